@@ -189,11 +189,13 @@ def points_of(
 
 
 def _why_not(row: Published) -> str | None:
+    kind = tensor_kinds_by_name().get((row.type or "").upper())
     reasons = (
         (row.kind != "kernel-time", "of a whole model"),
         ("MUL_MAT" not in row.what or "MUL_MAT_ID" in row.what, "not MUL_MAT of llama.cpp by what it says"),
         (None in (row.type, row.rows, row.tokens, row.columns), "it states no type, M, N and K"),
-        ((row.type or "").upper() not in tensor_kinds_by_name(), f"ggml has no type {row.type}"),
+        (kind is None, f"ggml has no type {row.type}"),
+        (kind is not None and (row.columns or 0) % kind.block != 0, "K is no multiple of the type's block"),
         (bool(_LIBRARIES.search(row.what)), "a BLAS library does it, whose kernels are in no tree"),
         (_named_kernel(row) is None, "it does not say which kernel ran"),
         (row.us_before is None and row.us_after is None, "it has no time"),
@@ -207,8 +209,7 @@ def _points(
     kernel = _named_kernel(row)
     if row.type is None or row.rows is None or row.columns is None or row.tokens is None or kernel is None:
         raise AssertionError("such rows are refused before")
-    kind = tensor_kinds_by_name()[row.type.upper()].name
-    case = matrix_case(_ggml_name(kind), row.rows, row.columns, row.tokens)
+    case = matrix_case(row.type, row.rows, row.columns, row.tokens)
     usual = machine.config_of(row.source) if kernel == "mmq" else None
     states_config = any(_CONFIG.search(text) for text in (row.config_before, row.config_after))
     with_table = [pin for pin in pins if pin.build >= _FIRST_TABLE]
@@ -237,12 +238,6 @@ def _points(
             measured_us=measured,
             note=note,
         )
-
-
-def _ggml_name(name: str) -> str:
-    """As ggml_type_name writes it: q4_K, iq2_xxs."""
-    lower = name.lower()
-    return re.sub(r"_k$", "_K", lower)
 
 
 def _named_kernel(row: Published) -> Kind | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,19 @@ def compare(timings: Timings, path: Path) -> Comparison:
     )
 
 
-def _modelled(timings: Timings, points: list[Point]) -> Iterator[Compared]:
+def _modelled(timings: Timings, points: Sequence[Point]) -> Iterator[Compared]:
+    for several, recorder in recorders_of(timings, points):
+        for point in several:
+            yield compared(point, timings.time(point.case, recorder, repeated=True))
+
+
+def recorders_of(timings: Timings, points: Sequence[Point]) -> Iterator[tuple[list[Point], Recorder]]:
+    """The points of each tree, and what records on it, until the next is asked for.
+
+    Raises:
+        As :func:`compare`.
+    """
+
     def tree(point: Point) -> tuple[int, str]:
         return point.pin.build, str(point.config or "")
 
@@ -128,9 +140,7 @@ def _modelled(timings: Timings, points: list[Point]) -> Iterator[Compared]:
         reporter = timings.workspace.reporter
         reporter.step(f"modelling {len(several)} operations of b{build}{f' with {config}' if config else ''}")
         with contextlib.ExitStack() as stack:
-            recorder = _recorder(timings, several[0], stack)
-            for point in several:
-                yield compared(point, timings.time(point.case, recorder, repeated=True))
+            yield several, _recorder(timings, several[0], stack)
 
 
 def _recorder(timings: Timings, point: Point, stack: contextlib.ExitStack) -> Recorder:

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from patchkit.base.gguf import Kind
 from patchkit.estimate.model import Layer, ModelShape, Weight
 from patchkit.gpu.cases import Case
 from patchkit.gpu.operations import OperationCase
-from patchkit.timing.operation import OperationTime, attention_case
+from patchkit.timing.operation import OperationTime, attention_case, type_name
 from patchkit.timing.recording import Timed
 
 _ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
@@ -111,12 +110,6 @@ def _operations(model: ModelShape, batch: Batch, kv: str) -> Iterator[Timed]:
     for layer in model.layers:
         yield _attention(layer, batch, kv)
         yield from _around(layer, batch, width=width, middle=middle, kv=kv)
-
-
-def type_name(kind: Kind) -> str:
-    """As ggml_type_name writes it: q4_K, mxfp4, f16."""
-    name = kind.name.lower()
-    return f"{name[:-1]}K" if name.endswith("_k") else name
 
 
 def _product(weight: Weight, tokens: int, model: ModelShape) -> OperationCase:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from patchkit.base.errors import UsageError
+from patchkit.base.gguf import Kind as TensorKind
 from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.base.text import near_miss
+from patchkit.build.compiler import Compiler
 from patchkit.gpu.cases import Case
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import KernelTime, Kind, Machine, play
-from patchkit.timing.recording import Recorder, Timed
+from patchkit.timing.recording import Recorded, Recorder, Timed
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
     ("mul_mat_vec_q", "mmvq"),
@@ -194,31 +195,66 @@ def time_operation(
     found = recorder.record(case)
     if found is None:
         return None
+    return time_recorded(machine, case, found, recorder.compiler, repeated=repeated)
+
+
+def time_recorded(
+    machine: Machine, case: Timed, found: Recorded, compiler: Compiler, *, repeated: bool
+) -> OperationTime:
+    """The modelled time of what was recorded of an operation.
+
+    Raises:
+        TRACE_UNREADABLE, TIMING_NOT_BUILT: it cannot be played.
+    """
     cold = cold_share(machine, case, repeated=repeated)
-    kinds = [_kind_of_trace(trace) for trace in found.traces]
-    played = play(
-        machine,
-        [(trace, 0.0 if kind == "other" else cold) for trace, kind in zip(found.traces, kinds, strict=True)],
-        recorder.compiler,
-    )
+    kinds = [kind_of(kernel) for kernel in found.kernels]
+    traces = [
+        (trace, 0.0 if kind == "other" else cold) for trace, kind in zip(found.traces, kinds, strict=True)
+    ]
     kernels = tuple(
         TimedKernel(played=one, kind=kind, launch_us=machine.launch_us)
-        for one, kind in zip(played, kinds, strict=True)
-        if not math.isnan(one.us)
+        for one, kind in zip(play(machine, traces, compiler), kinds, strict=True)
     )
     return OperationTime(case=case, machine=machine, kernels=kernels, products=found.products)
 
 
-def _kind_of_trace(path: Path) -> Kind:
-    with path.open("rb") as file:
-        head = file.read(4096).decode("utf-8", "replace").splitlines()
-    name = next((line.removeprefix("kernel ") for line in head if line.startswith("kernel ")), "")
-    return kind_of(name)
+def type_name(kind: TensorKind) -> str:
+    """As ggml_type_name writes it: q4_K, mxfp4, f16."""
+    name = kind.name.lower()
+    return f"{name[:-1]}K" if name.endswith("_k") else name
+
+
+def type_of(name: str) -> TensorKind:
+    """A type of tensors by its name, in capitals or not. Raises TENSOR_TYPE_UNKNOWN."""
+    kinds = tensor_kinds_by_name()
+    found = kinds.get(name.upper())
+    if found is None:
+        raise UsageError(
+            f"ggml has no type '{name[:40]}'",
+            code="TENSOR_TYPE_UNKNOWN",
+            hint=near_miss(name.upper(), kinds) or f"known: {', '.join(kinds)}",
+        )
+    return found
 
 
 def matrix_case(kind: str, rows: int, columns: int, tokens: int) -> OperationCase:
-    """The product of a matrix of that type (``rows`` outputs, ``columns`` inputs) with so many tokens."""
-    return OperationCase(id="timed", op="MUL_MAT", type=kind, rows=rows, columns=columns, tokens=tokens)
+    """The product of a matrix of that type (``rows`` outputs, ``columns`` inputs) with so many tokens.
+
+    Raises:
+        TENSOR_TYPE_UNKNOWN: there is no such type.
+        COLUMNS_NOT_WHOLE: a row of the matrix would end within a block of values.
+    """
+    found = type_of(kind)
+    if columns % found.block:
+        raise UsageError(
+            f"{columns} columns are no whole blocks of {type_name(found)}",
+            code="COLUMNS_NOT_WHOLE",
+            why=f"it stores {found.block} values together",
+            hint=f"take a multiple of {found.block}: {-(-columns // found.block) * found.block}",
+        )
+    return OperationCase(
+        id="timed", op="MUL_MAT", type=type_name(found), rows=rows, columns=columns, tokens=tokens
+    )
 
 
 def attention_case(

@@ -44,6 +44,11 @@ class Recorded:
     traces: tuple[Path, ...]
     products: tuple[str, ...]
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The mangled name of what each launch ran."""
+        return tuple(_kernel_of(trace) for trace in self.traces)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
@@ -169,6 +174,12 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     tree = SourceTree(root)
     with emulated_side(built, tree, gpu, compiler, EmulationOptions()) as side:
         yield Recorder(side=side, tree=tree, identity=root.name, gpu=gpu, compiler=compiler)
+
+
+def _kernel_of(trace: Path) -> str:
+    with trace.open("rb") as file:
+        head = file.read(16384).decode("utf-8", "replace").splitlines()
+    return next((line.removeprefix("kernel ") for line in head if line.startswith("kernel ")), "")
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:

@@ -36,6 +36,7 @@ struct machine {
     double l2_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0;
     double barrier = 0;          // cycles from the last wave that comes to the first that goes on
     double block_start = 0;      // cycles from the end of a block to the first instruction of the next
+    double leftover = 0;         // of the last round, blocks that the busiest WGP has more than its share, times the blocks it holds
     double launch_us = 0;        // of a kernel among others, before its first block
 };
 

@@ -31,7 +31,7 @@ machine read_machine(const std::string & path) {
         {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
         {"dram_latency_ns", &m.dram_latency_ns}, {"scalar_cache_latency", &m.scalar_cache_latency},
         {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle}, {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s},
-        {"barrier", &m.barrier}, {"block_start", &m.block_start}, {"launch_us", &m.launch_us}};
+        {"barrier", &m.barrier}, {"block_start", &m.block_start}, {"leftover", &m.leftover}, {"launch_us", &m.launch_us}};
     std::ifstream file(path);
     std::string name;
     double value = 0;

@@ -228,7 +228,7 @@ class simulation {
         r.blocks = of.count();
         r.resident = resident();
         const auto waves = double(of.blocks[0].size());
-        const uint64_t own = uint64_t(std::ceil(double(r.blocks) / m.wgps)); // of the busiest WGP
+        const uint64_t own = blocks_of_busiest(double(r.blocks), r.resident);
         const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
         r.waves_per_simd = double(at_once) * waves / simds;
         // Whole rounds, so that the end of the last is like the end of the launch.
@@ -313,6 +313,17 @@ class simulation {
         }
         constexpr double most_blocks = 32;
         return std::clamp(blocks, 1.0, most_blocks * 2);
+    }
+
+    // The first blocks are spread evenly. Later ones go to whoever has room first, and a WGP whose blocks end together
+    // takes several, the sooner the fewer it holds: of what is left for the last round the busiest has more than its share.
+    uint64_t blocks_of_busiest(double blocks, double resident) const {
+        const double at_once = m.wgps * resident, rounds = std::floor(blocks / at_once);
+        if (rounds < 1) {
+            return uint64_t(std::ceil(blocks / m.wgps));
+        }
+        const double left = blocks - rounds * at_once;
+        return uint64_t(rounds * resident + std::min(resident, left == 0 ? 0 : std::ceil(left / m.wgps + m.leftover / resident)));
     }
 
     double instructions_of_blocks() const {

@@ -1,0 +1,133 @@
+"""What the fitted figures of a timing file are worth: errors with and without the measurements of a source.
+
+    python benchmarks/timing_fit.py kernels.toml [--arch gfx1151] [--sets 24] [--cache-dir DIR]
+
+Draws sets of the fitted figures around those of the file, models every point of the measurements with each,
+and prints the errors of the best set; then, for each source in turn, those of the set that is best without
+it (leave one source out). A source is what stands before the first "#" or blank of a row's `source`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from patchkit.base.jobs import run_parallel
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import open_compiler
+from patchkit.build.toolchain import find_toolchain
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import find_series_dir
+from patchkit.series.profile import load_profile
+from patchkit.timing.against import Published, errors_of, load_published, points_of
+from patchkit.timing.compare import recorders_of
+from patchkit.timing.machine import Machine
+from patchkit.timing.operation import kind_of, time_recorded
+from patchkit.timing.run import Timings
+from patchkit.upstream.cache import default_cache_root
+
+_SPREAD = 1.35  # figures are drawn within this factor of the file's
+
+
+def _drawn(machine: Machine, seed: int) -> Machine:
+    """The machine with other fitted figures; seed 0: its own."""
+    chance = random.Random(seed)  # noqa: S311  no secret
+    figures = {
+        name: replace(figure, value=figure.value * _SPREAD ** chance.uniform(-1, 1))
+        if figure.fitted and seed
+        else figure
+        for name, figure in machine.file.figures.items()
+    }
+    return replace(machine, file=replace(machine.file, figures=figures))
+
+
+def _source(row: Published) -> str:
+    return row.source.replace("#", " ").split()[0]
+
+
+def _ratio_errors(times: Mapping[tuple[int, str], tuple[float, float]]) -> list[float]:
+    rows = sorted({index for index, _ in times})
+    pairs = [(times.get((index, "before")), times.get((index, "after"))) for index in rows]
+    return [b[1] / a[1] / (b[0] / a[0]) - 1 for b, a in pairs if b is not None and a is not None]
+
+
+def _loss(times: Mapping[tuple[int, str], tuple[float, float]]) -> float:
+    absolute = [abs(math.log(modelled / measured)) for measured, modelled in times.values()]
+    ratios = [abs(math.log1p(error)) for error in _ratio_errors(times)]
+    return statistics.mean(absolute) + (statistics.mean(ratios) if ratios else 0.0)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("measured", type=Path)
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--sets", type=int, default=24)
+    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(os.environ))
+    options = parser.parse_args()
+    reporter = NullReporter()
+    series = find_series_dir(None)
+    compiler = open_compiler(
+        find_toolchain(options.cache_dir, os.environ, reporter), options.cache_dir, reporter
+    )
+    workspace = Workspace(series=series, cache_root=options.cache_dir, reporter=reporter)
+    timings = Timings.of(workspace, load_profile(series.profiles, options.arch), compiler)
+    rows = load_published(options.measured)
+    points, _ = points_of(rows, timings.machine, timings.pins)
+    recorded = []
+    for several, recorder in recorders_of(timings, points):
+        recorded += [(point, recorder.record(point.case)) for point in several]
+    usable = [
+        (point, found)
+        for point, found in recorded
+        if found is not None and not found.products and point.kernel in map(kind_of, found.kernels)
+    ]
+
+    def evaluate(seed: int) -> dict[tuple[int, str], tuple[float, float]]:
+        machine = _drawn(timings.machine, seed)
+        return {
+            (point.index, point.side): (
+                point.measured_us,
+                time_recorded(machine, point.case, found, compiler, repeated=True).us,
+            )
+            for point, found in usable
+        }
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sets = run_parallel(
+            range(options.sets), evaluate, reporter=reporter, what="sets of figures", unit="sets"
+        )
+        _print(sets, {point.index: _source(rows[point.index]) for point, _ in usable})
+
+
+def _print(sets: Sequence[dict[tuple[int, str], tuple[float, float]]], sources: Mapping[int, str]) -> None:
+    def show(name: str, times: Mapping[tuple[int, str], tuple[float, float]]) -> None:
+        errors = errors_of([modelled / measured - 1 for measured, modelled in times.values()])
+        ratios = _ratio_errors(times)
+        told = f", {len(ratios)} ratios {errors_of(ratios).median:.1%}" if ratios else ""
+        print(
+            f"{name:<44} {errors.points:>4} points: median {errors.median:.1%}, 90th {errors.p90:.1%}, "
+            f"bias {errors.bias:.2f}{told}"
+        )
+
+    show("the figures of the file", sets[0])
+    show("the best of the sets", min(sets, key=_loss))
+    left_out: dict[tuple[int, str], tuple[float, float]] = {}
+    for source in sorted(set(sources.values())):
+        without = [{key: pair for key, pair in times.items() if sources[key[0]] != source} for times in sets]
+        best = min(range(len(sets)), key=lambda number: _loss(without[number]) if without[number] else 0.0)
+        own = {key: pair for key, pair in sets[best].items() if sources[key[0]] == source}
+        show(f"without {source}, on it (set {best})", own)
+        left_out |= own
+    show("leave one source out, all points", left_out)
+
+
+if __name__ == "__main__":
+    main()

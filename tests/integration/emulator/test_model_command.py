@@ -1,0 +1,118 @@
+"""``patchkit model``: times with what limits them, published ones beside, requests that mean nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+Model = Callable[..., "subprocess.CompletedProcess[str]"]
+_HEADS = ("--head-size", "64", "--heads", "8")
+_PRODUCT = ("--type", "q4_0", "--rows", "256", "--columns", "256", "--tokens", "1")
+
+
+@pytest.fixture(scope="module")
+def model(gates_cache: Path) -> Model:
+    """Runs the command in a process of its own."""
+
+    def run(*arguments: str | Path, arch: str = "gfx1151") -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model", "--arch", arch]
+        return subprocess.run(
+            [*map(str, argv), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=900
+        )
+
+    return run
+
+
+def test_a_product_has_a_time_for_each_kernel_and_says_what_limits_it(model: Model):
+    done = model(*_PRODUCT, "--json")
+    assert done.returncode == 0, done.stderr
+    upstream = json.loads(done.stdout)["upstream"]
+    names = [kernel["played"]["kernel"] for kernel in upstream["kernels"]]
+    assert ["quantize_q8_1" in names[0], "mul_mat_vec_q" in names[1], len(names)] == [True, True, 2]
+    assert upstream["us"] == pytest.approx(sum(kernel["us"] for kernel in upstream["kernels"]))
+    assert (upstream["kind"], upstream["modelled"], upstream["not_modelled"]) == ("mmvq", True, [])
+    small = upstream["kernels"][1]
+    assert (small["limit"], small["played"]["blocks"]) == ("launch", 256)
+    shown = model(*_PRODUCT).stdout
+    assert shown.startswith("MUL_MAT q4_0 of 1 tokens (modelled, not measured)\nupstream: ")
+
+
+def test_larger_matrices_take_longer_and_those_in_a_cache_do_not_wait_for_dram(model: Model):
+    large = ("--type", "q8_0", "--rows", "4096", "--columns", "4096", "--tokens", "1", "--json")
+    far, near = (json.loads(model(*large, *more).stdout)["upstream"] for more in ((), ("--repeated",)))
+    assert far["us"] > 2 * near["us"]
+    assert (far["kernels"][1]["limit"], near["kernels"][1]["played"]["busy"]["dram"]) == ("DRAM", 0.0)
+
+
+def test_attention_is_modelled_with_the_kernels_that_its_batch_gets(model: Model):
+    decode = (
+        "--head-size",
+        "64",
+        "--heads",
+        "8",
+        "--kv-heads",
+        "2",
+        "--kv",
+        "512",
+        "--tokens",
+        "1",
+        "--json",
+    )
+    done = model(*decode)
+    assert done.returncode == 0, done.stderr
+    sides = json.loads(done.stdout)
+    first = {side: sides[side]["kernels"][0]["played"]["kernel"] for side in ("upstream", "candidate")}
+    assert ("flash_attn_ext_vec" in first["upstream"], "flash_attn_tile" in first["candidate"]) == (
+        True,
+        True,
+    )
+
+
+def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(model: Model, tmp_path: Path):
+    file = tmp_path / "measured.toml"
+    file.write_text(
+        "[[row]]\nkind = 'kernel-time'\ngroup = 'one'\ndate = '2025-10-31'\n"
+        "what = 'MUL_MAT via mul_mat_vec_q (MMVQ)'\ntype = 'q4_0'\nM = 256\nN = 1\nK = 256\nus_before = 8.0\n"
+        "[[row]]\nkind = 'model-decode'\ngroup = 'two'\n",
+        "utf-8",
+    )
+    done = model("--against", file, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (point,) = found["points"]
+    assert (point["build"], point["kind"], point["measured_us"]) == (6900, "mmvq", 8.0)
+    assert point["error"] == pytest.approx(point["modelled_us"] / 8.0 - 1)
+    assert found["errors"]["all points"]["points"] == 1
+    assert found["not_modelled"] == [{"row": 1, "group": "two", "side": None, "why": "of a whole model"}]
+    assert "two: of a whole model" in model("--against", file).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        ((), 2, "OPERATION_NOT_NAMED"),
+        (("--type", "q4_0", "--rows", "256", "--tokens", "1"), 2, "OPERATION_NOT_NAMED"),
+        ((*_PRODUCT, "--head-size", "64", "--kv", "256"), 2, "OPERATION_NOT_NAMED"),
+        (("--type", "q4_9", "--rows", "256", "--columns", "256", "--tokens", "1"), 2, "TENSOR_TYPE_UNKNOWN"),
+        (("--type", "q4_K", "--rows", "256", "--columns", "300", "--tokens", "1"), 2, "COLUMNS_NOT_WHOLE"),
+        ((*_HEADS, "--kv-heads", "3", "--kv", "256", "--tokens", "1"), 2, "USAGE_SYNTAX"),
+        (("--against", "missing.toml"), 2, "TOML_MISSING"),
+        (("--against", "missing.toml", "--tokens", "3"), 2, "USAGE_SYNTAX"),
+        (("--gguf", "missing.gguf"), 2, "GGUF_UNREADABLE"),
+    ],
+)
+def test_a_request_that_means_nothing_is_refused(model: Model, arguments, status, code):
+    done = model(*arguments, "--json")
+    assert (json.loads(done.stdout)["error"]["code"], done.returncode) == (code, status)
+
+
+def test_a_gpu_of_which_nothing_is_known_is_refused(model: Model):
+    done = model(*_PRODUCT, "--json", arch="gfx1201")
+    assert json.loads(done.stdout)["error"]["code"] == "TIMING_UNKNOWN"
