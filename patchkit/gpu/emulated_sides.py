@@ -28,7 +28,13 @@ class EmulatedSide:
 
 @contextlib.contextmanager
 def emulated_side(
-    side: BuiltSide, tree: SourceTree, gpu: EmulatedGpu, compiler: Compiler, options: EmulationOptions
+    side: BuiltSide,
+    tree: SourceTree,
+    gpu: EmulatedGpu,
+    compiler: Compiler,
+    options: EmulationOptions,
+    *,
+    rocwmma: bool = True,
 ) -> Iterator[EmulatedSide]:
     """Make a side that was built for the CPU run on the emulated GPU, for the duration of the context.
 
@@ -38,6 +44,7 @@ def emulated_side(
         gpu: what it runs on.
         compiler: for the host code, and for units whose kernels are launched.
         options: how programs run.
+        rocwmma: whether upstream's attention kernel on rocWMMA is compiled.
 
     Raises:
         CompileFailed: a unit of the HIP backend has errors.
@@ -45,12 +52,12 @@ def emulated_side(
         CacheError: the disk refused.
     """
     library = build_host_library(
-        tree, compiler, arch=gpu.device.arch, stub=gpu.runtime, libraries=side.folder
+        tree, compiler, arch=gpu.device.arch, stub=gpu.runtime, libraries=side.folder, rocwmma=rocwmma
     )
     built = _with_library(side, library, compiler)
     with temporary_folder("emulated") as folder:
         # Always with lines: runs with checks and without them then take the same objects.
-        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES)
+        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES, rocwmma=rocwmma)
         with units.served() as variables:
             environment = {**_WITHOUT_GRAPHS, **gpu.environment(folder, options), **variables}
             yield EmulatedSide(built=replace(built, environment=environment), units=units)

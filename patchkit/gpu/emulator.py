@@ -414,12 +414,20 @@ class DeviceUnits:
     """
 
     def __init__(
-        self, tree: SourceTree, arch: str, compiler: Compiler, folder: Path, flags: tuple[str, ...] = ()
+        self,
+        tree: SourceTree,
+        arch: str,
+        compiler: Compiler,
+        folder: Path,
+        flags: tuple[str, ...] = (),
+        *,
+        rocwmma: bool = True,
     ) -> None:
         self._tree = tree
         self._arch = arch
         self._compiler = compiler
         self._flags = flags
+        self._rocwmma = rocwmma
         self.folder = folder
         self.compiled: dict[str, str] = {}
         self.failed: PatchkitError | None = None
@@ -443,7 +451,13 @@ class DeviceUnits:
             The errors of :func:`patchkit.build.compile.compile_unit`.
         """
         job = Job(
-            tree=self._tree, unit=unit, arch=self._arch, which="device", form="object", flags=self._flags
+            tree=self._tree,
+            unit=unit,
+            arch=self._arch,
+            which="device",
+            rocwmma=self._rocwmma,
+            form="object",
+            flags=self._flags,
         )
         compiled = compile_unit(job, self._compiler)
         place = self.folder / unit.replace("/", "_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
@@ -167,7 +167,7 @@ class HostLibrary:
 
 
 def build_host_library(
-    tree: SourceTree, compiler: Compiler, *, arch: str, stub: Path, libraries: Path
+    tree: SourceTree, compiler: Compiler, *, arch: str, stub: Path, libraries: Path, rocwmma: bool = True
 ) -> HostLibrary:
     """Compile the host pass of every unit that is not in the store yet, and link.
 
@@ -177,6 +177,7 @@ def build_host_library(
         arch: a GPU of the wave size in question; host code is the same for all of them.
         stub: the folder of the recorder's stub.
         libraries: the folder of libggml-base.so.
+        rocwmma: with upstream's attention kernel on rocWMMA.
 
     Raises:
         CompileFailed: a unit has errors.
@@ -186,7 +187,7 @@ def build_host_library(
     units = platform_units(tree.root, "hip")
     markers = _markers(units, compiler)
     done = run_parallel(
-        [_job(tree, unit, arch, markers) for unit in units],
+        [replace(_job(tree, unit, arch, markers), rocwmma=rocwmma) for unit in units],
         lambda job: compile_unit(job, compiler),
         reporter=compiler.reporter,
         what="host pass of the HIP backend",

@@ -53,6 +53,14 @@ class Comparison:
             result[f"  {group}"] = errors_of([error for _, each, error in found if each == group])
         return result
 
+    def pairs(self) -> dict[str, list[tuple[float, float]]]:
+        """Measured and modelled microseconds of the points of each kind."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for one in self.compared:
+            if one.modelled is not None:
+                found.setdefault(one.point.kernel, []).append((one.point.measured_us, one.modelled.us))
+        return found
+
     def ratio_errors(self) -> Errors:
         """Of at least one ratio."""
         return errors_of([ratio.error for ratio in self.ratios])

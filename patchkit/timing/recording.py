@@ -139,7 +139,8 @@ class Recorder:
 class Sources:
     """A tree to be recorded: the ``commit`` of a repository, of upstream's ``build``.
 
-    ``changes`` are files of it that are to be others, by path; ``what`` names them.
+    ``changes`` are files of it that are to be others, by path; ``what`` names them. ``rocwmma``: with the
+    attention kernel on rocWMMA, where the tree has it.
     """
 
     repository: Repository
@@ -147,6 +148,7 @@ class Sources:
     build: int
     changes: Mapping[str, bytes] = field(default_factory=dict)
     what: str = ""
+    rocwmma: bool = True
 
 
 @contextlib.contextmanager
@@ -172,8 +174,9 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     if sources.changes:
         root = overlay_tree(exported.root, sources.changes, sources.what, below=".")
     tree = SourceTree(root)
-    with emulated_side(built, tree, gpu, compiler, EmulationOptions()) as side:
-        yield Recorder(side=side, tree=tree, identity=root.name, gpu=gpu, compiler=compiler)
+    identity = root.name if sources.rocwmma else f"{root.name} without rocWMMA"
+    with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma) as side:
+        yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 
 def _kernel_of(trace: Path) -> str:

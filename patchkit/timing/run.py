@@ -21,6 +21,8 @@ from patchkit.timing.recording import Recorder, Sources, Timed, open_recorder
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import obtain
 
+_ROCWMMA_KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
@@ -60,6 +62,8 @@ class Timings:
         stack: contextlib.ExitStack,
         changes: Mapping[str, bytes] | None = None,
         what: str = "",
+        *,
+        rocwmma: bool = True,
     ) -> Recorder:
         """Upstream's tree of a pin, with other files where ``changes`` has them, until the stack is closed.
 
@@ -73,18 +77,29 @@ class Timings:
         if repository is None:
             raise AssertionError("the pin was obtained, and there is no repository")
         sources = Sources(
-            repository=repository, commit=commit, build=pin.build, changes=changes or {}, what=what
+            repository=repository,
+            commit=commit,
+            build=pin.build,
+            changes=changes or {},
+            what=what,
+            rocwmma=rocwmma,
         )
         return stack.enter_context(open_recorder(sources, self.gpu, self.compiler))
 
-    def sides(self, wanted: PinWanted, stack: contextlib.ExitStack) -> dict[str, Recorder]:
-        """Upstream's tree of a pin, and that of its candidate where there is one.
+    def sides(
+        self, wanted: PinWanted, stack: contextlib.ExitStack, *, with_rocwmma: bool
+    ) -> dict[str, Recorder]:
+        """Upstream's tree of a pin as it is built by default, and the candidate where there is one.
+
+        Between them, where it is wanted and upstream has one, with its attention kernel on rocWMMA.
 
         Raises:
             As :meth:`upstream`.
         """
         pin = self.pin(wanted)
-        found = {"upstream": self.upstream(pin, stack)}
+        found = {"upstream": self.upstream(pin, stack, rocwmma=False)}
+        if with_rocwmma and found["upstream"].tree.has(_ROCWMMA_KERNEL):
+            found["rocWMMA"] = self.upstream(pin, stack)
         try:
             repository, candidate = find_candidate(self.workspace, (self.gpu.device.arch,), pin)
         except GitError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.files import check_output, write_output
 from patchkit.cli.emulated import arch_option, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -61,8 +62,16 @@ _BATCH = click.IntRange(min=0, max=4096)
 @click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")
 @click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
+@click.option(
+    "--svg", type=FOLDER, metavar="FILE", help="With --against: modelled over measured as a picture."
+)
 def command(
-    settings: Settings, arch: str, against: Path | None, upstream: str | None, **options: Any
+    settings: Settings,
+    arch: str,
+    against: Path | None,
+    plot: Path | None,
+    upstream: str | None,
+    **options: Any,
 ) -> None:
     """Say how long a GPU would take for an operation or a model: modelled, never measured.
 
@@ -82,9 +91,20 @@ def command(
                 code="USAGE_SYNTAX",
                 hint=f"patchkit model --arch {arch} --against FILE",
             )
+        from patchkit.device.bench.plots import draw_scatter
         from patchkit.timing.compare import compare
 
+        if plot is not None:
+            check_output(plot, "preparing the picture")
         found = compare(timings, against)
+        if plot is not None and found.errors():
+            picture = draw_scatter(
+                found.pairs(),
+                title=f"{arch}: modelled times, and published ones of {against.name}",
+                axes_are=("published, microseconds", "modelled, microseconds"),
+                form="svg",
+            )
+            write_output(plot, picture, "writing the picture")
         settings.show(found.as_json(), _comparison(found))
         return
     if options["gguf"] is not None or options["shape"] is not None:
@@ -123,10 +143,12 @@ def _case(of: Mapping[str, Any]) -> Timed:
 def _sides(
     timings: Timings, case: Timed, upstream: str | None, *, repeated: bool
 ) -> dict[str, OperationTime | None]:
+    from patchkit.gpu.cases import Case
+
     with contextlib.ExitStack() as stack:
         return {
             name: timings.time(case, recorder, repeated=repeated)
-            for name, recorder in timings.sides(upstream, stack).items()
+            for name, recorder in timings.sides(upstream, stack, with_rocwmma=isinstance(case, Case)).items()
         }
 
 
@@ -162,7 +184,7 @@ def _tests(
         raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
     with contextlib.ExitStack() as stack:
-        for side, recorder in timings.sides(upstream, stack).items():
+        for side, recorder in timings.sides(upstream, stack, with_rocwmma=True).items():
             timed = cache(partial(timings.time, recorder=recorder, repeated=False))
             for test, batch in batches.items():
                 timings.workspace.reporter.step(f"modelling {test} of {side}")
@@ -180,9 +202,14 @@ def _models(tests: dict[str, dict[str, ModelTime]], network: ModelShape) -> Iter
             shares = f"{time.attention:>9.1%} {time.of_library:>6.0%}"
             yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {told}"
             yield from (f"  no kernel for {missing}" for missing in time.missing)
-        if len(times) > 1:
-            before, after = times.values()
-            yield f"{test:<18} the patches: {after.rate / before.rate:.3f} times as fast (modelled)"
+        yield from _gains({side: time.rate for side, time in times.items()})
+
+
+def _gains(rates: Mapping[str, float]) -> Iterator[str]:
+    after = rates.get("candidate")
+    for name, before in rates.items() if after is not None else ():
+        if after is not None and name != "candidate":
+            yield f"the candidate is {after / before:.3f} times as fast as {name} (modelled)"
 
 
 def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[str]:
@@ -205,9 +232,7 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
             yield f"  {'':>35} {shares}"
         if not time.products:
             times[name] = time.us
-    if len(times) > 1:
-        before, after = times.values()
-        yield f"the patches: {before / after:.3f} times as fast (modelled)"
+    yield from _gains({name: 1 / us for name, us in times.items()})
 
 
 def _error(time: OperationTime) -> str:

@@ -1,4 +1,4 @@
-"""Speed against depth as a picture: a panel per kind of test, a line per label, and intervals.
+"""Pictures: speed against depth, with a panel per kind of test, a line per label, and intervals; and others.
 
 matplotlib is optional and imported when a picture is drawn: it costs half a second, and most commands draw
 none. Equal tables give equal bytes with one version of it: no date, no random ids, no settings of the user's.
@@ -7,7 +7,7 @@ none. Equal tables give equal bytes with one version of it: no date, no random i
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from patchkit.base.errors import ToolchainError
@@ -16,6 +16,7 @@ from patchkit.device.bench.tables import Cell, Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PlotFormat = Literal["svg", "png"]
 PLOT_FORMATS: tuple[PlotFormat, ...] = ("svg", "png")
@@ -26,6 +27,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")  # and by shape, for eyes that tell no
 _STYLES = ("-", "--", "-.", ":")
 _INK = "#010203"  # of text and axes
 _PANEL = (5.4, 3.6)  # inches
+_SQUARE = (7.0, 6.4)
+_BESIDE = 1.25
 _COLUMNS = 2
 _MOST_PANELS = 24  # a picture of more is no picture
 _KIB = 1024
@@ -46,7 +49,60 @@ _Kind = tuple[BenchModel, str, str]
 
 
 def draw_plot(table: Table, form: PlotFormat) -> bytes:
-    """The picture of a table, on white.
+    """The picture of a table, on white. Raises PLOTTING_MISSING."""
+    kinds = _kinds(table)
+    columns = min(_COLUMNS, len(kinds))
+    rows = -(-len(kinds) // columns)
+
+    def panels(figure: Figure) -> None:
+        for number, (kind, lines) in enumerate(kinds.items(), start=1):
+            _panel(figure.add_subplot(rows, columns, number), table, kind, lines)
+
+    return _drawn(panels, (_PANEL[0] * columns, _PANEL[1] * rows), form)
+
+
+def draw_scatter(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    axes_are: tuple[str, str],
+    form: PlotFormat,
+) -> bytes:
+    """Points of several kinds on logarithmic axes, with lines where both are equal or a quarter apart.
+
+    Raises:
+        PLOTTING_MISSING: matplotlib is not installed.
+    """
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        every = [value for points in series.values() for point in points for value in point]
+        ends = [min(every), max(every)]
+        for factor, style in ((1.0, "-"), (_BESIDE, "--"), (1 / _BESIDE, "--")):
+            line = [factor * value for value in ends]
+            axes.plot(ends, line, color=_INK, linewidth=0.7, linestyle=style, alpha=0.5)
+        for number, (kind, points) in enumerate(sorted(series.items())):
+            axes.scatter(
+                [first for first, _ in points],
+                [second for _, second in points],
+                s=22,
+                alpha=0.75,
+                color=_COLORS[number % len(_COLORS)],
+                marker=_MARKERS[number % len(_MARKERS)],
+                label=_plain(f"{kind}, {len(points)} points"),
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(axes_are[0])
+        axes.set_ylabel(axes_are[1])
+        axes.set_title(_plain(title), fontsize="medium")
+        axes.legend(frameon=False)
+
+    return _drawn(draw, _SQUARE, form)
+
+
+def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: PlotFormat) -> bytes:
+    """A picture of that width and height that a function draws.
 
     Raises:
         PLOTTING_MISSING: matplotlib is not installed.
@@ -61,16 +117,12 @@ def draw_plot(table: Table, form: PlotFormat) -> bytes:
             why=str(error),
             hint="pip install 'patchkit[plots]'; without --plot nothing is drawn",
         ) from error
-    kinds = _kinds(table)
-    columns = min(_COLUMNS, len(kinds))
-    rows = -(-len(kinds) // columns)
     with mpl.rc_context():
         mpl.rcdefaults()
         for name, value in _STYLE.items():
             mpl.rcParams[name] = value  # type: ignore[index]  # its stubs list every name there is
-        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows), layout="constrained")
-        for number, (kind, lines) in enumerate(kinds.items(), start=1):
-            _panel(figure.add_subplot(rows, columns, number), table, kind, lines)
+        figure = Figure(figsize=inches, layout="constrained")
+        onto(figure)
         out = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         figure.savefig(out, format=form, dpi=120, metadata=metadata)
