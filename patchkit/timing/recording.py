@@ -31,7 +31,7 @@ Timed = OperationCase | Case
 _SAMPLED = 6
 # Of these the memory is known: about as many as gfx1151 holds at once of a matrix kernel (2 to 4 on 20 WGPs).
 _SEEN = 64
-_FORMAT = 1  # of an entry; a change makes every old one unknown
+_FORMAT = 2  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 600.0
 # Files of an entry besides the traces.
 _PRODUCTS, _UNSUPPORTED = "products", "unsupported"

@@ -68,7 +68,7 @@ def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler,
     first = timed("dot4")
     (trace,) = (tmp_path / "dot4").glob("*.trace")
     text = trace.read_bytes().partition(b"\nend\n")[0].decode()
-    assert text.startswith("patchkit-trace 1\nkernel ")
+    assert text.startswith("patchkit-trace 2\nkernel ")
     assert "grid 160 1 1\nblock 256 1 1\n" in text
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
     assert "blocks 4\nseen 16" in text

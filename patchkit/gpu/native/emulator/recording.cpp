@@ -131,10 +131,10 @@ std::string names_of(const register_set & set) {
     return result.empty() ? "-" : result;
 }
 
-std::string line_of(u32 number, const facts & f, const std::string & text) {
+std::string line_of(u32 number, size_t offset, const facts & f, const std::string & text) {
     constexpr const char * spaces[] = {"none", "global", "flat", "lds", "scratch", "scalar"};
     const auto wait_of = [](const wait & one) { return std::to_string(one.queues) + ":" + std::to_string(one.left); };
-    return "at " + std::to_string(number) + " " + spaces[int(f.where)] + " " + std::to_string(int(f.is_store)) + " " +
+    return "at " + std::to_string(number) + " " + std::to_string(offset) + " " + spaces[int(f.where)] + " " + std::to_string(int(f.is_store)) + " " +
            std::to_string(f.size * u32(f.accesses)) + " " + std::to_string(f.queues) + " " + wait_of(f.waits[0]) + "+" +
            wait_of(f.waits[1]) + " " + names_of(f.reads) + " " + names_of(f.writes) + " " + text + "\n";
 }
@@ -190,7 +190,7 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
         return std::string(name) + " " + std::to_string(d.x) + " " + std::to_string(d.y) + " " + std::to_string(d.z) + "\n";
     };
     const auto sampled = size_t(std::count_if(made.begin(), made.end(), [](const block_record & b) { return b.is_sampled; }));
-    std::string text = "patchkit-trace 1\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
+    std::string text = "patchkit-trace 2\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
                        "vgprs " + std::to_string(of.kernel->vgprs) + "\nlds " + std::to_string(lds) + "\nscratch " +
                        std::to_string(scratch) + "\n";
     std::vector<bool> ran(code.numbers() + 1);
@@ -215,12 +215,17 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
             words.insert(words.end(), one.accesses.begin(), one.accesses.end());
         }
     }
-    for (u32 number = 0; number < code.numbers(); ++number) {
-        const facts * known = ran[number] ? code.facts_of_number(number) : nullptr;
-        if (known != nullptr) {
-            text += line_of(number, *known, code.text(*code.program_with(number), number));
+    size_t before = 0; // bytes of the functions so far
+    code.each([&](const program & p) {
+        for (u32 n = 0; n + 1 < p.offsets.size(); ++n) {
+            const u32 number = p.first_number + n;
+            const facts * known = number < ran.size() && ran[number] ? code.facts_of_number(number) : nullptr;
+            if (known != nullptr) {
+                text += line_of(number, before + p.offsets[n], *known, code.text(p, number));
+            }
         }
-    }
+        before += p.offsets.back();
+    });
     text += "blocks " + std::to_string(sampled) + "\nseen " + std::to_string(made.size() - sampled) + "\nend\n";
     FILE * file = std::fopen(path.c_str(), "wb");
     bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&

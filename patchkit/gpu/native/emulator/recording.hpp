@@ -2,13 +2,13 @@
 //
 // A file per launch, N.trace by the order of launches. First lines of text:
 //
-//   patchkit-trace 1
+//   patchkit-trace 2
 //   kernel NAME
 //   grid X Y Z              in blocks
 //   block X Y Z             in threads
 //   vgprs N / lds BYTES / scratch BYTES (of a lane)
-//   at NUMBER WHERE STORE SIZE QUEUES WAITS READS WRITES TEXT
-//                           an instruction: WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
+//   at NUMBER OFFSET WHERE STORE SIZE QUEUES WAITS READS WRITES TEXT
+//                           an instruction: OFFSET in bytes, counted through all functions; WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
 //                           bytes of one access of a lane; QUEUES (check.hpp) that it goes into; WAITS
 //                           QUEUES:LEFT+QUEUES:LEFT; registers as v1,v2,s0 or -
 //   blocks N                sampled blocks

@@ -34,6 +34,8 @@ struct machine {
     double l0_line = 0, l0_latency = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;
     double scalar_cache_latency = 0;
     double l2_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0;
+    // Instructions: the cache of a WGP in bytes, bytes per cycle that come into it, and cycles until they do.
+    double code_bytes = 0, code_bytes_per_cycle = 0, code_latency = 0;
     double barrier = 0;          // cycles from the last wave that comes to the first that goes on
     double block_start = 0;      // cycles from the end of a block to the first instruction of the next
     double leftover = 0;         // of the last round, blocks that the busiest WGP has more than its share, times the blocks it holds

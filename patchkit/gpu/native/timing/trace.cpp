@@ -56,8 +56,8 @@ space space_of(const std::string & name) {
 }
 
 void add_instruction(trace & to, std::istringstream & words) {
-    std::string n, where, store, size, queues, waits, reads, writes;
-    words >> n >> where >> store >> size >> queues >> waits >> reads >> writes;
+    std::string n, offset, where, store, size, queues, waits, reads, writes;
+    words >> n >> offset >> where >> store >> size >> queues >> waits >> reads >> writes;
     constexpr uint64_t most = 1u << 24;
     const uint64_t index = number(n);
     const size_t plus = waits.find('+');
@@ -68,6 +68,7 @@ void add_instruction(trace & to, std::istringstream & words) {
         to.instructions.resize(index + 1);
     }
     instruction & made = to.instructions[index];
+    made.offset = number(offset);
     made.where = space_of(where);
     made.is_store = store == "1";
     made.size = uint32_t(number(size));
@@ -139,7 +140,7 @@ trace read_trace(const std::string & path) {
     std::ifstream file(path, std::ios::binary);
     trace result;
     std::string line;
-    if (!std::getline(file, line) || line != "patchkit-trace 1") {
+    if (!std::getline(file, line) || line != "patchkit-trace 2") {
         throw bad_trace(path + ": this is no trace");
     }
     uint64_t blocks = 0, seen = 0;

@@ -31,6 +31,7 @@ struct instruction {
     space where = space::none;
     bool is_store = false;
     uint32_t size = 0; // bytes of each lane
+    uint64_t offset = 0; // of its code, in bytes
     uint32_t queues = 0;
     std::array<wait, 2> waits;
     std::vector<uint16_t> reads, writes;

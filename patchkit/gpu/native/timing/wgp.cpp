@@ -88,6 +88,52 @@ decoded decode(const instruction & i, const machine & m) {
     return d;
 }
 
+// The instructions of a WGP: lines of 64 bytes, and those behind one that is asked for.
+class code_cache {
+  public:
+    explicit code_cache(const machine & m) : m(m), sets(std::max<size_t>(1, size_t(m.code_bytes / line / ways))), held(sets * ways) {}
+
+    // When the code at an offset is there.
+    double fetch(uint64_t offset, double at) {
+        const uint64_t first = offset / line;
+        const double there = one(first, at);
+        for (uint64_t n = 1; n <= ahead; ++n) {
+            (void) one(first + n, at);
+        }
+        return there;
+    }
+
+    double busy = 0; // cycles
+    static constexpr uint64_t line = 64;
+
+  private:
+    struct entry {
+        uint64_t line = ~uint64_t(0);
+        double there = 0;
+    };
+    static constexpr size_t ways = 4;
+    static constexpr uint64_t ahead = 2;
+    const machine & m;
+    size_t sets;
+    std::vector<entry> held;
+    double free = 0;
+
+    double one(uint64_t wanted, double at) {
+        entry * set = &held[wanted % sets * ways];
+        for (size_t n = 0; n < ways; ++n) {
+            if (set[n].line == wanted) {
+                std::rotate(set, set + n, set + n + 1);
+                return set[0].there;
+            }
+        }
+        std::rotate(set, set + ways - 1, set + ways);
+        free = std::max(free, at) + double(line) / m.code_bytes_per_cycle;
+        busy += double(line) / m.code_bytes_per_cycle;
+        set[0] = {wanted, std::max(free, at + m.code_latency)};
+        return set[0].there;
+    }
+};
+
 // A set of lines that forgets the one not used for longest, 4 lines to a set.
 class cache {
   public:
@@ -174,6 +220,7 @@ struct running_wave {
     size_t span = 0, access = 0;
     uint32_t at = 0; // instruction
     uint64_t age = 0; // smaller is older
+    uint64_t line = ~uint64_t(0); // of code that it has at hand
     int simd = 0;
     double ready = 0; // when it may issue the next one, as far as it alone is concerned
     std::vector<pending> under_way;
@@ -211,7 +258,7 @@ struct channel {
 class simulation {
   public:
     simulation(const trace & of, const machine & m, double cold, uint64_t most)
-        : of(of), m(m), most(most), cold(cold), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384) {
+        : of(of), m(m), most(most), cold(cold), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
@@ -260,6 +307,7 @@ class simulation {
         r.l2 = to_l2.busy * scale;
         r.mall = to_mall.busy * scale;
         r.dram = to_dram.busy * scale;
+        r.code = instructions.busy * scale;
         const double of_all = double(r.blocks) / double(wanted);
         r.dram_bytes = bytes_dram * of_all;
         r.l2_request_bytes = bytes_l2 * of_all;
@@ -275,6 +323,7 @@ class simulation {
     std::vector<decoded> code;
     std::array<cache, cus> l0;
     cache constants;
+    code_cache instructions;
     channel to_l2, to_mall, to_dram;
     // Lines that more than one of the blocks wants that were seen, and of how many each of these is on average.
     line_set common;
@@ -499,6 +548,10 @@ class simulation {
         }
         w.ready = ready;
         step(w);
+        if (const uint64_t offset = code[w.at].from->offset; offset / code_cache::line != w.line) {
+            w.line = offset / code_cache::line;
+            w.ready = std::max(w.ready, instructions.fetch(offset, at));
+        }
         if (d.is_barrier) {
             return pass_barrier(w, at);
         }
