@@ -16,7 +16,8 @@ from command_line import run_patchkit
 from thorough import ordinary
 
 OPT_IN = ("fattn-tile-rows", "fattn-d256-tile", "mmq-tile-table", "mmvq-batch-limits")
-WITH_ALL = [f"--with={name}" for name in OPT_IN]
+MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
+WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
 
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
@@ -78,6 +79,10 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "mmq-tile-table": build >= 10229,
         "mmvq-batch-limits": build >= 10229,
         "mmvq-decode-warps": False,  # RDNA4's
+        "ssm-scan-barrier": 6900 <= build <= 9712,
+        "ssm-group-barrier": 6900 <= build <= 7551,
+        "softmax-norm-barriers": 7827 <= build <= 10565,
+        "ssm-conv-tail": build >= 8672,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

@@ -12,27 +12,17 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from emulated_trees import EmulatedTrees
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
-from patchkit.build.machine import Source, build_side
-from patchkit.build.sides import Workshop
 from patchkit.build.toolchain import Toolchain
-from patchkit.build.tree import export_tree
-from patchkit.build.units import SourceTree
 from patchkit.device.backend_ops import Choice, Row, parse_rows, parts_of
 from patchkit.gates.operations import sample_of
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.gpu.emulator import EmulationOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-_ARCH = "gfx1151"
 _CASES = 8  # of an operation, here
 _HEADING = re.compile(r"^## Build (\d+)$", re.MULTILINE)
 _OPERATION = re.compile(r"^\| ([A-Z0-9_]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
@@ -98,29 +88,12 @@ class Upstream:
 
 @pytest.fixture(scope="module")
 def upstream(hip_toolchain: Toolchain, gates_cache: Path) -> Iterator[Callable[[int], Upstream]]:
-    """Builds a tree's host code; its kernels when they are launched."""
-    compiler = open_compiler(hip_toolchain, gates_cache, NullReporter())
-    pins = load_lock(Path(__file__).with_name("corpus.toml"))
-    profile = load_profile(ROOT / "arch_profiles", _ARCH)
-    gpu = emulated_gpu(device_of(profile), compiler)
+    """A tree of upstream's on the emulated GPU."""
+    trees = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
 
     @cache
     def make(build: int) -> Upstream:
-        store = open_cache(gates_cache)
-        commit = obtain(pins.pin(build), cache=store, reporter=compiler.reporter)
-        repository = store.peek(compiler.reporter)
-        assert repository is not None
-        tree = SourceTree(export_tree(repository, commit, gates_cache / "trees").root)
-        built = build_side(
-            Source(root=tree.root, tree=str(build), build=build, commit=commit[:9]),
-            "cpu",
-            archs=(_ARCH,),
-            toolchain=hip_toolchain,
-            programs=("test-backend-ops",),
-            workshop=Workshop(cache_root=gates_cache, reporter=compiler.reporter),
-            with_rocwmma=True,
-        )
-        side = running.enter_context(emulated_side(built, tree, gpu, compiler, EmulationOptions())).built
+        side = running.enter_context(trees.running(build, EmulationOptions()))
         return Upstream(
             program=side.program("test-backend-ops"),
             environment={"PATH": os.environ["PATH"], **side.environment},

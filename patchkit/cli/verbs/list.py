@@ -48,15 +48,21 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
 
 
 def _lines(catalogue: Catalogue) -> Iterator[str]:
+    wide = max((len(patch.id) for patch in catalogue.patches), default=0)
     for patch in catalogue.patches:
-        yield f"{patch.number:04d}  {patch.id:<20}  {_builds(patch):<13}  {patch.title}"
+        yield f"{patch.number:04d}  {patch.id:<{wide}}  {_builds(patch):<13}  {patch.title}"
     yield ""
     yield f"of the patches for b{catalogue.lock.default}, the default:"
+    told = {profile.arch: _standings(catalogue, profile.arch) for profile in catalogue.profiles}
+    wide = max(map(len, told.values()), default=0)
     for profile in catalogue.profiles:
         part = profile.facts.report("part")
-        counts = ((catalogue.count(standing, profile.arch), standing) for standing in ("on", "opt-in"))
-        patches = ", ".join(f"{count} {standing}" for count, standing in counts if count) or "none"
-        yield f"{profile.arch:<8}  {patches:<10}  {part.value if part else ''}"
+        yield f"{profile.arch:<8}  {told[profile.arch]:<{wide}}  {part.value if part else ''}"
+
+
+def _standings(catalogue: Catalogue, arch: str) -> str:
+    counts = ((catalogue.count(standing, arch), standing) for standing in ("on", "opt-in"))
+    return ", ".join(f"{count} {standing}" for count, standing in counts if count) or "none"
 
 
 def _builds(patch: Patch) -> str:

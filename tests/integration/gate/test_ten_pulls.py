@@ -105,7 +105,7 @@ text = "GGML_UNUSED(src1_idx);"
 def new_patch(project: Project) -> Changes:
     on = '[patches]\nacc-unused = { default = "on", why = "an example", source = "the test" }\n'
     changes = project.edited(PROFILE, "[patches]\n", on)
-    return {"patches/0011-acc-unused/patch.toml": NEW_PATCH, **changes}
+    return {"patches/0091-acc-unused/patch.toml": NEW_PATCH, **changes}
 
 
 def broken_guard(project: Project) -> Changes:

@@ -39,7 +39,8 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     for row in document["patches"]:
         assert f"{row['id']} " in text
         assert f"b{row['builds']['first']}-" in text
-    assert "\ngfx1151   4 on  " in text
+    assert "\ngfx1151   4 on, 2 opt-in  Radeon 8060S\n" in text
+    assert "\ngfx1201   none            RX 9070 XT\n" in text
 
 
 @pytest.mark.parametrize("name", ["wmma-tile-params", "0001", "0001-wmma-tile-params"])

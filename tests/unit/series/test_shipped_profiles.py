@@ -33,10 +33,11 @@ ARCHS = [
 ]
 SEED = ("fattn-decode-tile", "tile-config-guard", "tile-unprune", "wmma-tile-params")
 LATER = ("fattn-d256-tile", "fattn-tile-rows", "mmq-tile-table", "mmvq-batch-limits")
+MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 ROUTE = {"rocwmma-route-off": "on"}
 # What each GPU's facts support; a GPU that is not here has an empty series in every era.
 EXPECTED = {
-    "gfx1151": {**dict.fromkeys(SEED, "on"), **ROUTE, **dict.fromkeys(LATER, "opt-in")},
+    "gfx1151": {**dict.fromkeys(SEED, "on"), **ROUTE, **dict.fromkeys(LATER + MENDS, "opt-in")},
     **{arch: {**dict.fromkeys(SEED, "opt-in"), **ROUTE} for arch in ("gfx1100", "gfx1101")},
     **dict.fromkeys(("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153"), ROUTE),
     **{arch: {"mmvq-decode-warps": "opt-in"} for arch in ("gfx1200", "gfx1201")},

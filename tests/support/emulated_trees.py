@@ -1,0 +1,63 @@
+"""Trees of upstream's, and candidates over them, whose programs run on the emulated gfx1151."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.compiler import Compiler
+from patchkit.build.machine import Source, build_side
+from patchkit.build.sides import BuiltSide, Workshop
+from patchkit.build.tree import export_tree
+from patchkit.build.units import SourceTree
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulated_sides import emulated_side
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
+from patchkit.series.lock import load_lock
+from patchkit.series.profile import load_profile
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = "gfx1151"
+CORPUS = ROOT / "tests" / "upstream" / "corpus.toml"
+
+
+@dataclass(frozen=True)
+class EmulatedTrees:
+    """Builds a tree's host code, and its kernels when they are launched; all of it is kept in ``cache``."""
+
+    cache: Path
+    compiler: Compiler
+
+    @contextlib.contextmanager
+    def running(
+        self,
+        build: int,
+        options: EmulationOptions,
+        *,
+        programs: Sequence[str] = ("test-backend-ops",),
+        candidate: Path | None = None,
+    ) -> Iterator[BuiltSide]:
+        """Upstream's programs of a build; the HIP backend is that of ``candidate`` where there is one."""
+        pin = load_lock(CORPUS).pin(build)
+        store = open_cache(self.cache)
+        commit = obtain(pin, cache=store, reporter=self.compiler.reporter)
+        repository = store.peek(self.compiler.reporter)
+        assert repository is not None
+        root = export_tree(repository, commit, self.cache / "trees").root
+        built = build_side(
+            Source(root=root, tree=str(build), build=build, commit=commit[:9]),
+            "cpu",
+            archs=(ARCH,),
+            toolchain=self.compiler.toolchain,
+            programs=programs,
+            workshop=Workshop(cache_root=self.cache, reporter=self.compiler.reporter),
+            with_rocwmma=True,
+        )
+        gpu = emulated_gpu(device_of(load_profile(ROOT / "arch_profiles", ARCH)), self.compiler)
+        tree = SourceTree(candidate if candidate is not None else root)
+        with emulated_side(built, tree, gpu, self.compiler, options) as side:
+            yield side.built

@@ -1,0 +1,145 @@
+"""Patches for faults of upstream's kernels: with them the results are right, and the checks find nothing.
+
+Each on a tree that has the fault, alone, so that nothing else can be what mends it (docs/findings.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from command_line import run_patchkit
+from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
+from filelock import FileLock
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import open_compiler
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.tree import export_tree
+from patchkit.gpu.emulator import CHECKS, EmulationOptions, load_report
+from patchkit.gpu.names import read_name
+from patchkit.gpu.recurrent import RecurrentModel
+from patchkit.upstream.cache import open_cache
+
+pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
+_PASSED = re.compile(r"(\d+)/(\d+) tests passed")
+_RACES_OF_SCAN = {"ssm_scan_f32", "ssm_scan_f32_group"}
+_RACES_OF_REDUCTIONS = {"soft_max_f32", "soft_max_f32_parallelize_cols", "group_norm_f32"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a program ended, what it wrote, and the kernels with findings."""
+
+    code: int
+    out: str
+    blamed: set[str]
+
+    @property
+    def wrong(self) -> int:
+        """Cases of test-backend-ops that were not right."""
+        told = _PASSED.search(self.out)
+        assert told is not None, self.out
+        return int(told[2]) - int(told[1])
+
+
+@pytest.fixture(scope="module")
+def patched(test_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The tree of a build with some patches and no others."""
+    series = tmp_path_factory.mktemp("mended") / "series"
+    for name in ("patches", "arch_profiles"):
+        shutil.copytree(ROOT / name, series / name)
+    (series / "templates").mkdir()
+    shutil.copy(CORPUS, series / "patches" / "upstream.lock")
+
+    def make(build: int, patches: Sequence[str], into: Path) -> Path:
+        cache = test_cache / "corpus"
+        asked = [word for name in patches for word in ("--with", name, "--only", name)]
+        with FileLock(test_cache / "corpus.lock"):
+            where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{build}")
+            done = run_patchkit("apply", *where, "--arch", ARCH, "--unlocked", "--json", *asked)
+            assert done.returncode == 0, done.stderr
+            applied = json.loads(done.stdout)
+            assert [commit["id"] for commit in applied["commits"]] == list(patches)
+            repository = open_cache(cache).peek(NullReporter())
+            assert repository is not None
+            return export_tree(repository, applied["commits"][-1]["commit"], into / "trees").root
+
+    return make
+
+
+@pytest.fixture
+def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path: Path) -> Callable[..., Ran]:
+    """Runs a program of a build with the usual checks, its kernels upstream's or a candidate's."""
+    trees = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
+    report = tmp_path / "report.json"
+    options = EmulationOptions(report=report, checks=CHECKS)
+
+    def start(build: int, candidate: Path | None, program: str, *arguments: str | Path) -> Ran:
+        with trees.running(build, options, programs=(program,), candidate=candidate) as side:
+            done = subprocess.run(
+                [side.program(program), *arguments],
+                env={"PATH": os.environ["PATH"], **side.environment},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=3600,
+            )
+        found = load_report(report).findings
+        return Ran(done.returncode, done.stdout, {read_name(one.kernel).base for one in found})
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("build", "patches", "operations", "faulty"),
+    [
+        (6900, ("ssm-scan-barrier", "ssm-group-barrier"), "SSM_SCAN", _RACES_OF_SCAN),
+        pytest.param(
+            9538,
+            ("ssm-scan-barrier", "softmax-norm-barriers"),
+            "SSM_SCAN,SOFT_MAX,GROUP_NORM,CROSS_ENTROPY_LOSS,CROSS_ENTROPY_LOSS_BACK",
+            {"ssm_scan_f32", *_RACES_OF_REDUCTIONS},
+            marks=pytest.mark.hours,
+        ),
+    ],
+    ids=["b6900", "b9538"],
+)
+def test_barriers_make_wrong_results_right(
+    patched,
+    run: Callable[..., Ran],
+    gates_cache: Path,
+    build: int,
+    patches: tuple[str, ...],
+    operations: str,
+    faulty: set[str],
+) -> None:
+    asked = ("test-backend-ops", "test", "-b", "ROCm0", "-o", operations)
+    before = run(build, None, *asked)
+    assert before.code == 1
+    assert before.wrong > 0
+    assert before.blamed == faulty
+    after = run(build, patched(build, patches, gates_cache), *asked)
+    assert (after.code, after.wrong, after.blamed) == (0, 0, set()), after.out
+
+
+@pytest.mark.hours
+@pytest.mark.parametrize("build", [9538, 11549])
+def test_the_convolution_stays_in_its_rows(
+    patched, run: Callable[..., Ran], gates_cache: Path, tmp_path: Path, build: int
+) -> None:
+    model = tmp_path / "mamba2.gguf"
+    RecurrentModel(architecture="mamba2").write(model)
+    asked = ("llama-bench", "-m", model, "-p", "40", "-n", "3", "-r", "1", "--no-warmup", "-ngl", "99")
+    before = run(build, None, *asked)
+    assert before.code == 0
+    assert before.blamed == {"ssm_conv_long_token_f32"}
+    after = run(build, patched(build, ("ssm-conv-tail",), gates_cache), *asked)
+    assert (after.code, after.blamed) == (0, set())
