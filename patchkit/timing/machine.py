@@ -164,6 +164,7 @@ class Busy(BaseModel):
     l2: float
     mall: float
     dram: float
+    code: float
 
 
 class KernelTime(BaseModel):

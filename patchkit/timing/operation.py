@@ -36,6 +36,7 @@ _LIMITS = {
     "l2": "L2",
     "mall": "memory-side cache",
     "dram": "DRAM",
+    "code": "instruction fetch",
 }
 
 

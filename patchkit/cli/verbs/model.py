@@ -62,9 +62,7 @@ _BATCH = click.IntRange(min=0, max=4096)
 @click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")
 @click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
-@click.option(
-    "--svg", type=FOLDER, metavar="FILE", help="With --against: modelled over measured as a picture."
-)
+@click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
 def command(
     settings: Settings,
     arch: str,
