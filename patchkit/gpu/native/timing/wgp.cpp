@@ -328,6 +328,8 @@ class simulation {
     // Lines that more than one of the blocks wants that were seen, and of how many each of these is on average.
     line_set common;
     double sharers = 1;
+    // They stay in L2 until the others come, if they are few enough: blocks are not in step.
+    bool common_stays = true;
     double owed_far = 0, owed_cold = 0;
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
     double free_lds = 0;
@@ -407,6 +409,7 @@ class simulation {
             n = end;
         }
         sharers = lines == 0 ? 1 : touches / lines;
+        common_stays = lines * line_bytes <= m.l2_bytes;
     }
 
     void start(double at) {
@@ -644,7 +647,10 @@ class simulation {
         // Lines that several blocks want come once; who is first differs from line to line.
         owed_far += is_store || !common.has(line) ? 1 : 1 / sharers;
         if (owed_far < 1) {
-            return done;
+            if (common_stays || m.mall_bytes <= 0) {
+                return done;
+            }
+            return std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
         }
         owed_far -= 1;
         owed_cold += m.mall_bytes > 0 ? cold : 1;
