@@ -265,7 +265,9 @@ def attention_case(
 
     Raises:
         USAGE_SYNTAX: the heads of K and V do not divide the others.
+        TENSOR_TYPE_UNKNOWN: there is no such type.
     """
+    stored = type_name(type_of(kind))
     if heads % kv_heads:
         raise UsageError(
             f"{heads} heads on {kv_heads} of K and V",
@@ -280,6 +282,6 @@ def attention_case(
         gqa=heads // kv_heads,
         kv=kv,
         tokens=tokens,
-        type_k=kind,
-        type_v=kind,
+        type_k=stored,
+        type_v=stored,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.base.process import ToolTimeout, run_tool, tool_failure
+from patchkit.base.process import ToolTimeout, run_tool
 from patchkit.build.compiler import Compiler
 from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.build.sides import Workshop
@@ -123,8 +123,8 @@ class Recorder:
         if self.side.units.failed is not None:
             raise self.side.units.failed
         if done.returncode != 0:
-            failure = tool_failure(done)
-            raise _failed(case, failure.why, failure.hint)
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise _failed(case, said[-1] if said else f"it ended with {done.returncode}", None)
         with disk_errors(folder, "recording an operation"):
             with log.open(encoding="utf-8", errors="replace") as lines:
                 sections = parse_recording(lines, str(log)).sections

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
+_TOKENS = click.IntRange(min=1, max=4096)
+_DEPTH = click.IntRange(min=1, max=2**18)
 
 
 @verb(
@@ -44,9 +46,9 @@ _BATCH = click.IntRange(min=0, max=4096)
 @click.option("--head-size", type=_SIZE, metavar="D", help="Of attention, in place of a matrix product.")
 @click.option("--heads", type=_SIZE, default=32, show_default=True, help="Query heads of attention.")
 @click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Heads of K and V.")
-@click.option("--kv", type=_SIZE, metavar="ROWS", help="Rows of K and V: the tokens before and these.")
+@click.option("--kv", type=_DEPTH, metavar="ROWS", help="Rows of K and V: the tokens before and these.")
 @click.option("--kv-type", default="f16", show_default=True, help="Of K and V.")
-@click.option("--tokens", type=_SIZE, metavar="N", help="Of the batch; 1 is decode.")
+@click.option("--tokens", type=_TOKENS, metavar="N", help="Of the batch; 1 is decode.")
 @click.option(
     "--repeated",
     is_flag=True,
@@ -56,7 +58,7 @@ _BATCH = click.IntRange(min=0, max=4096)
 @click.option("--gguf", type=FOLDER, metavar="FILE", help="A whole model; its header is read, no data.")
 @click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
 @click.option(
-    "--depth", type=click.IntRange(min=0, max=2**20), default=0, show_default=True, help="Tokens before."
+    "--depth", type=click.IntRange(min=0, max=2**18), default=0, show_default=True, help="Tokens before."
 )
 @click.option("--pp", "prompt", type=_BATCH, default=512, show_default=True, help="Of a prompt; 0: none.")
 @click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")

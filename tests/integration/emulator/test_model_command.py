@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 Model = Callable[..., "subprocess.CompletedProcess[str]"]
 _HEADS = ("--head-size", "64", "--heads", "8")
+_HUGE = ("--type", "f32", "--rows", "1048576")
 _PRODUCT = ("--type", "q4_0", "--rows", "256", "--columns", "256", "--tokens", "1")
 
 
@@ -103,6 +104,8 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
         (("--type", "q4_9", "--rows", "256", "--columns", "256", "--tokens", "1"), 2, "TENSOR_TYPE_UNKNOWN"),
         (("--type", "q4_K", "--rows", "256", "--columns", "300", "--tokens", "1"), 2, "COLUMNS_NOT_WHOLE"),
         ((*_HEADS, "--kv-heads", "3", "--kv", "256", "--tokens", "1"), 2, "USAGE_SYNTAX"),
+        ((*_HEADS, "--kv", "256", "--tokens", "1", "--kv-type", "q9"), 2, "TENSOR_TYPE_UNKNOWN"),
+        ((*_HUGE, "--columns", "1048576", "--tokens", "1"), 6, "TIMING_RUN_FAILED"),
         (("--against", "missing.toml"), 2, "TOML_MISSING"),
         (("--against", "missing.toml", "--tokens", "3"), 2, "USAGE_SYNTAX"),
         (("--gguf", "missing.gguf"), 2, "GGUF_UNREADABLE"),
