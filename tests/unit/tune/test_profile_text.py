@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from shutil import copytree
 
 import pytest
 from refusing import refused
@@ -77,9 +78,7 @@ def test_a_text_that_cannot_be_changed_so_is_refused(text, why) -> None:
 
 def test_a_real_profile_is_written_whole_and_loads(tmp_path, checkout) -> None:
     folder = tmp_path / "arch_profiles"
-    (folder / "families").mkdir(parents=True)
-    for path in (checkout / "arch_profiles").rglob("*.toml"):
-        (folder / path.relative_to(checkout / "arch_profiles")).write_bytes(path.read_bytes())
+    copytree(checkout / "arch_profiles", folder)
     path = folder / "gfx1151.toml"
     before = load_profile(folder, "gfx1151")
     assert write_profile(path, "wmma", [_row(64), _row(128)])
