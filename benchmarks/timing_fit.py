@@ -39,13 +39,13 @@ _SPREAD = 1.35  # figures are drawn within this factor of the file's
 def _drawn(machine: Machine, seed: int) -> Machine:
     """The machine with other fitted figures; seed 0: its own."""
     chance = random.Random(seed)  # noqa: S311  no secret
-    figures = {
-        name: replace(figure, value=figure.value * _SPREAD ** chance.uniform(-1, 1))
-        if figure.fitted and seed
-        else figure
-        for name, figure in machine.file.figures.items()
+    of = machine.file.figures
+    drawn = {
+        name: replace(getattr(of, name), value=value * _SPREAD ** chance.uniform(-1, 1))
+        for name, value in of.values().items()
+        if getattr(of, name).fitted and seed
     }
-    return replace(machine, file=replace(machine.file, figures=figures))
+    return replace(machine, file=replace(machine.file, figures=replace(of, **drawn)))
 
 
 def _source(row: Published) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -46,6 +46,90 @@ class TimingFigure(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimingFigures(TomlTable):
+    """All figures of a GPU, by the names of native/timing/machine.hpp; cycles are of the shader clock."""
+
+    lds_bytes: Annotated[TimingFigure, Field(description="Of a WGP")]
+    l0_bytes: Annotated[TimingFigure, Field(description="Vector cache of a CU")]
+    l2_bytes: TimingFigure
+    mall_bytes: Annotated[TimingFigure, Field(description="Memory-side cache; 0: none")]
+    clock_mhz: Annotated[TimingFigure, Field(description="The highest")]
+    clock_less_valu: Annotated[
+        TimingFigure,
+        Field(description="MHz less while all SIMDs do nothing but VALU instructions"),
+    ]
+    clock_less_wmma: Annotated[TimingFigure, Field(description="The same of WMMA")]
+    clock_less_lds: Annotated[TimingFigure, Field(description="The same of LDS")]
+    clock_less_dram: Annotated[
+        TimingFigure,
+        Field(description="MHz less while DRAM is all that is waited for"),
+    ]
+    valu: Annotated[
+        TimingFigure,
+        Field(description="Cycles that an instruction keeps the VALU of its SIMD busy"),
+    ]
+    dual: Annotated[TimingFigure, Field(description="The same of a dual instruction")]
+    dot: Annotated[TimingFigure, Field(description="Of v_dot4 and v_dot8")]
+    quarter: Annotated[
+        TimingFigure,
+        Field(description="Of instructions at a quarter of the rate: products of whole 32-bit numbers"),
+    ]
+    double_float: Annotated[TimingFigure, Field(description="Of f64")]
+    transcendental: Annotated[TimingFigure, Field(description="Cycles of the transcendental unit")]
+    wmma: Annotated[TimingFigure, Field(description="Cycles of the VALU")]
+    wmma_int4: TimingFigure
+    scalar: Annotated[TimingFigure, Field(description="Cycles of the scalar unit")]
+    branch: Annotated[TimingFigure, Field(description="Cycles until a wave goes on behind a taken branch")]
+    valu_latency: Annotated[TimingFigure, Field(description="Cycles until what depends on it may begin")]
+    transcendental_latency: TimingFigure
+    wmma_latency: TimingFigure
+    scalar_latency: TimingFigure
+    lds_least: Annotated[
+        TimingFigure,
+        Field(description="Cycles of a WGP that an LDS instruction takes at least; else those of its banks"),
+    ]
+    lds_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    load_register: Annotated[
+        TimingFigure,
+        Field(description="Cycles that the VALU loses for each register that a load fills"),
+    ]
+    l0_line: Annotated[TimingFigure, Field(description="Cycles of a CU for a line of 128 bytes")]
+    l0_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    l2_latency_ns: TimingFigure
+    mall_latency_ns: TimingFigure
+    dram_latency_ns: TimingFigure
+    scalar_cache_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    l2_bytes_per_cycle: Annotated[TimingFigure, Field(description="Of the whole GPU")]
+    mall_gb_s: TimingFigure
+    dram_gb_s: TimingFigure
+    barrier: Annotated[
+        TimingFigure,
+        Field(description="Cycles from the last wave that comes to the first that goes on"),
+    ]
+    block_start: Annotated[
+        TimingFigure,
+        Field(description="Cycles from the end of a block to the first instruction of the next"),
+    ]
+    leftover: Annotated[
+        TimingFigure,
+        Field(description="Blocks of the last round that the busiest WGP has too many, times those it holds"),
+    ]
+    code_bytes: Annotated[TimingFigure, Field(description="Instruction cache of a WGP")]
+    code_bytes_per_cycle: Annotated[TimingFigure, Field(description="That come into it")]
+    code_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    launch_us: Annotated[TimingFigure, Field(description="Of each kernel, before its first block")]
+    blas_tflops: Annotated[
+        TimingFigure,
+        Field(description="That a BLAS library reaches with f16; only for whole models"),
+    ]
+    where: NotInFile[Location] = NOWHERE
+
+    def values(self) -> dict[str, float]:
+        """Each by its name."""
+        return {each.name: getattr(self, each.name).value for each in fields(self) if each.name != "where"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelError(TomlTable):
     """How far modelled times were from published ones: of ``points`` measurements of one kind of kernel.
 
@@ -78,7 +162,7 @@ class TimingFile(TomlTable):
 
     arch: str
     note: Annotated[str, Field(min_length=10)]
-    figures: Mapping[str, TimingFigure]
+    figures: TimingFigures
     error: Several[ModelError] = ()
     branch: Several[Branch] = ()
     where: NotInFile[Location] = NOWHERE
@@ -94,12 +178,12 @@ class Machine:
     @property
     def cache_bytes(self) -> float:
         """Of the last cache before DRAM."""
-        return self.file.figures["mall_bytes"].value or self.file.figures["l2_bytes"].value
+        return self.file.figures.mall_bytes.value or self.file.figures.l2_bytes.value
 
     @property
     def launch_us(self) -> float:
         """What each launch costs besides its blocks."""
-        return self.file.figures["launch_us"].value
+        return self.file.figures.launch_us.value
 
     def text(self) -> str:
         """The file that the program reads, native/timing/machine.hpp."""
@@ -110,7 +194,9 @@ class Machine:
             "vgprs_per_simd": device.vgprs_per_simd,
             "vgpr_granule": device.vgpr_granule,
         }
-        stated = {name: one.value for name, one in self.file.figures.items() if name not in _NOT_PLAYED}
+        stated = {
+            name: value for name, value in self.file.figures.values().items() if name not in _NOT_PLAYED
+        }
         return "".join(f"{name} {value:g}\n" for name, value in {**of_device, **stated}.items())
 
     def config_of(self, source: str) -> Branch | None:

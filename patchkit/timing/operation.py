@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 from patchkit.base.errors import UsageError
 from patchkit.base.gguf import Kind as TensorKind
@@ -133,23 +132,13 @@ class OperationTime:
         }
 
 
-@dataclass(frozen=True)
-class _Bytes:
+def _bytes_of(case: Timed) -> float:
     """What an operation reads and writes, each byte once."""
-
-    case: Timed
-
-    @cached_property
-    def total(self) -> float:
-        """Bytes."""
-        if isinstance(self.case, Case):
-            return float(self.case.bytes) / (1 + self.case.view)
-        kind = tensor_kinds_by_name().get(self.case.type.upper())
-        values = (
-            self.case.rows * self.case.columns * min(self.case.experts, self.case.used * self.case.tokens)
-        )
-        weights = kind.size(values) if kind is not None else 4 * values
-        return float(weights + 4 * self.case.tokens * (self.case.columns + self.case.rows))
+    if isinstance(case, Case):
+        return case.bytes / (1 + case.view)
+    experts = min(case.experts, case.used * case.tokens)
+    weights = type_of(case.type).size(case.rows * case.columns * experts)
+    return float(weights + 4 * case.tokens * (case.columns + case.rows))
 
 
 def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
@@ -160,7 +149,7 @@ def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
     """
     if not repeated:
         return 1.0
-    beyond = _Bytes(case).total / machine.cache_bytes - 1
+    beyond = _bytes_of(case) / machine.cache_bytes - 1
     return min(1.0, max(0.0, _STEEPNESS * beyond))
 
 
@@ -174,8 +163,8 @@ def _library_us(call: str, machine: Machine) -> float:
         raise AssertionError(f"a product without sizes: {call}")
     m, n, k = (int(size) for size in found.groups())
     figures = machine.file.figures
-    computing = 2 * m * n * k / (figures["blas_tflops"].value * 1e6)
-    moving = _BYTES_OF_HALF * (m * n + n * k + m * k) / (figures["dram_gb_s"].value * 1e3)
+    computing = 2 * m * n * k / (figures.blas_tflops.value * 1e6)
+    moving = _BYTES_OF_HALF * (m * n + n * k + m * k) / (figures.dram_gb_s.value * 1e3)
     return max(computing, moving) + machine.launch_us
 
 

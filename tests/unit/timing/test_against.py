@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import ErrorGroup
 from patchkit.gpu.device import device_of
 from patchkit.series.lock import load_lock
 from patchkit.series.profile import load_profile
@@ -133,9 +134,28 @@ def test_a_file_that_is_none_is_refused_with_its_place(tmp_path: Path, text, wha
     assert error.value.where[0].path == str(path)
 
 
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1151"])
+def test_every_gpu_with_a_timing_file_has_all_figures(checkout: Path, arch: str):
+    profiles = checkout / "arch_profiles"
+    assert (profiles / "timing" / f"{arch}.toml").is_file()
+    found = load_machine(profiles, device_of(load_profile(profiles, arch)))
+    assert f"wgps {found.device.multiprocessors}\n" in found.text()
+
+
 def test_nothing_is_known_of_a_gpu_without_a_timing_file(checkout: Path):
     profiles = checkout / "arch_profiles"
     device = device_of(load_profile(profiles, "gfx1201"), guess_units=True)
     with refused("TIMING_UNKNOWN") as error:
         load_machine(profiles, device)
     assert "gfx1151" in (error.value.hint or "")
+
+
+def test_a_timing_file_that_lacks_a_figure_is_refused_at_its_place(checkout: Path, tmp_path: Path):
+    profiles = tmp_path / "arch_profiles"
+    (profiles / "timing").mkdir(parents=True)
+    text = (checkout / "arch_profiles" / "timing" / "gfx1151.toml").read_text("utf-8")
+    (profiles / "timing" / "gfx1151.toml").write_text(text.replace("figures.barrier]", "figures.barriers]"))
+    with pytest.raises(ErrorGroup) as error:
+        load_machine(profiles, device_of(load_profile(checkout / "arch_profiles", "gfx1151")))
+    told = " ".join(problem.message for problem in error.value.errors)
+    assert ("barriers" in told, "barrier" in told) == (True, True)
