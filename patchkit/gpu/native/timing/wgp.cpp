@@ -454,8 +454,8 @@ class simulation {
                     at = std::max<double>(at, w.registers[r]);
                 }
             }
-            if (d.waits) {
-                at = std::max(at, time_of_waits(w, *d.from));
+            if (d.waits) { // what was waited for is forgotten here, so the time must be kept
+                at = w.ready = std::max(at, time_of_waits(w, *d.from));
             }
             at = std::max(at, free_at(w, d));
             if (const turn now{at, &w}; !turns.empty() && later()(now, turns.top())) {
@@ -622,7 +622,7 @@ class simulation {
         }
         const auto cu = size_t(w.simd / 2);
         double & free = free_memory[cu];
-        // The data of lanes go back 64 bytes... a line at a time, whichever takes longer.
+        // One line after the other, hit or not; an instruction without active lanes takes its turn, too.
         const double busy = std::max(1.0, count * m.l0_line);
         free = std::max(free, at) + busy;
         busy_l0 += busy;
