@@ -19,7 +19,7 @@ enum class unit : uint8_t { valu, transcendental, scalar, none, lds, memory };
 
 struct decoded {
     unit on = unit::none;
-    bool is_wmma = false, is_barrier = false, is_end = false, is_branch = false, has_access = false, waits = false;
+    bool is_wmma = false, is_barrier = false, is_end = false, has_access = false, waits = false;
     space where = space::none;
     double busy = 0, latency = 0;
     const instruction * from = nullptr;
@@ -79,8 +79,6 @@ decoded decode(const instruction & i, const machine & m) {
                          name.starts_with("s_set") || name.starts_with("buffer_gl") || name.starts_with("global_inv") ||
                          name.starts_with("s_code_end") || d.is_end;
     if (!is_hint) {
-        d.is_branch = name.starts_with("s_branch") || name.starts_with("s_cbranch") || name.starts_with("s_setpc") ||
-                      name.starts_with("s_swappc");
         d.on = unit::scalar;
         d.busy = m.scalar;
         d.latency = m.scalar_latency;
@@ -233,7 +231,6 @@ struct running_block {
     size_t at_barrier = 0, ended = 0;
     line_set touched;
     std::vector<running_wave *> waiting;
-    double started = 0;
 };
 
 // A path to memory that all WGPs share: on average this one has its share, but what it did not use for a while it may
@@ -415,7 +412,6 @@ class simulation {
     void start(double at) {
         auto made = std::make_unique<running_block>();
         made->number = started++;
-        made->started = at;
         const auto & from = of.blocks[made->number % of.blocks.size()];
         made->waves.resize(from.size());
         for (size_t n = 0; n < from.size(); ++n) {
