@@ -88,7 +88,9 @@ def role_of(name: str, shape: Sequence[int]) -> Role:
         return "lookup"
     if "_exps." in name:
         return "experts"
-    return "matrix" if len(shape) > 1 and name.endswith(".weight") and "norm" not in name else "vector"
+    if "norm" in name or "conv1d" in name:  # a convolution over four tokens is no product of matrices
+        return "vector"
+    return "matrix" if len(shape) > 1 and name.endswith(".weight") else "vector"
 
 
 def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
@@ -138,6 +140,9 @@ class ShapeModel(TomlTable):
     window_every: Annotated[
         int, Field(gt=0, description="Every n-th layer sees all tokens; 1: each does")
     ] = 1
+    attention_every: Annotated[
+        int, Field(gt=0, description="Every n-th layer attends, the others keep a state; 1: each does")
+    ] = 1
     experts: Annotated[int, Field(ge=0, lt=65536)] = 0
     experts_used: Annotated[int, Field(ge=0, lt=65536)] = 0
     tensors: Annotated[Several[ShapeTensor], Field(min_length=1)]
@@ -149,6 +154,8 @@ class ShapeModel(TomlTable):
             raise ValueError("heads is a multiple of kv_heads")
         if self.window is None and self.window_every != 1:
             raise ValueError("window_every needs window")
+        if self.attention_every > self.layers:
+            raise ValueError("attention_every is at most layers")
 
 
 _MAX_LAYERS = 1024  # several times what the deepest models have
@@ -207,7 +214,11 @@ def shape_of_file(path: Path) -> ModelShape:
             window=stated.window if _is_windowed(index, stated.window_every) else None,
         )
         for index in range(stated.layers)
+        if not _is_windowed(index, stated.attention_every)
     )
+    notes = ["described by hand, not read from the file"]
+    if len(layers) < stated.layers:
+        notes.append(_not_attending(stated.layers - len(layers), stated.layers))
     return ModelShape(
         name=stated.name,
         source=stated.source,
@@ -215,7 +226,7 @@ def shape_of_file(path: Path) -> ModelShape:
         weights=with_output(weights),
         experts=stated.experts,
         experts_used=stated.experts_used,
-        notes=("described by hand, not read from the file",),
+        notes=tuple(notes),
     )
 
 
@@ -338,7 +349,7 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...
         if heads[index] and kv_heads[index]
     )
     if len(layers) < count:
-        notes.append(f"{count - len(layers)} of {count} layers do not attend; what they keep is left out")
+        notes.append(_not_attending(count - len(layers), count))
     if latent:
         notes.append("latent attention: V is read as part of K")
     return layers
@@ -363,5 +374,9 @@ def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | Non
 
 
 def _is_windowed(index: int, every: int) -> bool:
-    """llama_hparams::set_swa_pattern."""
+    """llama_hparams::set_swa_pattern; which layers keep a state goes by the same rule."""
     return index % every < every - 1
+
+
+def _not_attending(several: int, count: int) -> str:
+    return f"{several} of {count} layers do not attend; what they keep is left out"
