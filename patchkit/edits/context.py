@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from patchkit.edits.guard import Guard, Target
 from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.kernels.wmma import WmmaRow, wmma_table
-from patchkit.series.profile import ArchProfile, TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
+from patchkit.series.profile import (
+    ArchProfile,
+    TunedMmq,
+    TunedMmqBatch,
+    TunedMmvqBatch,
+    TunedMmvqWarps,
+    TunedTile,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +27,7 @@ class ArchView:
     only: Guard
     tile: tuple[TunedTile, ...]
     mmq: tuple[TunedMmq, ...]
+    mmq_batch: tuple[TunedMmqBatch, ...]
     mmvq_batch: tuple[TunedMmvqBatch, ...]
     mmvq_warps: tuple[TunedMmvqWarps, ...]
 
@@ -66,6 +74,7 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
         tile=profile.tuning.tile,
         # The row with the largest bound comes first: the first that fits is the one that counts.
         mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),
+        mmq_batch=profile.tuning.mmq_batch,
         mmvq_batch=profile.tuning.mmvq_batch,
         mmvq_warps=profile.tuning.mmvq_warps,
     )
