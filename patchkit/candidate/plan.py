@@ -93,8 +93,13 @@ class PlannedPatch:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The GPUs for which it is live."""
-        return tuple(profile.arch for profile in self.selected.targets)
+        """The GPUs for which it is live: those asked for, and all of the family that guards it."""
+        if not self.selected.targets:
+            return ()
+        from patchkit.edits.context import make_guard  # noqa: PLC0415  # see choose()
+
+        guard = make_guard(self.selected.patch.guard, self.selected.targets)
+        return tuple(target.arch for target in guard.targets)
 
     @property
     def edits(self) -> tuple[PlacedEdit, ...]:

@@ -163,6 +163,10 @@ class Family(TomlTable):
     family: _Name
     inherits: _Name | None = None
     note: str | None = None
+    members: Annotated[
+        Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]],
+        Field(description="All its GPUs: what a patch guarded by this family is live on"),
+    ] = ()
     facts: Facts
 
 
@@ -180,6 +184,8 @@ class ArchProfile(TomlTable):
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
+    # All GPUs of each of them that names its members.
+    relatives: NotInFile[Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     # sha256 of every file read, by its path below the profiles folder; the nearest first.
     inputs: NotInFile[Mapping[str, str]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
@@ -246,6 +252,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
         facts=replace(profile.facts, by_name=facts),
         patches=dict(sorted(profile.patches.items())),
         families=tuple(family.family for _, family in families),
+        relatives={family.family: family.members for _, family in families},
         inputs={
             Path(each.path).relative_to(folder).as_posix(): hashlib.sha256(each.data).hexdigest()
             for each in (document, *(each for each, _ in families))
