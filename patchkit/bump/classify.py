@@ -358,7 +358,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
 
 def _step(last: Rendering) -> Step:
-    guard = make_guard(last.patch.guard.macros, last.selected.targets)
+    guard = make_guard(last.patch.guard, last.selected.targets)
     changes = last.placed.changes if last.placed is not None else {}
     return Step(
         id=last.patch.id,

@@ -17,9 +17,10 @@ from patchkit.bump.commit import BumpCommitted
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
 from patchkit.gates.base import EMULATED, MODELLED
+from patchkit.series.fault import refused_faults
 from patchkit.series.lock import Lock, Pin
 
-State = Literal["done", "blocked", "refuted", "fewer"]
+State = Literal["done", "blocked", "faulty", "refuted", "fewer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Bump:
             "to": {"build": self.new.build, "commit": self.new.commit, "tree": self.new.tree},
             "candidates": plain(self.successors),
             "not_followed": plain(self.newer),
-            "next": _accepting(self) if self.state == "fewer" else None,
+            "next": _accepting(self) if self.state in {"fewer", "faulty"} else None,
         }
 
 
@@ -67,6 +68,9 @@ def ending_lines(bump: Bump) -> list[str]:
     """How the bump ended, and what to do next."""
     if bump.state == "blocked":
         return ["", "BLOCKED: nothing was changed", "next: do what is first to do above, and run it again"]
+    if bump.state == "faulty":
+        return ["", "FAULTY: that build is known to compute wrong results; nothing was changed",
+                "next: another build, or with the fault:", f"  {_accepting(bump)}"]  # fmt: skip
     if bump.state == "refuted":
         return ["", "FAILED: a gate does not pass; nothing was changed",
                 "next: mend the patch and run it again; what passed is kept"]  # fmt: skip
@@ -108,15 +112,18 @@ def _dropped(bump: Bump) -> Iterator[str]:
 
 
 def _accepting(bump: Bump) -> str:
-    """The command that accepts every loss by name."""
+    """The command that accepts every loss and every fault by name."""
     lost = [name for made in bump.successors for name in made.unproven]
     without = tuple(dict.fromkeys([*bump.request.without, *lost]))
-    return replace(bump.request, without=without).command(to=bump.new.name)
+    refused = [each.fault.id for made in bump.successors for each in refused_faults(made.faults, ())]
+    accepted = tuple(dict.fromkeys([*bump.request.accept_faults, *refused]))
+    return replace(bump.request, without=without, accept_faults=accepted).command(to=bump.new.name)
 
 
 def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
     for verdict in made.verdicts:
         yield from (f"  {line}" for line in verdict.lines(bump.new.name))
+    yield from (f"  known fault: {each.state()}" for each in made.faults)
     yield f"  upstream's history: {made.history}"
     if made.blocked:
         yield "  first to do, then bump again:"

@@ -20,8 +20,9 @@ from patchkit.upstream.pin import SourceWanted
 class BumpRequest:
     """``archs`` and ``with_`` empty: every variant that the lock follows, see :func:`find_variants`.
 
-    ``without``: patches that may be lost, by name. ``drop_conflicts``: those in conflict are left out. Where
-    the lock goes is the caller's matter; ``commit`` is only for telling the command again.
+    ``without``: patches that may be lost, by name. ``drop_conflicts``: those in conflict are left out.
+    ``accept_faults``: known faults that the new build may have. Where the lock goes is the caller's matter;
+    ``commit`` is only for telling the command again.
     """
 
     to: str = "latest"
@@ -34,6 +35,7 @@ class BumpRequest:
     keep_default: bool = False
     drop_conflicts: bool = False
     commit: bool = False
+    accept_faults: tuple[str, ...] = ()
 
     def command(self, *, to: str) -> str:
         """The command line, to be pasted."""
@@ -54,8 +56,9 @@ class BumpRequest:
             "--drop-conflicts": self.drop_conflicts,
         }
         yield from (flag for flag, given in flags.items() if given)
-        for name in self.without:
-            yield from ("--without", name)
+        for option, names in (("--without", self.without), ("--accept-fault", self.accept_faults)):
+            for name in names:
+                yield from (option, name)
 
 
 def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:

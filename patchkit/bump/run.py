@@ -18,6 +18,7 @@ from patchkit.bump.target import find_target_pin, own_pin
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.verify import run_verify
 from patchkit.series.catalogue import load_series
+from patchkit.series.fault import refused_faults
 from patchkit.series.lock import Lock, load_lock, write_lock
 from patchkit.upstream.cache import Cache, open_cache
 from patchkit.upstream.pin import pin_ref
@@ -25,7 +26,7 @@ from patchkit.upstream.refs import read_ref
 
 
 def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, str]) -> Bump:
-    """Bump. A bump that is blocked, refuted or fewer is returned, not raised; then nothing was changed.
+    """Bump. One that is blocked, faulty, refuted or fewer is returned, not raised; then nothing was changed.
 
     The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead.
 
@@ -141,20 +142,23 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
         with work.cache.hold(work.workspace.reporter) as repository:
             made.append(regenerate(work, variant, repository))
     work.trees.clear()
-    state = _state(made)
+    accepted = work.request.accept_faults
+    state = _state(made, accepted)
     if state == "done":
         _refuse_unproven_drift(work, made)
         for number, one in enumerate(made):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, done = make(work, one, lock, repository)
             made[number] = done if work.request.no_verify else _verified(work, done)
-        state = _state(made)
+        state = _state(made, accepted)
     return state, tuple(_with_commits(work, one) for one in made), lock
 
 
-def _state(made: Sequence[Successor]) -> State:
+def _state(made: Sequence[Successor], accepted: Sequence[str]) -> State:
     if any(one.blocked for one in made):
         return "blocked"
+    if any(refused_faults(one.faults, accepted) for one in made):
+        return "faulty"
     if any(one.unproven for one in made):
         return "fewer"
     failed = any(one.report is not None and one.report.failed for one in made)

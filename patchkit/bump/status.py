@@ -18,6 +18,7 @@ from patchkit.candidate.record import Candidate, is_candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
+from patchkit.series.fault import FaultHere, find_faults
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, Pin, Result, load_lock
 from patchkit.series.patch import Patch
@@ -152,6 +153,7 @@ class Status:
 
     ``results`` are those of the lock, each with its opt-in patches; None when a GPU has no profile now.
     ``candidates`` stand to the lock as is said; ``broken`` are branches that patchkit did not make so.
+    ``faults``: what is known to be wrong in the builds of the results, with their GPUs.
     """
 
     series: SeriesDir
@@ -161,6 +163,7 @@ class Status:
     results: tuple[tuple[Result, tuple[str, ...] | None], ...]
     candidates: tuple[tuple[Candidate, Standing], ...]
     broken: tuple[PatchkitError, ...]
+    faults: tuple[tuple[Result, FaultHere], ...]
     queue: Queue
 
     def as_json(self) -> dict[str, object]:
@@ -198,6 +201,10 @@ class Status:
             "broken": [
                 {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
             ],
+            "faults": [
+                {"build": result.build, "patches": list(result.patches)} | found.as_json()
+                for result, found in self.faults
+            ],
             "queue": self.queue.as_json(),
         }
 
@@ -228,6 +235,7 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
         results=tuple(_read_results(workspace.series, lock)),
         candidates=tuple(candidates),
         broken=tuple(broken),
+        faults=tuple(_read_faults(series, lock)),
         queue=read_queue(lock, series, repository, workspace.cache_root / "reports", today),
     )
 
@@ -239,6 +247,13 @@ def _read_results(series: SeriesDir, lock: Lock) -> Iterator[tuple[Result, tuple
             yield result, opted_in(load_profiles(series.profiles, result.archs), result.patches)
         else:
             yield result, None
+
+
+def _read_faults(series: Series, lock: Lock) -> Iterator[tuple[Result, FaultHere]]:
+    for result in lock.results:
+        live = [(patch, result.archs) for patch in result.patches]
+        for found in find_faults(series.faults, result.build, result.archs, live):
+            yield result, found
 
 
 def _standing(candidate: Candidate, lock: Lock) -> Standing:

@@ -20,6 +20,7 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.gates.verify import Report
 from patchkit.series.catalogue import Series, load_series
+from patchkit.series.fault import FaultHere, find_faults, live_in
 from patchkit.series.lock import Followed, Lock, Pin, write_lock
 from patchkit.series.profile import load_profiles
 from patchkit.series.selection import Selected, opted_in
@@ -97,7 +98,8 @@ class Successor:
     ``had``: the patches before it; ``losses``: those of them that are not in any more. ``offered``: what is
     opt-in there, where nothing is left. ``made_by``: the command that makes the same. ``followed``: functions
     that are not where patch.toml says, with the place the lock has from now on. ``candidate`` is None while
-    nothing is written. ``history``: whether upstream's commits were asked for, and why not.
+    nothing is written. ``history``: whether upstream's commits were asked for, and why not. ``faults``:
+    what is known to be wrong in the new build.
     """
 
     variant: Variant
@@ -109,6 +111,7 @@ class Successor:
     branch: str
     made_by: tuple[str, ...]
     followed: tuple[Followed, ...]
+    faults: tuple[FaultHere, ...]
     candidate: Candidate | None = None
     tree: str | None = None
     report: Report | None = None
@@ -144,6 +147,7 @@ class Successor:
             "lost": plain(self.losses),
             "opt_in": list(self.offered),
             "blocked": list(self.blocked),
+            "faults": plain(self.faults),
             "history": self.history,
             "followed": plain(self.followed),
             "patches": plain(self.verdicts),
@@ -192,10 +196,14 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
     options = [word for arch in variant.archs for word in ("--arch", arch)] + ["--upstream", work.new.name]
     options += [word for name in variant.with_ if name in made for word in ("--with", name)]
     options += [word for name in sorted(wanted - made) for word in ("--without", name)]
+    options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
+    live = live_in(rendering.selected for rendering in renderings)
+    faults = find_faults(series.faults, work.new.build, variant.archs, live)
     return Successor(
         variant=variant,
         verdicts=verdicts,
         blocked=tuple(_blocked(work, variant, series, verdicts)),
+        faults=faults,
         had=had,
         losses=find_losses(had, verdicts, series, without=work.request.without, dropped=left_out),
         offered=() if made or not had else opted_in(profiles, inside),
@@ -250,6 +258,7 @@ def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tupl
         upstream=work.new.name,
         with_=one.variant.with_,
         without=tuple(dict.fromkeys([*one.variant.without, *one.dropped])),
+        accept_faults=work.request.accept_faults,
     )
     plan = make_plan(request, work.stage, work.cache)
     candidate, tree = write_plan(plan, repository)

@@ -19,6 +19,7 @@ from patchkit.bump.target import own_pin
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
+from patchkit.series.fault import FaultHere, find_faults, live_in
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import load_profiles
 from patchkit.upstream.cache import open_cache
@@ -28,11 +29,15 @@ from patchkit.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One pin and the class of every patch on it; ``before`` is the build it was compared with."""
+    """One pin and the class of every patch on it; ``before`` is the build it was compared with.
+
+    ``faults``: what is known to be wrong there, mended by what is placed or not.
+    """
 
     pin: Pin
     before: int | None
     verdicts: tuple[Classified, ...]
+    faults: tuple[FaultHere, ...] = ()
 
     @property
     def placed(self) -> tuple[str, ...]:
@@ -47,6 +52,7 @@ class Row:
             "tree": self.pin.tree,
             "compared_with": self.before,
             "patches": plain(self.verdicts),
+            "faults": plain(self.faults),
         }
 
 
@@ -210,7 +216,15 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             )
         )
         pin = replace(pin, followed=followed_by(series, renderings))  # noqa: PLW2901 - so that gates can plan it
-        rows.append(Row(pin=pin, before=before.build if before is not None else None, verdicts=verdicts))
+        live = live_in(rendering.selected for rendering in renderings)
+        rows.append(
+            Row(
+                pin=pin,
+                before=before.build if before is not None else None,
+                verdicts=verdicts,
+                faults=find_faults(series.faults, pin.build, chunk.archs, live),
+            )
+        )
         # What is not in now keeps its last rendering: it may come back.
         last = last | {each.patch.id: each for each in renderings}
         before = pin
@@ -286,6 +300,12 @@ def _behind(sweep: Sweep) -> Iterator[str]:
     for each in sweep.breaks:
         by = f" by {each.commit}" if each.commit is not None else ""
         yield f"{each.patch}: good until b{each.good}, {each.patch_class} at b{each.bad}{by}: {each.reason}"
+    faults = [(row, fault) for row in sweep.rows for fault in row.faults]
+    if faults:
+        yield ""
+        yield "known faults of upstream's builds:"
+    for row, fault in faults:
+        yield f"  {row.pin.name} {fault.state()}"
     changed = [(row, verdict) for row in sweep.rows for verdict in row.verdicts
                if verdict.patch_class in GOOD and (verdict.moves or verdict.drift)]  # fmt: skip
     if changed:

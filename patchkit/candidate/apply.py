@@ -16,6 +16,7 @@ from patchkit.candidate.plan import Choice, Plan, Request, choose, obtain_base, 
 from patchkit.candidate.record import Candidate, Record, record_ref, write_record
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import OPTIONS_FILE, declares_option
+from patchkit.series.fault import check_faults
 from patchkit.series.lock import Result
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import open_cache
@@ -73,6 +74,7 @@ class ApplyReport:
             "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped.items()],
             "available": plain(self.available),
             "opt_in": list(self.opt_in),
+            "faults": plain(self.choice.faults),
         }
 
 
@@ -80,13 +82,14 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
 
     The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
-    everything the plan found, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of fetching,
-    git and the disk. Whatever is raised, the branch is where it was or complete; a KeyboardInterrupt
-    has a note that says which.
+    everything the plan found, FAULT_UNMENDED, FAULT_UNKNOWN, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED,
+    and the errors of fetching, git and the disk. Whatever is raised, the branch is where it was or complete;
+    a KeyboardInterrupt has a note that says which.
     """
     cache = open_cache(workspace.cache_root)
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
         choice = choose(request, workspace)
+        refuse_faults(choice)
         base = obtain_base(choice, workspace, cache)
         known = find_known(choice, base, repository, workspace)
         if known is not None:
@@ -125,6 +128,11 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         if candidate.commits
         else find_available(workspace.series, choice.archs, choice.pin.build),
     )
+
+
+def refuse_faults(choice: Choice) -> None:
+    """Raise FAULT_UNMENDED for what nobody accepted, FAULT_UNKNOWN for what nobody knows."""
+    check_faults(choice.series.faults, choice.faults, choice.pin.build, choice.request.accept_faults)
 
 
 def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Candidate, Result, str]:

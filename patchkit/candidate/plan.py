@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.base.plain import fields_of
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.reporter import Reporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import Series, load_series
+from patchkit.series.fault import FaultHere, find_faults, live_in
 from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import Selected, select_patches
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 class Request:
     """``upstream`` None: the lock's default pin. ``only`` empty: every patch the profiles have on.
 
-    ``with_opt_in`` adds every patch that these GPUs get only when it is asked for.
+    ``with_opt_in`` adds every patch that these GPUs get only when it is asked for. ``accept_faults``: known
+    faults of the build that the candidate may have.
     """
 
     archs: tuple[str, ...]
@@ -36,6 +39,7 @@ class Request:
     with_: tuple[str, ...] = ()
     unlocked: bool = False
     with_opt_in: bool = False
+    accept_faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,17 @@ class Choice:
     def archs(self) -> tuple[str, ...]:
         """The GPUs, sorted."""
         return tuple(profile.arch for profile in self.profiles)
+
+    @property
+    def faults(self) -> tuple[FaultHere, ...]:
+        """What is known to be wrong in this build on these GPUs, mended by the chosen patches or not."""
+        return find_faults(self.series.faults, self.pin.build, self.archs, live_in(self.selected))
+
+    def warn_of_faults(self, reporter: Reporter) -> None:
+        """Say each fault that no chosen patch mends and that makes results wrong."""
+        for found in self.faults:
+            if found.archs and found.fault.does == "wrong results":
+                reporter.warn(f"known fault of {self.pin.name}: {found.sentence()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +93,13 @@ class PlannedPatch:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The GPUs for which it is live."""
-        return tuple(profile.arch for profile in self.selected.targets)
+        """The GPUs for which it is live: those asked for, and all of the family that guards it."""
+        if not self.selected.targets:
+            return ()
+        from patchkit.edits.context import make_guard  # noqa: PLC0415  # see choose()
+
+        guard = make_guard(self.selected.patch.guard, self.selected.targets)
+        return tuple(target.arch for target in guard.targets)
 
     @property
     def edits(self) -> tuple[PlacedEdit, ...]:
@@ -145,6 +165,7 @@ class Plan(Choice):
             "pin": {"build": self.pin.build, "commit": self.pin.commit, "tree": self.pin.tree},
             "archs": list(self.archs),
             "patches": [patch.as_json() for patch in self.patches],
+            "faults": plain(self.faults),
             "errors": [{"code": error.code, "message": error.message} for error in self.errors],
         }
 
@@ -186,7 +207,9 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
     for each in selected:
         if not each.targets and each.patch.id in (*request.with_, *request.only):
             workspace.reporter.warn(f"asked for, and not in the series: {each.patch.id}, {each.reason}")
-    return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
+    choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
+    choice.warn_of_faults(workspace.reporter)
+    return choice
 
 
 def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:

@@ -147,7 +147,7 @@ def _part(
     return PatchPart(
         patch=patch,
         commit=made.commit,
-        guard=make_guard(patch.guard.macros, targets),
+        guard=make_guard(patch.guard, targets),
         touched=tuple(change.path for change in changes if change.letter != "A"),
         new_files=tuple(change.path for change in changes if change.letter == "A"),
     )

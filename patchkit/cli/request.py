@@ -267,6 +267,13 @@ request_options = packed(
         "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
     ),
     click.option(
+        "--accept-fault",
+        "accept_faults",
+        multiple=True,
+        metavar="ID",
+        help="Make it although this known fault of the build computes wrong results.",
+    ),
+    click.option(
         "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
     ),
 )

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from patchkit.edits.guard import Guard, Target
 from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.kernels.wmma import WmmaRow, wmma_table
-from patchkit.series.profile import ArchProfile, TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
+from patchkit.series.patch import GuardMacros
+from patchkit.series.profile import (
+    ArchProfile,
+    TunedMmq,
+    TunedMmqBatch,
+    TunedMmvqBatch,
+    TunedMmvqWarps,
+    TunedTile,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +28,7 @@ class ArchView:
     only: Guard
     tile: tuple[TunedTile, ...]
     mmq: tuple[TunedMmq, ...]
+    mmq_batch: tuple[TunedMmqBatch, ...]
     mmvq_batch: tuple[TunedMmvqBatch, ...]
     mmvq_warps: tuple[TunedMmvqWarps, ...]
 
@@ -39,9 +48,20 @@ class WmmaTableView:
     rows: tuple[WmmaRow, ...]
 
 
-def make_guard(macros: Sequence[str], targets: Sequence[ArchProfile]) -> Guard:
-    """The guard of a patch for its targets, sorted by gfx id."""
-    return Guard(macros=tuple(macros), targets=tuple(sorted(_target(profile) for profile in targets)))
+def make_guard(wanted: GuardMacros, targets: Sequence[ArchProfile]) -> Guard:
+    """The guard of a patch for its targets and, with a family, all of that family; sorted by gfx id."""
+    found = {profile.arch: _target(profile) for profile in targets}
+    generic: set[str] = set()
+    for profile in targets:
+        for arch in profile.relatives.get(wanted.family or "", ()):
+            found.setdefault(arch, Target.named(arch))
+        macro = profile.facts.report("generic_macro") if wanted.generic is not None else None
+        generic |= {str(macro.value)} if macro is not None else set()
+    return Guard(
+        macros=wanted.macros,
+        targets=tuple(sorted(found.values())),
+        refused=(*sorted(generic), "__SPIRV__") if wanted.generic is not None else (),
+    )
 
 
 def make_context(
@@ -62,10 +82,11 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
     return ArchView(
         name=profile.arch,
         macro=profile.device_macro,
-        only=make_guard(guard.macros, [profile]),
+        only=Guard(macros=guard.macros, targets=(_target(profile),)),
         tile=profile.tuning.tile,
         # The row with the largest bound comes first: the first that fits is the one that counts.
         mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),
+        mmq_batch=profile.tuning.mmq_batch,
         mmvq_batch=profile.tuning.mmvq_batch,
         mmvq_warps=profile.tuning.mmvq_warps,
     )

@@ -83,11 +83,13 @@ class _Slot:
     tail: bytes
 
 
-def guard_replacement(source: SourceText, span: Span, new: bytes, condition: str) -> tuple[Span, bytes]:
-    """``#if condition / new / #else / old / #endif`` in place of ``span``."""
+def guard_replacement(
+    source: SourceText, span: Span, new: bytes, condition: str, refusal: Sequence[bytes] = ()
+) -> tuple[Span, bytes]:
+    """``#if condition / new / #else / old / #endif`` in place of ``span``; ``refusal`` stands behind new."""
     slot = _slot(source, span)
     return slot.span, _lines(
-        source, slot, [_if(condition), _indented(new, slot.indent), b"#else", slot.old, _ENDIF]
+        source, slot, [_if(condition), _indented(new, slot.indent), *refusal, b"#else", slot.old, _ENDIF]
     )
 
 
@@ -98,15 +100,15 @@ def guard_removal(source: SourceText, span: Span, condition: str) -> tuple[Span,
 
 
 def guard_insertion(
-    source: SourceText, span: Span, new: bytes, condition: str, *, behind: bool
+    source: SourceText, span: Span, new: bytes, condition: str, refusal: Sequence[bytes] = (), *, behind: bool
 ) -> tuple[Span, bytes]:
-    """``#if condition / new / #endif`` in front of ``span``, or ``behind`` it."""
+    """``#if condition / new / #endif`` in front of ``span``, or ``behind`` it; ``refusal`` as above."""
     slot = _slot(source, span)
     newline = source.newline
     line = source.text(source.line_span(source.line_of(span.start)))
     # Behind the last code of a line the text begins a line like that one; elsewhere it continues it.
     indent = line[: _leading_blanks(line)] if behind and not slot.tail else slot.indent
-    block = [_if(condition), _indented(new, indent), _ENDIF]
+    block = [_if(condition), _indented(new, indent), *refusal, _ENDIF]
     text = newline.join(piece.replace(b"\n", newline) for piece in block)
     if behind:
         if slot.tail:
@@ -188,19 +190,32 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     new = (text or "").encode()
     if edit.verb == "change_to":
         _require_one_statement(scopes, anchor, new)
-    laid_out = (_expand_span(scopes.source, edit, span, new, condition) for span in anchor.spans)
+    refusal = _refusal(guard) if edit.side == "device" and edit.pairs else ()
+    laid_out = (_expand_span(scopes.source, edit, span, new, condition, refusal) for span in anchor.spans)
     return tuple(
         Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
         for span, replacement in laid_out
     )
 
 
+def _refusal(guard: Guard) -> tuple[bytes, ...]:
+    """What keeps a code object for no GPU in particular from lacking the device half of a pair.
+
+    The host would choose by the exact GPU it runs on what that code object does not have (issue 25620: NaN).
+    """
+    if guard.generic is None:
+        return ()
+    archs = " or ".join(target.arch for target in guard.targets)
+    why = f"the host chooses this by the exact GPU: compile for {archs}, not for a generic target or SPIR-V"
+    return (b"#elif " + guard.generic.encode(), f'#error "{why}"'.encode())
+
+
 def _expand_span(
-    source: SourceText, edit: Edit, span: Span, new: bytes, condition: str
+    source: SourceText, edit: Edit, span: Span, new: bytes, condition: str, refusal: Sequence[bytes]
 ) -> tuple[Span, bytes]:
     match edit.verb:
         case "change_to":
-            return guard_replacement(source, span, new, condition)
+            return guard_replacement(source, span, new, condition, refusal)
         case "remove":
             return guard_removal(source, span, condition)
         case "use_alias":
@@ -209,7 +224,7 @@ def _expand_span(
             # 'before' and 'after' name a place by themselves: the verb adds nothing to it.
             at_end, at_start = (edit.at.after, edit.at.before) if edit.at is not None else (None, None)
             behind = at_end is not None or (edit.verb == "insert_after" and at_start is None)
-            return guard_insertion(source, span, new, condition, behind=behind)
+            return guard_insertion(source, span, new, condition, refusal, behind=behind)
 
 
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:

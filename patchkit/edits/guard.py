@@ -23,13 +23,22 @@ class Target:
     macro: str
     cc: int
 
+    @classmethod
+    def named(cls, arch: str) -> Target:
+        """A GPU by its name alone, from which clang and ggml_cuda_parse_id make the rest."""
+        return cls(arch=arch, macro=f"__{arch}__", cc=int(arch.removeprefix("gfx"), 16))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Host and device conditions under which a patch's code is live."""
+    """Host and device conditions under which a patch's code is live.
+
+    ``refused``: macros of device passes that belong to no GPU in particular, and are an error.
+    """
 
     macros: tuple[str, ...]
     targets: tuple[Target, ...]
+    refused: tuple[str, ...] = ()
 
     @property
     def device(self) -> str:
@@ -42,6 +51,13 @@ class Guard:
         """Preprocessor condition: the device pass of a target, or any host pass."""
         archs = " || ".join(f"defined({target.macro})" for target in self.targets)
         return f"{self._macros()} && (!defined(__HIP_DEVICE_COMPILE__) || {archs})"
+
+    @property
+    def generic(self) -> str | None:
+        """Preprocessor condition: a device pass that is refused."""
+        if not self.refused:
+            return None
+        return f"{self._macros()} && ({' || '.join(f'defined({macro})' for macro in self.refused)})"
 
     def host(self, cc: str = "cc") -> str:
         """C++ expression over a compute capability ``cc``: the GPU at hand is a target."""
@@ -66,11 +82,13 @@ def require_isolated(
 ) -> None:
     """Compare the tokens outside the guard with those before; raises GuardLeak at the first difference."""
     conditions = frozenset({_condition(f"if {guard.device}"), _condition(f"if {guard.region}")})
+    generic = _condition(f"elif {guard.generic}") if guard.generic is not None else None
     negated = frozenset({_condition(f"if !({guard.device})"), _condition(f"if !({guard.region})")})
     names = {name.encode(): _texts(upstream) for name, upstream in aliases.items()}
     # An earlier patch of the series may have put regions of the same guard into this file.
-    old = list(_stream(before, conditions, negated, {}))
-    new = list(_stream(after, conditions, negated, names))
+    written = _Written(conditions=conditions, negated=negated, generic=generic)
+    old = list(_stream(before, written, {}))
+    new = list(_stream(after, written, names))
     for (_, left), (offset, right) in zip(old, new, strict=False):
         if left != right:
             raise _leak(after, where, offset, left, right)
@@ -105,30 +123,45 @@ def _condition(text: str) -> bytes:
     return b" ".join(_texts(text))
 
 
-def _is_generated(group: Group, conditions: frozenset[bytes], negated: frozenset[bytes]) -> bool:
-    """Whether a group has one of the three shapes patchkit writes; rendered text may have added branches."""
-    shape = [branch.directive.condition for branch in group.branches]
-    if shape[0] in negated:
-        return len(shape) == 1
-    return shape[0] in conditions and shape[1:] in ([], [b"else"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """The conditions that patchkit writes: what stands behind ``generic`` is an #error."""
+
+    conditions: frozenset[bytes]
+    negated: frozenset[bytes]
+    generic: bytes | None
+
+    def is_group(self, group: Group, scopes: ScopeMap) -> bool:
+        """Whether a group has one of the shapes patchkit writes; rendered text may have added branches."""
+        shape = [branch.directive.condition for branch in group.branches]
+        if shape[0] in self.negated:
+            return len(shape) == 1
+        if (
+            self.generic is not None
+            and shape[1:2] == [self.generic]
+            and not scopes.code_in(group.branches[1].body)
+        ):
+            del shape[1]
+        return shape[0] in self.conditions and shape[1:] in ([], [b"else"])
+
+    def dropped(self, group: Group) -> Iterator[Span]:
+        """The parts of such a group that upstream's code does not have."""
+        for branch in group.branches:
+            if branch.directive.condition in self.conditions or branch.directive.condition == self.generic:
+                yield branch.body
 
 
 def _stream(
-    scopes: ScopeMap,
-    conditions: frozenset[bytes],
-    negated: frozenset[bytes],
-    aliases: Mapping[bytes, Sequence[bytes]],
+    scopes: ScopeMap, written: _Written, aliases: Mapping[bytes, Sequence[bytes]]
 ) -> Iterator[tuple[int, bytes]]:
     """Code tokens and directives in order, without dropped branches and generated directives."""
     dropped: list[Span] = []
     lines: set[int] = set()
     for group in scopes.groups:
-        first = group.branches[0]
-        if not _is_generated(group, conditions, negated):
+        if not written.is_group(group, scopes):
             continue
         lines |= {branch.directive.span.start for branch in group.branches} | {group.endif.span.start}
-        if first.directive.condition in conditions:
-            dropped.append(first.body)
+        dropped += written.dropped(group)
     items: list[tuple[Span, tuple[bytes, ...]]] = []
     for line in scopes.directives:
         if line.span.start not in lines:

@@ -165,7 +165,7 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     Raises one ErrorGroup with every AnchorError and RenderError of the patch.
     """
     patch = selected.patch
-    guard = make_guard(patch.guard.macros, selected.targets)
+    guard = make_guard(patch.guard, selected.targets)
     context = make_context(guard, selected.targets, patch.context)
     renderer = PatchRenderer(patch, patches / patch.folder, templates, context)
     archs = tuple(target.arch for target in guard.targets)

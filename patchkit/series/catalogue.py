@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss
 from patchkit.gates.registry import NO_LONGER, gate_names
+from patchkit.series.fault import Fault
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
 
@@ -68,12 +69,16 @@ _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series(TomlTable):
-    """series.toml, and the patches in order. ``folders`` of upstream are what they may touch."""
+    """series.toml, and the patches in order. ``folders`` of upstream are what they may touch.
+
+    ``faults``: what is known to be wrong in builds of upstream.
+    """
 
     folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
     gates: GatePolicy = field(
         default_factory=lambda: GatePolicy(required=gate_names("anywhere", "device"), why="")
     )
+    faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
 
     def patch(self, name: str) -> Patch | None:
@@ -136,6 +141,27 @@ def _check(series: Series) -> Iterator[ConfigError]:
         yield from _check_names(series, patch)
         yield from _check_pairs(patch)
         yield from _check_folders(series, patch)
+    yield from _check_faults(series)
+
+
+def _check_faults(series: Series) -> Iterator[ConfigError]:
+    ids = [fault.id for fault in series.faults]
+    known = [patch.id for patch in series.patches]
+    for fault in series.faults:
+        if ids.count(fault.id) > 1:
+            yield ConfigError(
+                f"two faults are called {fault.id}",
+                code="FAULT_DUPLICATE",
+                where=fault.where,
+                hint="rename one of them",
+            )
+        if fault.patch is not None and fault.patch not in known:
+            yield ConfigError(
+                f"fault '{fault.id}' is mended by '{fault.patch}', which is no patch of the series",
+                code="PATCH_REFERENCE",
+                where=fault.where,
+                hint=near_miss(fault.patch, known) or f"patches: {', '.join(known)}",
+            )
 
 
 def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:

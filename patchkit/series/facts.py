@@ -110,6 +110,9 @@ class Facts(TomlTable):
     device_macro: Annotated[
         TextFact | None, Field(description="Defined by the compiler in the device pass")
     ] = None
+    generic_macro: Annotated[
+        TextFact | None, Field(description="Defined in the device pass of the generic target that covers it")
+    ] = None
     # Of the GPU: its profile's own facts, the rest from its families.
     by_name: NotInFile[Mapping[str, Fact]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE

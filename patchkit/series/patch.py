@@ -147,9 +147,18 @@ class Requirement(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardMacros(TomlTable):
-    """``[guard]``: the macros that must be defined, too, for the patch's code to be compiled."""
+    """``[guard]``: the macros that must be defined, too, for the patch's code to be compiled.
+
+    ``family``: where the patch is in for one GPU of it, its code is live on all of them. For code that asks
+    nothing of registers or LDS, which differ within a family. ``generic``: what becomes of a device pass for
+    no GPU in particular (gfx11-generic, SPIR-V), which the host's exact id does not fit.
+    """
 
     macros: Annotated[Several[_Macro], Field(min_length=1)]
+    family: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
+    generic: Annotated[
+        Literal["error"] | None, Field(description="error: #error beside each device edit that has a pair")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

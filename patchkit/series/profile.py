@@ -88,8 +88,9 @@ class TunedTile(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedMmq(_Row):
-    """The block of mul_mat_q for every quantization, where J, its columns, is at least ``min_j``."""
+    """The block of mul_mat_q for one quantization (``Q4_K``), where J, its columns, is at least ``min_j``."""
 
+    type: _QuantType
     min_j: Annotated[int, Field(gt=0, multiple_of=8)]
     nthreads: _Threads
     occupancy: _Occupancy
@@ -102,6 +103,14 @@ class TunedMmq(_Row):
                 f"i must be nthreads/32*{_FRAGMENT_ROWS} = {rows}: each wave writes back {_FRAGMENT_ROWS}"
                 " rows, and another value corrupts the result without an error"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMmqBatch(_Row):
+    """Up to how many columns a dense matrix of one quantization takes MMQ, and no BLAS library."""
+
+    type: _QuantType
+    max_batch: Annotated[int, Field(gt=0, description="Columns of activations: tokens of a micro-batch")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +136,7 @@ class Tuning(TomlTable):
     wmma: Several[TunedWmma] = ()
     tile: Several[TunedTile] = ()
     mmq: Several[TunedMmq] = ()
+    mmq_batch: Several[TunedMmqBatch] = ()
     mmvq_batch: Several[TunedMmvqBatch] = ()
     mmvq_warps: Several[TunedMmvqWarps] = ()
 
@@ -153,6 +163,10 @@ class Family(TomlTable):
     family: _Name
     inherits: _Name | None = None
     note: str | None = None
+    members: Annotated[
+        Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]],
+        Field(description="All its GPUs: what a patch guarded by this family is live on"),
+    ] = ()
     facts: Facts
 
 
@@ -170,6 +184,8 @@ class ArchProfile(TomlTable):
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
+    # All GPUs of each of them that names its members.
+    relatives: NotInFile[Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     # sha256 of every file read, by its path below the profiles folder; the nearest first.
     inputs: NotInFile[Mapping[str, str]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
@@ -236,6 +252,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
         facts=replace(profile.facts, by_name=facts),
         patches=dict(sorted(profile.patches.items())),
         families=tuple(family.family for _, family in families),
+        relatives={family.family: family.members for _, family in families},
         inputs={
             Path(each.path).relative_to(folder).as_posix(): hashlib.sha256(each.data).hexdigest()
             for each in (document, *(each for each, _ in families))
@@ -352,10 +369,11 @@ def _check_tuning(profile: ArchProfile) -> None:
     tile = [
         (("tile", r.head_size_k, r.head_size_v, r.ncols, "columns"), r.where) for r in profile.tuning.tile
     ]
-    mmq = [(("mmq from", r.min_j, "columns"), r.where) for r in profile.tuning.mmq]
+    mmq = [(("mmq of", r.type, "from", r.min_j, "columns"), r.where) for r in profile.tuning.mmq]
+    mmq_batch = [(("mmq_batch", r.type), r.where) for r in profile.tuning.mmq_batch]
     batch = [(("mmvq_batch", r.type), r.where) for r in profile.tuning.mmvq_batch]
     warps = [(("mmvq_warps", r.type), r.where) for r in profile.tuning.mmvq_warps]
-    for variant, where in (*wmma, *tile, *mmq, *batch, *warps):
+    for variant, where in (*wmma, *tile, *mmq, *mmq_batch, *batch, *warps):
         first = named.setdefault(variant, where)
         if first is not where:
             raise ConfigError(

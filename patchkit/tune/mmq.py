@@ -127,7 +127,7 @@ class MmqFamily(Family):
             variant: (block.nthreads, block.occupancy)
             for variant, row in self.upstream.items()
             for block in reversed(profile.tuning.mmq)
-            if row.columns >= block.min_j
+            if row.type == block.type and row.columns >= block.min_j
         }
 
     def shared_sources(self) -> Mapping[str, bytes]:

@@ -220,7 +220,7 @@ def _render_table(
 ) -> bytes:
     tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
     target = replace(profile, tuning=replace(profile.tuning, wmma=tuned))
-    guard = make_guard(patch.guard.macros, (target,))
+    guard = make_guard(patch.guard, (target,))
     renderer = PatchRenderer(
         patch,
         workspace.series.patches / patch.folder,

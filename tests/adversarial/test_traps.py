@@ -263,7 +263,7 @@ def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
     for name in taken:
         rendering = render_patch(ground.last[name].selected, files, ground.series_dir)
         files.write(rendering.placed.changes)
-    guard = make_guard(("GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"), [ground.profile])
+    guard = make_guard(ground.series.patch("wmma-tile-params").guard, [ground.profile])
     conditions = frozenset({guard.device, guard.region})
     changes = {}
     for path in files.paths:

@@ -42,12 +42,7 @@ class EmulatedTrees:
         candidate: Path | None = None,
     ) -> Iterator[BuiltSide]:
         """Upstream's programs of a build; the HIP backend is that of ``candidate`` where there is one."""
-        pin = load_lock(CORPUS).pin(build)
-        store = open_cache(self.cache)
-        commit = obtain(pin, cache=store, reporter=self.compiler.reporter)
-        repository = store.peek(self.compiler.reporter)
-        assert repository is not None
-        root = export_tree(repository, commit, self.cache / "trees").root
+        commit, root = self._tree(build)
         built = build_side(
             Source(root=root, tree=str(build), build=build, commit=commit[:9]),
             "cpu",
@@ -61,3 +56,14 @@ class EmulatedTrees:
         tree = SourceTree(candidate if candidate is not None else root)
         with emulated_side(built, tree, gpu, self.compiler, options) as side:
             yield side.built
+
+    def root(self, build: int) -> Path:
+        """The folder of a build's tree."""
+        return self._tree(build)[1]
+
+    def _tree(self, build: int) -> tuple[str, Path]:
+        store = open_cache(self.cache)
+        commit = obtain(load_lock(CORPUS).pin(build), cache=store, reporter=self.compiler.reporter)
+        repository = store.peek(self.compiler.reporter)
+        assert repository is not None
+        return commit, export_tree(repository, commit, self.cache / "trees").root

@@ -1,4 +1,4 @@
-"""Patches for faults of upstream's kernels: with them the results are right, and the checks find nothing.
+"""Patches for faults of upstream: with them the results are right, and the checks find nothing.
 
 Each on a tree that has the fault, alone, so that nothing else can be what mends it (docs/findings.md).
 """
@@ -23,7 +23,11 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
+from patchkit.device.driver_build import build_driver
+from patchkit.device.logits import Distance, Scene, compare_logits, run_logits
+from patchkit.device.program import Place
 from patchkit.gpu.emulator import CHECKS, EmulationOptions, load_report
+from patchkit.gpu.models import SmallModel
 from patchkit.gpu.names import read_name
 from patchkit.gpu.recurrent import RecurrentModel
 from patchkit.upstream.cache import open_cache
@@ -143,3 +147,41 @@ def test_the_convolution_stays_in_its_rows(
     assert before.blamed == {"ssm_conv_long_token_f32"}
     after = run(build, patched(build, ("ssm-conv-tail",), gates_cache), *asked)
     assert (after.code, after.blamed) == (0, set())
+
+
+_PROMPT = Scene(name="four-batches", tokens=120, ubatch=32, steps=2, stride=1)
+
+
+@pytest.fixture
+def distance_from_the_cpu(
+    hip_toolchain: Toolchain, gates_cache: Path, tmp_path: Path
+) -> Callable[..., Distance]:
+    """How far the logits of a prompt of several batches are from the CPU's; work is done late."""
+    trees = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
+    model = tmp_path / "small.gguf"
+    SmallModel(head_size=64, heads=4, kv_heads=2).write(model)
+    place = Place(folder=tmp_path, reporter=NullReporter())
+
+    def measure(build: int, candidate: Path | None) -> Distance:
+        options = EmulationOptions(schedule=("late", 0))
+        with trees.running(build, options, programs=("llama-bench",), candidate=candidate) as side:
+            driver = build_driver("logits", side, trees.root(build), gates_cache, NullReporter())
+            found = [
+                run_logits(
+                    driver, side, model, scene, device=device, name=device, timeout_s=600.0, place=place
+                )[1]
+                for device, scene in (("CPU", _PROMPT.as_reference()), ("ROCm0", _PROMPT))
+            ]
+            return compare_logits(driver, *found, name="distance", place=place)
+
+    return measure
+
+
+@pytest.mark.parametrize("build", [10068, pytest.param(10566, marks=pytest.mark.hours)])
+def test_a_prompt_of_several_batches_is_computed_on_its_own_inputs(
+    patched, distance_from_the_cpu: Callable[..., Distance], gates_cache: Path, build: int
+) -> None:
+    before = distance_from_the_cpu(build, None)
+    assert before.nmse > 0.1
+    after = distance_from_the_cpu(build, patched(build, ("integrated-host-buffers",), gates_cache))
+    assert after.nmse < 1e-4

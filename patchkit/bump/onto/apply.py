@@ -12,7 +12,7 @@ from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.bump.onto.pin import Onto
 from patchkit.bump.onto.plan import OntoPlan, plan_onto
-from patchkit.candidate.apply import cmake_command, move_candidate
+from patchkit.candidate.apply import cmake_command, move_candidate, refuse_faults
 from patchkit.candidate.commit import write_plan
 from patchkit.candidate.known import make_record
 from patchkit.candidate.lock import make_result, read_inputs
@@ -59,6 +59,7 @@ class OntoReport:
             "skipped": [
                 {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
             ],
+            "faults": plain(plan.faults),
             "onto": self.onto.commit_json(),
             "classes": plain(self.onto.verdicts),
         }
@@ -80,6 +81,7 @@ def run_onto(
             ONTO_PATCHED: the clone.
         ONTO_BUILD_UNKNOWN: which patches are for this commit cannot be told.
         ErrorGroup: of everything that cannot be placed, ONTO_CONFLICT last.
+        FAULT_UNMENDED, FAULT_UNKNOWN: upstream's build below the commit computes wrong results.
         ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch is somebody's.
         The errors of series, profiles, git and the disk.
     """
@@ -89,6 +91,7 @@ def run_onto(
     with InterruptNote(note), cache.hold(workspace.reporter) as repository:
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
         plan, clone = made.plan, made.clone
+        refuse_faults(plan)
         candidate, tree = write_plan(plan, repository)
         has_commits = bool(candidate.commits)
         place = None

@@ -161,6 +161,7 @@ def plan_onto(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
     choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=chosen)
+    choice.warn_of_faults(workspace.reporter)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
         files = read_upstream(repository, commit.sha, series.folders)

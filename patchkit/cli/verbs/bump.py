@@ -60,12 +60,20 @@ if TYPE_CHECKING:
 @click.option("--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to ask for builds.")
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
+@click.option(
+    "--accept-fault",
+    "accept_faults",
+    multiple=True,
+    metavar="ID",
+    help="Go there although this known fault of the build computes wrong results.",
+)
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
 def command(settings: Settings, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
-    All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
-    fewer patches than before (9), lock and branches stay as they are. A patch is not missed when it is proven
+    All or nothing: when a patch needs a person (exit code 3), a gate fails or the build is known to compute
+    wrong results (1), or a candidate would have fewer patches than before (9), lock and branches stay as they
+    are. A patch is not missed when it is proven
     that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
     cache folder.
     """
@@ -91,5 +99,5 @@ def command(settings: Settings, **options: Any) -> int:
 def _exit_code(bump: Bump) -> ExitCode:
     if bump.state == "done":
         return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.successors) else ExitCode.OK
-    codes = {"blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED, "fewer": ExitCode.FEWER_PATCHES}
-    return codes[bump.state]
+    codes = {"blocked": ExitCode.ANCHOR, "fewer": ExitCode.FEWER_PATCHES}
+    return codes.get(bump.state, ExitCode.GATE_FAILED)

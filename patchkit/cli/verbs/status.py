@@ -34,6 +34,10 @@ def command(settings: Settings) -> None:
     for patch in status.queue.patches:
         for warning in patch.warnings:
             talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
+    for result, found in status.faults:
+        if found.archs and found.fault.does == "wrong results":
+            where = f"b{result.build} with {', '.join(result.patches) or 'no patch'}"
+            talk(f"{terminal.paint('warning', 'error')}: known fault of {where}: {found.sentence()}")
     for error in status.broken:
         terminal.complain(error)
 

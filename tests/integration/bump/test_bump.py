@@ -209,3 +209,24 @@ def test_a_gpu_without_a_patch_has_nothing_to_prove(river):
     assert {row["verdict"] for row in made["gates"]["gates"]} == {"not run"}
     told = river.run("bump", "--to", "b3", "--arch", "gfx1030", "--keep-default", env=env).stdout
     assert "nothing to prove, no gate was run: no patch is in. No pin of the lock has a patch" in told
+
+
+def test_a_build_that_computes_wrong_results_is_not_followed_unless_accepted(river):
+    path = river.series / "patches" / "series.toml"
+    path.write_text(
+        path.read_text()
+        + '\n[[fault]]\nid = "off-by-one"\ntitle = "it adds one"\nbuilds = { first = 2, why = "the test" }\n'
+        'archs = ["gfx1151"]\nsymptom = "Off by one."\ndoes = "wrong results"\nseen_on = "hardware"\n'
+        'links = ["https://example.invalid/2"]\n'
+    )
+    before = river.state()
+    code, document = bump(river, "--to", "2", "--no-verify")
+    assert (code, document["state"]) == (1, "faulty")
+    assert document["candidates"][0]["faults"][0]["refused"] is True
+    assert "--accept-fault off-by-one" in document["next"]
+    assert river.state() == before
+    code, document = bump(river, "--to", "2", "--no-verify", "--accept-fault", "off-by-one")
+    assert (code, document["state"]) == (0, "done")
+    assert "--accept-fault off-by-one" in document["candidates"][0]["made_by"]
+    told = river.run("status")
+    assert "known fault of b2 with demo-launch-bounds, demo-twin: off-by-one on gfx1151" in told.stderr

@@ -44,7 +44,7 @@ def compiler() -> str:
 def render(checkout: Path, archs: tuple[str, ...]) -> str:
     patch = load_series(checkout / "patches").patch("wmma-tile-params")
     profiles = [load_profile(checkout / "arch_profiles", arch) for arch in archs]
-    guard = make_guard(patch.guard.macros, profiles)
+    guard = make_guard(patch.guard, profiles)
     folder = checkout / "patches" / patch.folder
     renderer = PatchRenderer(
         patch, folder, checkout / "templates", make_context(guard, profiles, patch.context)

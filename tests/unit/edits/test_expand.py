@@ -9,6 +9,7 @@ from refusing import refused
 from sources import read
 
 from patchkit.edits.expand import apply_placements, expand_alias, expand_edit
+from patchkit.edits.guard import GuardLeak, require_isolated
 from patchkit.edits.resolve import EntityNotFound, resolve_anchor
 
 HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
@@ -174,3 +175,26 @@ def test_an_alias_needs_its_function(alias, guard):
 def test_a_host_edit_that_cannot_ask_for_the_gpu_is_refused(edit, guard, fields):
     with refused("HOST_GUARD_MISSING", match="cannot ask which GPU"):
         expanded("a;\n", edit({"tokens": "a"}, side="host", **fields), guard)
+
+
+@pytest.mark.parametrize(
+    ("verb", "after"),
+    [
+        ("change_to", "#if {d}\nb;\n#elif {g}\n{e}\n#else\na;\n#endif\n"),
+        ("insert_before", "#if {d}\nb;\n#elif {g}\n{e}\n#endif\na;\n"),
+        ("insert_after", "a;\n#if {d}\nb;\n#elif {g}\n{e}\n#endif\n"),
+    ],
+)
+def test_the_device_half_of_a_pair_is_an_error_for_no_gpu_in_particular(edit, guard, here, verb, after):
+    refusing = replace(guard, refused=("__gfx11_generic__", "__SPIRV__"))
+    paired = edit({"tokens": "a;"}, verb=verb, pairs=("p",))
+    text = expanded("a;\n", paired, refusing, "b;")
+    error = next(line for line in text.splitlines() if line.startswith("#error"))
+    assert "gfx1151" in error
+    assert text == after.format(d=refusing.device, g=refusing.generic, e=error)
+    require_isolated(read("a;\n"), read(text), refusing, {}, here)
+    # What stands there must be an error and no code.
+    with pytest.raises(GuardLeak):
+        require_isolated(read("a;\n"), read(text.replace(error, "c;")), refusing, {}, here)
+    # Where no host code depends on it nothing is refused.
+    assert "#error" not in expanded("a;\n", edit({"tokens": "a;"}, verb=verb), refusing, "b;")

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.edits.context import make_guard
+from patchkit.series.patch import GuardMacros
+from patchkit.series.profile import load_profile
+
+PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
+
 
 def test_one_gpu(guard):
     assert guard.device == "defined(GGML_USE_HIP) && defined(__gfx1151__)"
@@ -18,3 +29,26 @@ def test_several_gpus(two_gpus):
     assert two_gpus.region == f"{macros} && (!defined(__HIP_DEVICE_COMPILE__) || {archs})"
     amd = "GGML_CUDA_CC_OFFSET_AMD"
     assert two_gpus.host("info.cc") == f"(info.cc == {amd} + 0x1151 || info.cc == {amd} + 0x90a)"
+
+
+def test_a_family_is_guarded_whole_from_any_of_its_gpus():
+    wanted = GuardMacros(macros=("GGML_USE_HIP",), family="rdna3_5")
+    for arch in ("gfx1150", "gfx1151"):
+        guard = make_guard(wanted, [load_profile(PROFILES, arch)])
+        assert [target.arch for target in guard.targets] == ["gfx1150", "gfx1151", "gfx1152", "gfx1153"]
+        assert "defined(__gfx1153__)" in guard.device
+        assert "cc == GGML_CUDA_CC_OFFSET_AMD + 0x1153" in guard.host()
+    # A GPU of another family is guarded by itself.
+    outside = make_guard(wanted, [load_profile(PROFILES, "gfx1103")])
+    assert [target.arch for target in outside.targets] == ["gfx1103"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "macro"), [("gfx1151", "__gfx11_generic__"), ("gfx1201", "__gfx12_generic__")]
+)
+def test_what_is_for_no_gpu_in_particular_can_be_refused(arch, macro):
+    profile = load_profile(PROFILES, arch)
+    refusing = make_guard(GuardMacros(macros=("GGML_USE_HIP",), generic="error"), [profile])
+    assert refusing.generic == f"defined(GGML_USE_HIP) && (defined({macro}) || defined(__SPIRV__))"
+    assert make_guard(GuardMacros(macros=("GGML_USE_HIP",)), [profile]).generic is None
+    assert replace(refusing, refused=()).generic is None

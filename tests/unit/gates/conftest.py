@@ -14,6 +14,7 @@ from patchkit.build.remarks import ResourceRemark
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.edits.context import make_guard
 from patchkit.series.catalogue import load_series
+from patchkit.series.patch import GuardMacros
 from patchkit.series.profile import load_profile
 from patchkit.series.promises import NOTHING_WORSE, ResourceRules
 
@@ -40,7 +41,7 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text)
         profiles = {arch: load_profile(ROOT / "arch_profiles", arch) for arch in ("gfx1100", "gfx1151")}
-        guard = make_guard(macros, [profiles["gfx1151"]])
+        guard = make_guard(GuardMacros(macros=macros), [profiles["gfx1151"]])
         shipped = load_series(ROOT / "patches").patches[0]
         patch = replace(shipped, id="my-patch", resources=rules or NOTHING_WORSE)
         part = PatchPart(patch=patch, commit="0" * 40, guard=guard, touched=touched, new_files=())

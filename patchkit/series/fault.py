@@ -1,0 +1,150 @@
+"""Known faults of upstream builds: which GPUs they are on, what they do, and the patch that mends them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from patchkit.base.errors import GateError, Location, UsageError
+from patchkit.base.text import near_miss
+from patchkit.series.patch import BuildRange
+from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
+
+if TYPE_CHECKING:
+    from patchkit.series.selection import Selected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(TomlTable):
+    """``[[fault]]`` of series.toml: upstream's code of some builds does wrong on some GPUs."""
+
+    named_by: ClassVar[str] = "id"
+    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    title: Annotated[str, Field(min_length=1, max_length=72)]
+    builds: BuildRange
+    archs: Annotated[Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]], Field(min_length=1)]
+    symptom: Prose
+    does: Annotated[Literal["wrong results", "no harm seen"], Field(description="What comes of it")]
+    seen_on: Annotated[
+        Literal["hardware", "emulated"],
+        Field(description="hardware: reported from such GPUs; emulated: found here, by a check"),
+    ]
+    links: Annotated[Several[str], Field(min_length=1)]
+    patch: Annotated[str | None, Field(description="The patch of the series that mends it")] = None
+    where: NotInFile[Location] = NOWHERE
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a candidate that has it is refused: wrong results, and on real GPUs."""
+        return self.does == "wrong results" and self.seen_on == "hardware"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultHere:
+    """A fault of a build on ``archs``, the GPUs of a candidate that have it and no patch against it.
+
+    ``mended``: the other GPUs of the candidate that it is on.
+    """
+
+    fault: Fault
+    archs: tuple[str, ...]
+    mended: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """What is wrong, where, and what mends it."""
+        fault = self.fault
+        seen = "" if fault.seen_on == "hardware" else ", seen on the emulated GPU only"
+        how = f"the patch {fault.patch} mends it" if fault.patch is not None else "no patch mends it"
+        return f"{fault.id} on {' '.join(self.archs)} ({fault.does}{seen}): {fault.title}; {how}"
+
+    def state(self) -> str:
+        """The sentence, or what mends the fault where nothing of it is left."""
+        if self.archs:
+            return self.sentence()
+        return f"{self.fault.id} on {' '.join(self.mended)}: mended by {self.fault.patch}"
+
+    def as_json(self) -> dict[str, object]:
+        """As ``apply``, ``plan``, ``status``, ``bump`` and ``sweep`` show it."""
+        fault = self.fault
+        return {
+            "id": fault.id,
+            "title": fault.title,
+            "archs": list(self.archs),
+            "mended": list(self.mended),
+            "does": fault.does,
+            "seen_on": fault.seen_on,
+            "refused": fault.refuses and bool(self.archs),
+            "patch": fault.patch,
+            "symptom": fault.symptom,
+            "links": list(fault.links),
+        }
+
+
+def find_faults(
+    faults: Iterable[Fault], build: int, archs: Sequence[str], live: Iterable[tuple[str, Sequence[str]]]
+) -> tuple[FaultHere, ...]:
+    """The faults of ``build`` on these GPUs; ``live`` has the patches that are in, with their GPUs."""
+    targets = {patch: set(on) for patch, on in live}
+    found = []
+    for fault in faults:
+        on = [arch for arch in archs if arch in fault.archs] if fault.builds.covers(build) else []
+        mended = tuple(arch for arch in on if arch in targets.get(fault.patch or "", ()))
+        if on:
+            left = tuple(arch for arch in on if arch not in mended)
+            found.append(FaultHere(fault=fault, archs=left, mended=mended))
+    return tuple(found)
+
+
+def live_in(selected: Iterable[Selected]) -> list[tuple[str, tuple[str, ...]]]:
+    """The patches of a choice that are in, as :func:`find_faults` takes them."""
+    return [(each.patch.id, tuple(profile.arch for profile in each.targets)) for each in selected]
+
+
+def refused_faults(found: Iterable[FaultHere], accepted: Sequence[str]) -> tuple[FaultHere, ...]:
+    """Those that keep a candidate from being made: nobody accepted them, and results come out wrong."""
+    return tuple(
+        each for each in found if each.archs and each.fault.refuses and each.fault.id not in accepted
+    )
+
+
+def check_faults(
+    faults: Sequence[Fault], found: Iterable[FaultHere], build: int, accepted: Sequence[str]
+) -> None:
+    """Refuse a candidate whose results are known to be wrong.
+
+    Raises:
+        FAULT_UNKNOWN: one of ``accepted`` is no fault of the series.
+        FAULT_UNMENDED: :func:`refused_faults` are there.
+    """
+    known = [fault.id for fault in faults]
+    for name in accepted:
+        if name not in known:
+            raise UsageError(
+                f"the series knows no fault '{name}'",
+                code="FAULT_UNKNOWN",
+                hint=near_miss(name, known) or (f"faults: {', '.join(known)}" if known else None),
+            )
+    left = refused_faults(found, accepted)
+    if not left:
+        return
+    archs = dict.fromkeys(arch for each in left for arch in each.archs)
+    raise GateError(
+        f"b{build} computes wrong results on {' '.join(archs)}",
+        code="FAULT_UNMENDED",
+        where=[each.fault.where for each in left],
+        why="\n".join(
+            f"{each.sentence()}\n{' '.join(each.fault.symptom.split())}\n{each.fault.links[0]}"
+            for each in left
+        ),
+        hint=_way_out(left),
+    )
+
+
+def _way_out(left: Sequence[FaultHere]) -> str:
+    mending = [f"let {each.fault.patch} in" for each in left if each.fault.patch is not None]
+    accept = shlex.join(word for each in left for word in ("--accept-fault", each.fault.id))
+    return f"{'; '.join([*mending, 'take a build without it'])}; or have it as it is: {accept}"
