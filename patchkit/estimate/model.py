@@ -57,7 +57,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model. ``layers`` are those that attend; ``notes`` say what was assumed; ``source``: where from."""
+    """A model. ``layers`` are those that attend; ``notes`` say what was assumed; ``source``: where from.
+
+    ``also`` are other names under which it was measured.
+    """
 
     name: str
     source: str
@@ -66,6 +69,12 @@ class ModelShape:
     experts: int = 0
     experts_used: int = 0
     notes: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """What llama-bench calls it without the type of the file: llama 8B."""
+        return self.name.removesuffix(" Q4_K - Medium")
 
     @property
     def values(self) -> int:
@@ -105,6 +114,32 @@ def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
     return (*weights, tied)
 
 
+# Files in which every matrix has one type, by the file's own (llama_tensor_get_type of build 11549).
+_ONE_TYPE = {
+    **{name: name for name in ("F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q6_K", "Q8_0")},
+    "Q3_K_S": "Q3_K",
+    "Q5_K_S": "Q5_K",
+}
+_OUTPUT_AS_IT_IS = frozenset({"F16", "Q8_0"})  # the output of all others has Q6_K
+
+
+def of_one_type(model: ModelShape, name: str) -> ModelShape | None:
+    """The same model in a file whose matrices all have one type, as ``Q4_0``; None for others."""
+    wanted = _ONE_TYPE.get(name)
+    if wanted is None:
+        return None
+    kinds = tensor_kinds_by_name()
+    output = kinds[wanted if wanted in _OUTPUT_AS_IT_IS else "Q6_K"]
+
+    def kind_of(weight: Weight) -> Kind:
+        if weight.role == "vector" or weight.kind.name == "F32":
+            return weight.kind
+        return output if weight.name.startswith("output") else kinds[wanted]
+
+    weights = tuple(replace(weight, kind=kind_of(weight)) for weight in model.weights)
+    return replace(model, name=f"{model.family} {name}", weights=weights)
+
+
 _MAX = 2**31
 
 
@@ -130,6 +165,7 @@ class ShapeModel(TomlTable):
     """A shape file: a model described by hand."""
 
     name: Words
+    also: Annotated[Several[str], Field(description="Other names under which it was measured")] = ()
     source: Annotated[str, Field(min_length=3, description="Where these figures come from")]
     layers: Annotated[int, Field(gt=0, le=1024)]
     heads: Annotated[_Count, Field(description="Query heads of a layer")]
@@ -227,7 +263,13 @@ def shape_of_file(path: Path) -> ModelShape:
         experts=stated.experts,
         experts_used=stated.experts_used,
         notes=tuple(notes),
+        also=stated.also,
     )
+
+
+def load_models(profiles: Path) -> tuple[ModelShape, ...]:
+    """The models of a folder of profiles, by the names of their files. Raises as :func:`shape_of_file`."""
+    return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
 
 
 def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:

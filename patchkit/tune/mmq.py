@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.source import SourceText
-from patchkit.estimate.model import ModelShape
+from patchkit.estimate.model import ModelShape, load_models
 from patchkit.gpu.names import KernelName
 from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits
@@ -46,7 +46,7 @@ from patchkit.tune.family import (
     unit_text,
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
-from patchkit.tune.timed import load_models, matrices_of, product_cases
+from patchkit.tune.timed import matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
 _SOURCES = "ggml/src/ggml-cuda"
@@ -140,7 +140,7 @@ class MmqFamily(Family):
         }
 
     def cases(self, variant: str) -> tuple[OperationCase, ...]:
-        """Matrices of the models with as many tokens as a block has columns; the widest with a prompt, too.
+        """Matrices of the models with as many tokens as a block has columns; the widest, prompts', with 512.
 
         None for rows of fallback: hardly a matrix of the models takes one.
         """
@@ -148,7 +148,7 @@ class MmqFamily(Family):
         if row.fallback == "true":
             return ()
         widest = max(each.columns for each in self.upstream.values() if each.type == row.type)
-        tokens = (row.columns, *((_PROMPT,) if row.columns == widest else ()))
+        tokens = _PROMPT if row.columns == widest else row.columns
         return product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
 
     def with_setting(self, setting: Setting) -> Mapping[str, bytes]:

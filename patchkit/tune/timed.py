@@ -11,11 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.compiler import Compiler
-from patchkit.estimate.model import ModelShape, shape_of_file
+from patchkit.estimate.model import ModelShape
 from patchkit.gpu.names import read_name
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import Machine
@@ -36,11 +35,6 @@ class Timing:
     compiler: Compiler
     scheduler: str | None = None
     jobs: int | None = None
-
-
-def load_models(profiles: Path) -> tuple[ModelShape, ...]:
-    """The models of the list. Raises ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: a file is wrong."""
-    return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
 
 
 def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple[tuple[int, int], ...]:
@@ -167,9 +161,7 @@ def _ran(time: OperationTime, family: Family, variant: str) -> bool:
     return any(family.is_kernel(name, variant) for name in names)
 
 
-def product_cases(
-    kind: str, shapes: Sequence[tuple[int, int]], tokens: Sequence[int]
-) -> tuple[OperationCase, ...]:
-    """Products of matrices of that type with each number of tokens."""
+def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> tuple[OperationCase, ...]:
+    """Products of matrices of that type with so many tokens."""
     name = type_name(type_of(kind))
-    return tuple(matrix_case(name, rows, columns, count) for rows, columns in shapes for count in tokens)
+    return tuple(matrix_case(name, rows, columns, tokens) for rows, columns in shapes)

@@ -15,10 +15,10 @@ from patchkit.series.promises import SpeedRules, SpeedShape
 MMVQ = "ggml/src/ggml-cuda/mmvq.cu"
 LOOP = "    for (int kbx = tid / (qi/vdr); kbx < blocks_per_row_x; kbx += blocks_per_iter) {"
 TWICE = f"    for (int again = 0; again < 2; ++again)\n{LOOP}"
-# The first is of the kernel that is changed, the others run another one, and one that the model cannot judge.
+# The first runs the kernel that is changed, the next another one, the last one that the model cannot judge.
 SHAPES = (
     SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=8),
-    SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=64),
+    SpeedShape(type="f16", rows=4096, columns=4096, tokens=1),
     SpeedShape(head_size=128, heads=32, kv_heads=8, kv=1024, tokens=1),
 )
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
