@@ -190,7 +190,8 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     new = (text or "").encode()
     if edit.verb == "change_to":
         _require_one_statement(scopes, anchor, new)
-    refusal = _refusal(guard) if edit.side == "device" and edit.pairs else ()
+    # On both sides: the device half often stands in an #if of upstream's that such a pass does not enter.
+    refusal = _refusal(guard) if edit.pairs else ()
     laid_out = (_expand_span(scopes.source, edit, span, new, condition, refusal) for span in anchor.spans)
     return tuple(
         Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
@@ -199,7 +200,7 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
 
 
 def _refusal(guard: Guard) -> tuple[bytes, ...]:
-    """What keeps a code object for no GPU in particular from lacking the device half of a pair.
+    """What keeps a code object for no GPU in particular from being compiled without a pair's device half.
 
     The host would choose by the exact GPU it runs on what that code object does not have (issue 25620: NaN).
     """

@@ -157,7 +157,7 @@ class GuardMacros(TomlTable):
     macros: Annotated[Several[_Macro], Field(min_length=1)]
     family: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
     generic: Annotated[
-        Literal["error"] | None, Field(description="error: #error beside each device edit that has a pair")
+        Literal["error"] | None, Field(description="error: #error beside each edit of a pair")
     ] = None
 
 

@@ -6,6 +6,7 @@ The trees come from the cache that the corpus uses, so nothing is downloaded twi
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from command_line import run_patchkit
 from filelock import FileLock
 from thorough import ordinary
 
+from patchkit.base.reporter import NullReporter
+from patchkit.build.tree import export_tree
 from patchkit.series.lock import load_lock
+from patchkit.upstream.cache import open_cache
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
@@ -105,3 +109,26 @@ def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
         # Without the table it would also answer for NVIDIA's, and kernel variants of the two passes differ.
         assert "table_id == MMVQ_PARAMETERS_RDNA4 && ncols_dst == 1" in text["kernel-warps"]
         assert f"GGML_CUDA_CC_OFFSET_AMD + {cc}" in text["launch-warps"]
+
+
+@pytest.mark.hip
+def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
+    hip_toolchain, patchkit, test_cache, tmp_path
+):
+    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
+    repository = open_cache(test_cache / "corpus").peek(NullReporter())
+    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
+    unit = root / "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
+    device = ["-x", "hip", "--offload-device-only", "-nogpulib", "-std=c++17", "-E", "-DGGML_USE_HIP"]
+    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    told = {}
+    for arch in ("gfx1151", "gfx1100", "gfx11-generic"):
+        argv = [hip_toolchain.clang, *device, f"--rocm-path={hip_toolchain.root}", f"--offload-arch={arch}"]
+        done = subprocess.run(
+            [*argv, *includes, unit, "-o", tmp_path / arch], check=False, capture_output=True, text=True
+        )
+        told[arch] = (done.returncode, done.stderr)
+    assert told["gfx1151"] == told["gfx1100"] == (0, "")
+    code, why = told["gfx11-generic"]
+    assert code == 1
+    assert "the host chooses this by the exact GPU: compile for gfx1151" in why

@@ -185,7 +185,7 @@ def test_a_host_edit_that_cannot_ask_for_the_gpu_is_refused(edit, guard, fields)
         ("insert_after", "a;\n#if {d}\nb;\n#elif {g}\n{e}\n#endif\n"),
     ],
 )
-def test_the_device_half_of_a_pair_is_an_error_for_no_gpu_in_particular(edit, guard, here, verb, after):
+def test_a_pair_is_an_error_for_no_gpu_in_particular(edit, guard, here, verb, after):
     refusing = replace(guard, refused=("__gfx11_generic__", "__SPIRV__"))
     paired = edit({"tokens": "a;"}, verb=verb, pairs=("p",))
     text = expanded("a;\n", paired, refusing, "b;")
