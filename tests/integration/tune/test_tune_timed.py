@@ -1,0 +1,45 @@
+"""tune by modelled time, through the command: upstream's kernel, compiled, executed in part and played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+VARIANT = ("--kernel", "mmq", "--pin", "b11549", "--variant", "Q4_K-128", "--near", "1")
+
+
+def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, capsys) -> None:
+    argv = ["tune", "--arch", "gfx1151", *VARIANT, "--json", "--cache-dir", str(gates_cache)]
+    assert main(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["order"], document["not_timed"]) == ("modelled time", None)
+    (variant,) = document["variants"]
+    times = {tuple(each["setting"]): each["modelled"] for each in variant["candidates"]}
+    upstream = times[256, 2]
+    assert upstream["ratio"] == 1.0
+    assert len(upstream["us"]) >= 5  # a matrix of each dense model of the list
+    assert all(us > 0 for us in upstream["us"])
+    # Published: prefill of Q4_K_M files 2 to 8 % faster with 128 threads (AMD-Ecosystem/llama.cpp PR 25).
+    tuned = times[128, 2]
+    assert 1 / 1.1 < tuned["ratio"] < 1 / 1.02
+    stays = tuned["ratio"] > 1 - tuned["error"]
+    assert variant["best"] == ([256, 2] if stays else [128, 2])
+    assert main([*argv, "--write"]) != 0  # one variant is no table
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_TABLE_INCOMPLETE"
+
+
+def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cache: Path, capsys) -> None:
+    argv = ["tune", "--arch", "gfx1201", *VARIANT, "--json", "--cache-dir", str(gates_cache)]
+    assert main(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["order"], document["not_timed"]) == (
+        "judgement",
+        "nothing is known of how fast gfx1201 is",
+    )
+    assert all(each["modelled"] is None for each in document["variants"][0]["candidates"])
