@@ -87,7 +87,9 @@ def main() -> None:
     usable = [
         (point, found)
         for point, found in recorded
-        if found is not None and not found.products and point.kernel in map(kind_of, found.kernels)
+        if found is not None
+        and not found.products
+        and point.kernel in [kind_of(head.kernel) for head in found.heads]
     ]
 
     def evaluate(seed: int) -> dict[tuple[int, str], tuple[float, float]]:

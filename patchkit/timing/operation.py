@@ -11,9 +11,10 @@ from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.text import near_miss
 from patchkit.build.compiler import Compiler
 from patchkit.gpu.cases import Case
+from patchkit.gpu.names import read_name
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import KernelTime, Kind, Machine, play
-from patchkit.timing.recording import Recorded, Recorder, Timed
+from patchkit.timing.recording import Recorded, Recorder, Timed, TraceHead
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
     ("mul_mat_vec_q", "mmvq"),
@@ -41,16 +42,20 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedKernel:
-    """One launch: what was played, what launching costs besides (``launch_us``), and its kind."""
+    """One launch: what was played, what launching costs besides (``launch_us``), and its kind.
+
+    ``working`` is the part of its blocks that has work over that of the blocks that were played.
+    """
 
     played: KernelTime
     kind: Kind
     launch_us: float
+    working: float = 1.0
 
     @property
     def us(self) -> float:
         """Microseconds, launch included."""
-        return self.played.us + self.launch_us
+        return self.played.us * self.working + self.launch_us
 
     @property
     def shares(self) -> dict[str, float]:
@@ -61,7 +66,7 @@ class TimedKernel:
         busy = {_LIMITS[name]: value for name, value in self.played.busy}
         most = max(*busy.values(), self.played.busy.valu + self.played.busy.wmma)
         shares = {**busy, "latency": max(0.0, 1 - most)}
-        in_kernel = self.played.us / self.us
+        in_kernel = 1 - self.launch_us / self.us
         shares = {name: value * in_kernel for name, value in shares.items()}
         shares["launch"] = 1 - in_kernel
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
@@ -69,7 +74,7 @@ class TimedKernel:
     @property
     def limit(self) -> str:
         """What it mostly waits for."""
-        if self.launch_us > self.played.us:
+        if self.launch_us > self.us - self.launch_us:
             return "launch"
         name, value = max(self.played.busy, key=lambda item: item[1])
         issue = self.played.busy.valu + self.played.busy.wmma
@@ -197,15 +202,43 @@ def time_recorded(
         TRACE_UNREADABLE, TIMING_NOT_BUILT: it cannot be played.
     """
     cold = cold_share(machine, case, repeated=repeated)
-    kinds = [kind_of(kernel) for kernel in found.kernels]
+    heads = found.heads
+    kinds = [kind_of(head.kernel) for head in heads]
     traces = [
         (trace, 0.0 if kind == "other" else cold) for trace, kind in zip(found.traces, kinds, strict=True)
     ]
     kernels = tuple(
-        TimedKernel(played=one, kind=kind, launch_us=machine.launch_us)
-        for one, kind in zip(play(machine, traces, compiler), kinds, strict=True)
+        TimedKernel(played=one, kind=kind, launch_us=machine.launch_us, working=working_of(case, head))
+        for one, kind, head in zip(play(machine, traces, compiler), kinds, heads, strict=True)
     )
     return OperationTime(case=case, machine=machine, kernels=kernels, products=found.products)
+
+
+def working_of(case: Timed, head: TraceHead) -> float:
+    """The part of a launch's blocks that has work, over that of the blocks that were recorded.
+
+    mul_mat_q of experts has blocks for as many tokens as there are, for every expert, and those beyond an
+    expert's tokens end at once. The first blocks of the grid, which are recorded, are not like the others.
+    Tokens take the experts in turn (native/drivers/op_cases.cpp).
+    """
+    columns = read_name(head.kernel).integer(1)
+    if (
+        not isinstance(case, OperationCase)
+        or case.experts == 1
+        or kind_of(head.kernel) != "mmq"
+        or not columns
+    ):
+        return 1.0
+    rows, tiles, experts = head.grid
+    if experts != case.experts:
+        return 1.0  # a kernel that splits its work otherwise
+    taken, more = divmod(case.tokens * case.used, experts)
+    tokens = [taken + (expert < more) for expert in range(experts)]
+    working = sum(min(tiles, -(-count // columns)) for count in tokens) / (tiles * experts)
+    of_recorded = [
+        (block // rows) % tiles * columns < tokens[block // (rows * tiles)] for block in head.sampled
+    ]
+    return working / (sum(of_recorded) / len(of_recorded)) if any(of_recorded) else 1.0
 
 
 def type_name(kind: TensorKind) -> str:

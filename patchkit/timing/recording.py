@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,21 @@ _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceHead:
+    """The mangled name of a kernel, and the blocks of its launch along x, y and z."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """The numbers of the blocks that are recorded whole, x first (native/emulator/recording.cpp)."""
+        seen = min(_SEEN, math.prod(self.grid))
+        sampled = min(_SAMPLED, seen)
+        return tuple(n * seen // sampled for n in range(sampled))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """``traces`` of the launches of one operation, in their order; ``products``: calls of a BLAS library."""
 
@@ -45,9 +61,9 @@ class Recorded:
     products: tuple[str, ...]
 
     @property
-    def kernels(self) -> tuple[str, ...]:
-        """The mangled name of what each launch ran."""
-        return tuple(_kernel_of(trace) for trace in self.traces)
+    def heads(self) -> tuple[TraceHead, ...]:
+        """What each launch ran."""
+        return tuple(map(_head_of, self.traces))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +195,13 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 
-def _kernel_of(trace: Path) -> str:
+def _head_of(trace: Path) -> TraceHead:
     with trace.open("rb") as file:
-        head = file.read(16384).decode("utf-8", "replace").splitlines()
-    return next((line.removeprefix("kernel ") for line in head if line.startswith("kernel ")), "")
+        lines = file.read(16384).decode("utf-8", "replace").splitlines()
+    words = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
+    grid = [int(word) for word in words.get("grid", "").split() if word.isdigit()]
+    x, y, z = grid if len(grid) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
+    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z))
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:
