@@ -20,7 +20,7 @@ from patchkit.tune.mmq import rows_of_block
 from patchkit.tune.outcome import OUTCOME, Figures, Outcome
 from patchkit.tune.record import Record
 from patchkit.tune.search import Verdict, choose
-from patchkit.tune.wmma import COMPILER_ONLY, variant_of
+from patchkit.tune.wmma import COMPILER_ONLY, NO_MODEL_RUNS_IT, variant_of
 
 MODELLED_ONLY = "modelled for "
 
@@ -316,6 +316,8 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
     if verdict.reachable < FEWEST_WAVES:
         which = "no legal setting" if record.like is None else "no setting compiled"
         told.append(f"{which} reaches more than {verdict.reachable} waves")
+    if variant.acc == "f16":
+        told.append(NO_MODEL_RUNS_IT)
     where = f"{COMPILER_ONLY}{record.arch}, no hardware"
     if record.like is not None:
         own = (

@@ -51,6 +51,12 @@ _SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
 
 COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
+# What a row for the accumulator f16 says of itself. It is so in every tree read from build 6900 to 9093, and
+# the encoders of images ask for F32, too.
+NO_MODEL_RUNS_IT = (
+    "no model runs it: f16 is for GGML_PREC_DEFAULT (fattn-wmma-f16.cu, ggml_cuda_flash_attn_ext_wmma_f16), "
+    "and models ask for GGML_PREC_F32 (build 6900, src/llama-graph.cpp, llm_graph_context::build_attn_mha)"
+)
 
 Table = Callable[[Mapping[WmmaVariant, WmmaParams]], bytes]
 

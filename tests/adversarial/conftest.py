@@ -26,7 +26,7 @@ from patchkit.series.selection import select_patches
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import find_pinned
 
-SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
+SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
 CUDA = "ggml/src/ggml-cuda/"
 
 

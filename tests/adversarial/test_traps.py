@@ -50,7 +50,6 @@ def test_a_renamed_function_is_followed_and_shown(ground):
         "wmma-tile-params": "clean",
         "tile-unprune": "clean",
         "fattn-decode-tile": "moved",
-        "tile-config-guard": "moved",
     }
     move = found["fattn-decode-tile"].moves[0]
     assert move.how == "renamed"
@@ -112,24 +111,27 @@ def test_a_function_renamed_with_a_rival_is_not_followed(ground):
     assert found.intent
 
 
-@pytest.mark.thorough
-def test_a_function_split_in_two_is_a_conflict_for_what_is_in_the_other_half(ground):
-    text = ground.read("fattn.cu")
-    head, middle, tail = text.partition("    // If there are no tensor cores available,")
+def split_at(ground, comment):
+    """The choice of the kernel, with what is below a comment in a helper of its own."""
+    head, middle, tail = ground.read("fattn.cu").partition(comment)
     assert middle
     body, brace, rest = tail.partition("\n}\n")
-    helper = "static best_fattn_kernel fattn_without_tensor_cores(const ggml_tensor * Q) {\n"
-    helper += f"{middle}{body}{brace}"
+    helper = f"static best_fattn_kernel fattn_of_the_rest(const ggml_tensor * Q) {{\n{middle}{body}{brace}"
     position = head.index(f"static best_fattn_kernel {CHOICE}")
-    text = (
-        f"{head[:position]}{helper}\n{head[position:]}    return fattn_without_tensor_cores(Q);{brace}{rest}"
-    )
-    found = ground.classify({"fattn.cu": text})
-    assert found["tile-config-guard"].patch_class == "conflict"
-    (problem,) = found["tile-config-guard"].problems
-    assert any("fattn_without_tensor_cores" in (place.label or "") for place in problem.where)
-    assert found["fattn-decode-tile"].patch_class == "clean"
-    assert [drift.entity for drift in found["fattn-decode-tile"].drift] == [CHOICE]
+    return f"{head[:position]}{helper}\n{head[position:]}    return fattn_of_the_rest(Q);{brace}{rest}"
+
+
+@pytest.mark.thorough
+def test_a_function_split_in_two_is_a_conflict_for_what_is_in_the_other_half(ground):
+    text = split_at(ground, "    // Use the WMMA kernel if possible:")
+    found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
+    assert found.patch_class == "conflict"
+    (problem,) = found.problems
+    assert any("fattn_of_the_rest" in (place.label or "") for place in problem.where)
+    text = split_at(ground, "    // If there are no tensor cores available,")
+    found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
+    assert found.patch_class == "clean"
+    assert [drift.entity for drift in found.drift] == [CHOICE]
 
 
 def test_a_function_moved_to_another_file_is_followed_there(ground):
@@ -138,8 +140,7 @@ def test_a_function_moved_to_another_file_is_followed_there(ground):
     new = '#pragma once\n#include "common.cuh"\n#include "fattn-common.cuh"\n\n' + function
     found = ground.classify({"fattn.cu": swap(text, function, ""), "fattn-choice.cuh": new})
     assert classes(found)["fattn-decode-tile"] == "moved"
-    assert classes(found)["tile-config-guard"] == "moved"
-    move = found["tile-config-guard"].moves[0]
+    move = found["fattn-decode-tile"].moves[0]
     assert (move.how, move.after.path) == ("another file", "ggml/src/ggml-cuda/fattn-choice.cuh")
 
 
@@ -245,10 +246,10 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
             (form, taken)
             for form in ("guarded", "bare")
             for taken in (
-                ("tile-config-guard",),
+                ("wmma-tile-params",),
                 ("fattn-decode-tile",),
                 ("tile-unprune", "fattn-decode-tile"),
-                ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard"),
+                ("wmma-tile-params", "tile-unprune", "fattn-decode-tile"),
             )
         ],
         kept=1,
@@ -275,21 +276,27 @@ def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
     assert {name for name, each in classes(found).items() if each == "upstreamed"} == set(taken)
     assert all("put in again by structure" in found[name].proof[0] for name in taken)
     others = {name: found[name] for name in found if name not in taken}
-    if taken == ("tile-config-guard",):
-        # What was merged asks for the rocWMMA kernel a second time: which of both is no matter of guessing.
-        ambiguous = others.pop("fattn-decode-tile")
-        assert [problem.code for problem in ambiguous.problems] == ["ANCHOR_AMBIGUOUS"]
-        assert "requires 'fattn-decode-tile'" in others.pop("tile-unprune").reason
     assert {verdict.patch_class for verdict in others.values()} <= {"clean", "moved"}
+
+
+def test_a_second_place_of_the_same_kind_is_no_matter_of_guessing(ground):
+    last = "    return BEST_FATTN_KERNEL_TILE;\n}\n"
+    again = (
+        "    if (ggml_cuda_should_use_wmma_fattn(cc)) {\n        return BEST_FATTN_KERNEL_WMMA_F16;\n    }\n"
+    )
+    found = ground.classify({"fattn.cu": swap(ground.read("fattn.cu"), last, again + last)})
+    assert [problem.code for problem in found["fattn-decode-tile"].problems] == ["ANCHOR_AMBIGUOUS"]
+    assert "requires 'fattn-decode-tile'" in found["tile-unprune"].reason
+    assert found["wmma-tile-params"].patch_class == "clean"
 
 
 @pytest.mark.thorough
 def test_half_of_a_change_merged_is_not_upstreamed(ground):
-    changes = ground.last["tile-config-guard"].placed.changes
+    changes = ground.last["wmma-tile-params"].placed.changes
     header = {path: data for path, data in changes.items() if path.endswith(".cuh")}
     found = ground.classify({path.rpartition("/")[2]: data for path, data in header.items()})
-    assert found["tile-config-guard"].patch_class == "conflict"
-    assert [problem.code for problem in found["tile-config-guard"].problems] == ["NEW_FILE_EXISTS"]
+    assert found["wmma-tile-params"].patch_class == "conflict"
+    assert [problem.code for problem in found["wmma-tile-params"].problems] == ["NEW_FILE_EXISTS"]
 
 
 MERGED_DIFFERENTLY = (

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
+from shipped import recorded_opt_in
 from thorough import ordinary
 
-OPT_IN = ("fattn-tile-rows", "fattn-d256-tile", "mmq-tile-table", "mmvq-batch-limits")
+OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -72,17 +73,16 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "wmma-tile-params": 6900 <= build <= 9093,
         "tile-unprune": 6900 <= build <= 9093,
         "fattn-decode-tile": 6900 <= build <= 9093,
-        "tile-config-guard": 6900 <= build <= 7079,
-        "rocwmma-route-off": 9294 <= build <= 10068,
         "fattn-tile-rows": build >= 10229,
-        "fattn-d256-tile": build >= 11063,
-        "mmq-tile-table": build >= 10229,
+        "mmq-batch-limits": build >= 10229,
+        "mmq-rows": build >= 10229,
         "mmvq-batch-limits": build >= 10229,
         "mmvq-decode-warps": False,  # RDNA4's
         "ssm-scan-barrier": 6900 <= build <= 9712,
         "ssm-group-barrier": 6900 <= build <= 7551,
         "softmax-norm-barriers": 7827 <= build <= 10565,
         "ssm-conv-tail": build >= 8672,
+        "integrated-host-buffers": 10039 <= build <= 11062,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
 from filelock import FileLock
+from shipped import LOCK, ROOT, recorded
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.tree import export_tree
-from patchkit.series.lock import load_lock
+from patchkit.series.catalogue import load_series
 from patchkit.upstream.cache import open_cache
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
-LOCK = load_lock(Path(__file__).parents[2] / "patches" / "upstream.lock")
+SERIES = load_series(ROOT / "patches")
 LATER = [result for result in LOCK.results if result.build != LOCK.default]
 LATER_NAMES = [f"b{result.build}-{'+'.join(result.archs)}-{len(result.patches)}" for result in LATER]
 
@@ -40,14 +40,12 @@ def patchkit(test_cache):
 
 
 def test_each_era_has_a_recorded_result():
-    recorded = {(result.build, result.archs): result.patches for result in LATER}
-    assert (10068, ("gfx1151",)) in recorded
-    assert (11549, ("gfx1151",)) in recorded
-    assert (11549, ("gfx1200",)) in recorded
-    # The default series of the newest pin is empty, and that is recorded, too.
-    empty = LOCK.result(11549, ["gfx1151"], [])
-    assert empty is not None
-    assert empty.tree == LOCK.pin(11549).tree
+    assert recorded("gfx1200", 11549).patches == ("mmvq-decode-warps",)
+    assert recorded("gfx1151", 10068).patches == ("integrated-host-buffers",)
+    assert set(recorded("gfx1151", 11549).patches) >= {"mmq-batch-limits", "mmq-rows"}
+    # A series that is empty by default is recorded, too.
+    empty = recorded("gfx1100", 10068)
+    assert (empty.patches, empty.tree) == ((), LOCK.pin(10068).tree)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +58,12 @@ def test_the_result_is_the_one_the_lock_records(patchkit, result):
     assert applied["lock_state"] == "as the lock records"
     assert applied["tree"] == result.tree
     assert [made["id"] for made in applied["commits"]] == list(result.patches)
-    # The option exists up to build 10068; what upstream does not have is not asked of its CMake.
+    # The option exists up to build 10068, and is on for the patches that are about it alone; what upstream
+    # does not have is not asked of its CMake.
+    about = {patch.id for patch in SERIES.patches if "GGML_HIP_ROCWMMA_FATTN" in patch.guard.macros}
+    value = "ON" if about & {*result.patches} else "OFF"
     said = [option for option in applied["cmake"] if "ROCWMMA" in option]
-    assert said == (["-DGGML_HIP_ROCWMMA_FATTN=ON"] if result.build <= 10068 else [])
+    assert said == ([f"-DGGML_HIP_ROCWMMA_FATTN={value}"] if result.build <= 10068 else [])
     assert "-DGGML_HIP=ON" in applied["cmake"]
 
 
@@ -73,18 +74,18 @@ def test_a_pin_goes_by_its_number_with_and_without_the_letter(patchkit, name):
 
 
 def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
-    asked = ("--with", "rocwmma-route-off", "--with", "mmvq-batch-limits")
+    asked = ("--with", "wmma-tile-params", "--with", "mmvq-batch-limits")
     out, err = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
     states = {patch["id"]: patch["state"] for patch in json.loads(out)["patches"]}
-    assert states["rocwmma-route-off"] == "skipped"
+    assert states["wmma-tile-params"] == "skipped"
     assert states["mmvq-batch-limits"] == "apply"
-    assert "asked for, and not in the series: rocwmma-route-off, out of era: for b9294 to b10068" in err
+    assert "asked for, and not in the series: wmma-tile-params, out of era: for b6900 to b9093" in err
     assert "mmvq-batch-limits, " not in err
 
 
 @pytest.mark.thorough
 def test_both_sides_of_each_knob_read_the_profile(patchkit):
-    asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-tile-table")]
+    asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-rows")]
     out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
     text = {edit["id"]: edit["text"] for patch in json.loads(out)["patches"] for edit in patch["edits"]}
     row = "GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 256, 3, 64, 64)"

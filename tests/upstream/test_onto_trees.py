@@ -16,14 +16,21 @@ import pytest
 from caches import link_kept
 from command_line import run_patchkit
 from demo_world import git
+from shipped import recorded_opt_in
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.thorough]
 
 CUDA = "ggml/src/ggml-cuda"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
 TREES = {row["build"]: row["tree"] for row in CORPUS}
-OPT_IN = ("fattn-tile-rows", "fattn-d256-tile", "mmq-tile-table", "mmvq-batch-limits")
-WITH_ALL = tuple(f"--with={name}" for name in OPT_IN)
+WITH_ALL = tuple(f"--with={name}" for name in recorded_opt_in("gfx1151", 11549))
+
+# Where the owner writes his notes: what the patches for builds 6900, 10068 and 11549 edit is right beside.
+NEIGHBOURS = {
+    "fattn.cu": ("switch (Q->ne[0]) {", "const int cc = "),
+    "ggml-cuda.cu": ("ggml_cuda_info().devices[dev_ctx->device].integrated",),
+    "fattn-tile.cuh": ("if (GGML_CUDA_CC_IS_AMD(cc)) {",),
+}
 
 # A commit after the tag of a build: the files that it has from a later one.
 BETWEEN = {
@@ -61,14 +68,12 @@ class History:
         if later is not None:
             git(clone, "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]))
             git(clone, "commit", "-q", "-m", "a commit between the tags")
-        path = clone / CUDA / "fattn.cu"
-        text = path.read_text()
-        for neighbour in ("switch (Q->ne[0]) {", "#ifdef GGML_USE_WMMA_FATTN", "const int cc = "):
-            text = text.replace(
-                neighbour, f"/* the owner's note */ {neighbour}" if neighbour[0] != "#" else neighbour
-            )
-        assert text != path.read_text()
-        path.write_text(text)
+        for file, neighbours in NEIGHBOURS.items():
+            path = clone / CUDA / file
+            text = path.read_text()
+            for neighbour in neighbours:
+                text = text.replace(neighbour, f"/* the owner's note */ {neighbour}")
+            path.write_text(text)
         git(clone, "commit", "-q", "-am", "an edit of the owner's")
         return clone
 
@@ -110,7 +115,7 @@ def history(checkout: Path, test_cache: Path, tmp_path_factory: pytest.TempPathF
     return History(cache, folder)
 
 
-@pytest.mark.parametrize(("build", "asked"), [(6900, ()), (9538, ()), (11549, WITH_ALL)])
+@pytest.mark.parametrize(("build", "asked"), [(6900, ()), (10068, ()), (11549, WITH_ALL)])
 def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, build, asked):
     clone = history.clone(f"at-{build}", build)
     pin = history.patchkit(
@@ -123,7 +128,7 @@ def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, b
     after = history.added(clone, mine["base"], mine["commits"][-1]["commit"])
     assert after == before
     git(clone, "merge", "-q", "--ff-only", "patchkit/gfx1151")
-    assert "the owner's note" in (clone / CUDA / "fattn.cu").read_text()
+    assert any("the owner's note" in (clone / name).read_text() for name in after)
     assert git(clone, "status", "--porcelain") == ""
 
 

@@ -26,18 +26,16 @@ def repository(candidate_cache):
     return candidate_cache / "upstream.git"
 
 
-def test_four_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
+def test_three_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
     assert applied["base"] == PIN
     assert git(repository, "rev-parse", f"{PIN}^{{tree}}") == TREE
     assert [made["id"] for made in applied["commits"]] == [
         "wmma-tile-params",
         "tile-unprune",
         "fattn-decode-tile",
-        "tile-config-guard",
     ]
     changed = git(repository, "diff", "--name-only", PIN, applied["branch"]).splitlines()
     assert changed == [
-        "ggml/src/ggml-cuda/fattn-tile-fallback.cuh",
         "ggml/src/ggml-cuda/fattn-tile.cuh",
         "ggml/src/ggml-cuda/fattn-wmma-config.cuh",
         "ggml/src/ggml-cuda/fattn-wmma-f16.cu",
@@ -65,8 +63,6 @@ ANCHORS = {
     ("wmma-tile-params", "launch-stride"): ("ggml_cuda_flash_attn_ext_wmma_f16_case", 1),
     ("tile-unprune", "keep-grouped-variants"): ("flash_attn_tile", 1),
     ("fattn-decode-tile", "skip-wmma-for-decode"): ("ggml_cuda_get_best_fattn_kernel", 1),
-    ("tile-config-guard", "include-fallback"): ("(file)", 1),
-    ("tile-config-guard", "check-config"): ("ggml_cuda_get_best_fattn_kernel", 1),
 }
 
 
@@ -97,10 +93,7 @@ def test_no_knob_is_changed_on_one_side_only(repository, applied):
 
 @pytest.mark.thorough
 def test_several_gpus_share_one_branch(candidate_cache, repository):
-    with_all = [
-        f"--with={name}"
-        for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
-    ]
+    with_all = [f"--with={name}" for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")]
     archs = ["--arch", "gfx90a", "--arch", "gfx1100", "--arch", "gfx1151"]
     applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
     header = git(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     example=(
         "patchkit bump --to b11549",
         "patchkit bump --to latest --upstream-url ~/llama.cpp --commit",
-        "patchkit bump --to b7551 --without tile-config-guard",
+        "patchkit bump --to b9093 --without wmma-tile-params",
     ),
 )
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "plan",
     example=(
         "patchkit plan --arch gfx1151",
-        "patchkit plan --arch gfx1151 --only tile-config-guard",
+        "patchkit plan --arch gfx1151 --only wmma-tile-params",
         "patchkit plan --arch gfx1151 --onto HEAD --repo ~/llama.cpp",
     ),
 )

@@ -12,21 +12,21 @@ import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
 from demo_world import git
 from filelock import FileLock
+from shipped import LOCK, ROOT, recorded, recorded_opt_in
 
 from patchkit.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
-ROOT = Path(__file__).resolve().parents[3]
-SEEDS = ["wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard"]
-OPT_IN = ["fattn-d256-tile", "fattn-tile-rows", "mmq-tile-table", "mmvq-batch-limits"]
-PLACE = "amd_wmma_available(cc) && gqa_opt_applies && Q->ne[0] <= 256"
+SEEDS = [*recorded("gfx1151", 6900).patches]
+ON = [*recorded("gfx1151", 11549).patches]
+OPT_IN = [*recorded_opt_in("gfx1151", 11549)]
+PLACE = "if (GGML_CUDA_CC_IS_AMD(cc)) {"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def bump(series, corpus):
 
 
 @pytest.mark.thorough
-def test_the_bump_of_the_readme_follows_each_set_and_says_that_four_patches_are_needless(bump, series):
+def test_the_bump_to_the_newest_pin_follows_each_set_and_says_which_patches_are_needless(bump, series):
     code, document = bump("--to", "b11549", "--no-verify")
     assert (code, document["state"]) == (0, "done")
     rows = {(*made["archs"], *made["with"]): made for made in document["candidates"]}
@@ -67,29 +67,36 @@ def test_the_bump_of_the_readme_follows_each_set_and_says_that_four_patches_are_
         ("gfx1201", "mmvq-decode-warps"),
     }
     seeds = rows["gfx1151",]
-    assert (seeds["before"], seeds["applied"]) == (SEEDS, [])
+    assert (seeds["before"], seeds["applied"]) == ([*SEEDS, *ON], ON)
     assert [(loss["id"], loss["how"]) for loss in seeds["lost"]] == [(name, "proven") for name in SEEDS]
-    assert sorted(seeds["opt_in"]) == [*OPT_IN, "ssm-conv-tail"]
-    assert sorted(rows["gfx1151", *OPT_IN]["applied"]) == OPT_IN
+    assert sorted(rows["gfx1151", *OPT_IN]["applied"]) == sorted([*ON, *OPT_IN])
     # Made again, what the lock had is what it has.
-    recorded = {each.key: each for each in load_lock(ROOT / "patches" / "upstream.lock").results}
-    now = {each.key: each for each in load_lock(series / "patches" / "upstream.lock").results}
-    assert {key: now[key].commit for key in recorded} == {key: each.commit for key, each in recorded.items()}
+    now = {each.key: each.commit for each in load_lock(series / "patches" / "upstream.lock").results}
+    assert {each.key: now[each.key] for each in LOCK.results} == {
+        each.key: each.commit for each in LOCK.results
+    }
 
 
 @pytest.mark.thorough
-def test_a_patch_whose_range_ends_while_its_ground_is_there_is_not_lost_silently(bump, series):
+def test_patches_whose_range_ends_while_their_ground_is_there_are_not_lost_silently(bump, series):
     before = (series / "patches" / "upstream.lock").read_bytes()
-    code, document = bump("--to", "b7551", "--arch", "gfx1151", "--no-verify")
+    argv = ("--to", "b9538", "--arch", "gfx1151", "--no-verify")
+    code, document = bump(*argv)
     assert (code, document["state"]) == (9, "fewer")
     (made,) = document["candidates"]
-    assert [(loss["id"], loss["how"]) for loss in made["lost"]] == [("tile-config-guard", "unproven")]
+    assert [(loss["id"], loss["how"]) for loss in made["lost"]] == [(name, "unproven") for name in SEEDS]
     assert (series / "patches" / "upstream.lock").read_bytes() == before
+    # Accepted by name it is done, with none, and what is opt-in there is told.
+    code, document = bump(*argv, *(f"--without={name}" for name in SEEDS))
+    assert (code, document["state"]) == (0, "done")
+    (made,) = document["candidates"]
+    assert (made["applied"], {loss["how"] for loss in made["lost"]}) == ([], {"accepted"})
+    assert sorted(made["opt_in"]) == ["softmax-norm-barriers", "ssm-conv-tail", "ssm-scan-barrier"]
 
 
 @pytest.fixture
 def broken(tmp_path, corpus, bump):
-    """A remote whose b11600 is b11549 with another condition where fattn-d256-tile has its place."""
+    """A remote whose b11600 is b11549 with another condition where fattn-tile-rows has its place."""
     tip = git(corpus / "upstream.git", "for-each-ref", "--format=%(refname)", "refs/patchkit/pin/b11549")
     if not tip:
         bump("--to", "b11549", "--no-verify", "--keep-default", "--arch", "gfx1151")
@@ -99,11 +106,11 @@ def broken(tmp_path, corpus, bump):
     git(folder, "fetch", "-q", "--depth=1", str(corpus / "upstream.git"), "refs/patchkit/pin/b11549:master")
     git(folder, "checkout", "-q", "master")
     git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
-    path = folder / "ggml/src/ggml-cuda/fattn.cu"
+    path = folder / "ggml/src/ggml-cuda/fattn-tile.cuh"
     text = path.read_text()
     assert text.count(PLACE) == 1
-    path.write_text(text.replace(PLACE, "amd_wmma_available(cc) && wide_tiles(Q, 256)"))
-    git(folder, "commit", "-q", "-a", "-m", "wide tiles", date="2026-10-12T00:00:00Z")
+    path.write_text(text.replace(PLACE, "if (has_tile_rows(cc)) {"))
+    git(folder, "commit", "-q", "-a", "-m", "rows of its own", date="2026-10-12T00:00:00Z")
     git(folder, "tag", "b11600")
     return folder
 
@@ -127,7 +134,7 @@ def test_the_canary_sees_the_break_of_an_opt_in_patch(broken, series, corpus, tm
     assert document["state"] == "blocked"
     (blocked,) = (made for made in document["candidates"] if made["blocked"])
     assert blocked["with"] == OPT_IN
-    assert blocked["blocked"] == ["fattn-d256-tile: an edit cannot be placed"]
+    assert blocked["blocked"] == ["fattn-tile-rows: an edit cannot be placed"]
     read_news = runpy.run_path(str(ROOT / "ci" / "canary_issue.py"))["read_news"]
     told = read_news(report.read_bytes(), "3").lines
-    assert f"- gfx1151 with {', '.join(OPT_IN)}: `fattn-d256-tile: an edit cannot be placed`" in told
+    assert f"- gfx1151 with {', '.join(OPT_IN)}: `fattn-tile-rows: an edit cannot be placed`" in told

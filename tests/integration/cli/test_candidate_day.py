@@ -60,7 +60,7 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     for name in ("one", "two"):
         patchkit("export", "--arch", "gfx1151", str(tmp_path / name))
     files = sorted(path.name for path in (tmp_path / "one").glob("*.patch"))
-    assert len(files) == 4
+    assert len(files) == len(applied["commits"])
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     tree = tmp_path / "tree"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 PROFILE = "arch_profiles/gfx1151.toml"
 DECODE = "patches/0003-fattn-decode-tile/patch.toml"
-FALLBACK = "patches/0004-tile-config-guard"
+TUNED = "patches/0001-wmma-tile-params"
 GATES = gate_names("anywhere")
 UP_TO_ISOLATION = GATES[: GATES.index("isolation") + 1]
 UP_TO_RESOURCES = GATES[: GATES.index("resources") + 1]
@@ -113,9 +113,9 @@ def broken_guard(project: Project) -> Changes:
 
 
 def cuda_visible(project: Project) -> Changes:
-    path = f"{FALLBACK}/extra.cu.jinja"
+    path = f"{TUNED}/extra.cu.jinja"
     added = '[[file]]\npath = "ggml/src/ggml-cuda/fattn-extra.cu"\ntemplate = "extra.cu.jinja"\n\n[[edit]]'
-    return {path: '#include "common.cuh"\n', **project.edited(f"{FALLBACK}/patch.toml", "[[edit]]", added)}
+    return {path: '#include "common.cuh"\n', **project.edited(f"{TUNED}/patch.toml", "[[edit]]", added)}
 
 
 def malicious(project: Project) -> Changes:
@@ -132,7 +132,7 @@ PLAIN = (
     ),
     PullRequest(
         name="template syntax error",
-        make=lambda _: {"patches/0001-wmma-tile-params/fattn-wmma-config.cuh.jinja": "//% for x in\n"},
+        make=lambda _: {f"{TUNED}/fattn-wmma-config.cuh.jinja": "//% for x in\n"},
         verdict="blocked",
         exit_code=4,
         code="TEMPLATE_SYNTAX",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from shipped import ROOT, recorded
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
@@ -22,7 +23,6 @@ from patchkit.build.units import SourceTree
 
 pytestmark = pytest.mark.hip
 
-ROOT = Path(__file__).resolve().parents[3]
 _UNIT = "ggml/src/ggml-cuda/k.cu"
 _KERNEL = """\
 #include <hip/hip_runtime.h>
@@ -31,7 +31,7 @@ template<int n> __global__ void k(float * x) {
     for (int i = 0; i < n; i++) { x[i * threadIdx.x] += x[i] * i; }
 }
 """
-_TREE = "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"  # the candidate's, as in the lock
+_TREE = recorded("gfx1151", 6900).tree
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from adopted import adopt
 from command_line import run_patchkit
 from filelock import FileLock
+from shipped import ROOT, recorded
 
 from patchkit.base.errors import ExitCode
 
-ROOT = Path(__file__).resolve().parents[3]
-TREE = "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"  # what the lock records for gfx1151 at build 6900
+TREE = recorded("gfx1151", 6900).tree
 
 
 def patchkit(*argv: str, cache: Path) -> tuple[int, str, str]:
@@ -61,11 +61,11 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> N
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
-    assert "ok     anchors     12 edits of 4 patches resolve to 26 places, as in the candidate" in out
+    assert "ok     anchors     10 edits of 3 patches resolve to 24 places, as in the candidate" in out
     assert "-      isolation   not run: not asked for" in out
     assert "-      backend-ops not run" in out
     evidence = json.loads((candidate_cache / "evidence" / TREE / "anchors.json").read_text())
-    assert len(evidence["evidence"]["edits"]) == 12
+    assert len(evidence["evidence"]["edits"]) == 10
     code, out, _ = patchkit(*argv, "--json", cache=candidate_cache)
     document = json.loads(out)
     assert (code, document["ok"], document["tree"]) == (0, True, TREE)
@@ -77,7 +77,7 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path:
     for name in ("patches", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
     (series / "templates").mkdir()
-    template = series / "patches/0004-tile-config-guard/fattn-tile-fallback.cuh.jinja"
+    template = series / "patches/0001-wmma-tile-params/fattn-wmma-config.cuh.jinja"
     template.write_text(template.read_text() + "// changed\n")
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", "--series-dir", str(series))
     assert patchkit(*argv, cache=candidate_cache)[0] == ExitCode.GIT
@@ -86,7 +86,7 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path:
     assert code == ExitCode.GATE_FAILED
     assert "FAILED anchors" in out
     assert "this candidate must not be published" in out
-    assert "error[ANCHORS_STALE]: ggml/src/ggml-cuda/fattn-tile-fallback.cuh" in err
+    assert "error[ANCHORS_STALE]: ggml/src/ggml-cuda/fattn-wmma-config.cuh" in err
     assert "patchkit apply --arch gfx1151" in err
 
 

@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _CUDA = "ggml/src/ggml-cuda"
 _SELECTION, _WMMA, _TILE = f"{_CUDA}/fattn.cu", f"{_CUDA}/fattn-wmma-f16.cu", f"{_CUDA}/fattn-tile.cuh"
-_IS_GFX1151 = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
 _RDNA_TABLE = "_get_config_amd_rdna(const int DKQ, const int DV, const int ncols) {\n"
 
 Edits = Mapping[str, tuple[str, str]]
@@ -150,16 +149,12 @@ def test_a_gpu_that_no_patch_is_for_must_launch_what_it_did(
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        # Without the guard patch a missing TILE config ends in a division by zero at launch.
+        # A missing TILE config ends in a division by zero at launch.
         (
             {
                 _TILE: (
                     f"{_RDNA_TABLE}    GGML_CUDA_FATTN_TILE_CONFIG_CASE( 40,  40,  2,  64, 2,  32,  40)\n",
                     _RDNA_TABLE,
-                ),
-                _SELECTION: (
-                    f"if ({_IS_GFX1151} && !ggml_cuda_fattn_tile_has_config",
-                    "if (false && !ggml_cuda_fattn_tile_has_config",
                 ),
             },
             "crashed on the launch recorder as gfx1151, in case upstream-",
@@ -167,7 +162,7 @@ def test_a_gpu_that_no_patch_is_for_must_launch_what_it_did(
         # Upstream asks how many blocks fit, and asserts that one does.
         ({_WMMA: ("        , 0,\n", "        , 65537,\n")}, "GGML_ASSERT(max_blocks_per_sm > 0) failed"),
     ],
-    ids=["tile-config-missing-unguarded", "too-much-lds"],
+    ids=["tile-config-missing", "too-much-lds"],
 )
 def test_host_code_that_aborts_where_the_baseline_does_not_is_the_candidates_fault(
     broken: Callable[[Edits], Subject], run_gate: Callable[..., GateResult], edits: Edits, says: str

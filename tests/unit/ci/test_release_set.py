@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
+from shipped import ROOT, recorded_opt_in
 
-ROOT = Path(__file__).resolve().parents[3]
+OPT_IN = recorded_opt_in("gfx1151", 11549)
 
 
 @pytest.fixture
@@ -32,12 +33,7 @@ def options(tmp_path: Path, capsys, monkeypatch):
         ("gfx1151", "b6900", "", ""),
         ("gfx1200", "b11549", "", "--with=mmvq-decode-warps\n"),
         ("gfx1151", "b11549", "none", ""),
-        (
-            "gfx1151",
-            "b11549",
-            "mmvq-batch-limits fattn-d256-tile mmq-tile-table fattn-tile-rows",
-            "--with=fattn-d256-tile\n--with=fattn-tile-rows\n--with=mmq-tile-table\n--with=mmvq-batch-limits\n",
-        ),
+        ("gfx1151", "b11549", " ".join(reversed(OPT_IN)), "".join(f"--with={name}\n" for name in OPT_IN)),
     ],
 )
 def test_the_set_is_one_of_the_lock(options, arch, upstream, wanted, out) -> None:
@@ -47,8 +43,8 @@ def test_the_set_is_one_of_the_lock(options, arch, upstream, wanted, out) -> Non
 @pytest.mark.parametrize(
     ("arch", "upstream", "wanted", "told"),
     [
-        ("gfx1151", "b11549", "", "none; fattn-d256-tile fattn-tile-rows"),
-        ("gfx1151", "b11549", "mmq-tile-table", "no such set"),
+        ("gfx1151", "b11549", "", f"none; {' '.join(OPT_IN)}. Name one"),
+        ("gfx1151", "b11549", "ssm-conv-tail", "no such set"),
         ("gfx1201", "b6900", "", "nothing"),
     ],
 )

@@ -31,7 +31,8 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     standing = {row["arch"]: row["patches"] for row in document["archs"]}
     assert len(standing) == 16
     assert standing["gfx1151"]["wmma-tile-params"] == "on"
-    assert standing["gfx1151"]["mmq-tile-table"] == "opt-in"
+    assert standing["gfx1151"]["mmq-rows"] == "on"
+    assert standing["gfx1151"]["fattn-tile-rows"] == "opt-in"
     assert standing["gfx1100"]["wmma-tile-params"] == "opt-in"
     assert standing["gfx1201"]["mmvq-decode-warps"] == "opt-in"
     assert set(standing["gfx942"].values()) == {"off"}
@@ -39,7 +40,7 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     for row in document["patches"]:
         assert f"{row['id']} " in text
         assert f"b{row['builds']['first']}-" in text
-    assert "\ngfx1151   4 on, 2 opt-in  Radeon 8060S\n" in text
+    assert "\ngfx1151   3 on, 2 opt-in  Radeon 8060S\n" in text
     assert "\ngfx1201   none            RX 9070 XT\n" in text
 
 

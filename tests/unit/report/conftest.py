@@ -34,8 +34,9 @@ class Stopped(PatchkitError):
 def whole_files() -> dict[str, bytes]:
     """Of real runs, shortened, by name.
 
-    The gates that need no GPU, of build 6900 for gfx1151; gates on the CPU backend, of an earlier candidate;
-    the numbers from an NVIDIA GPU, which are of another run than the report.
+    The gates that need no GPU, of build 6900 for gfx1151 with the four patches of that day; gates on the CPU
+    backend, of an earlier candidate; the numbers from an NVIDIA GPU, which are of another run than the
+    report.
     """
     return {path.name: path.read_bytes() for path in sorted(WHOLE.glob("*.json"))}
 

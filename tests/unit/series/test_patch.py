@@ -107,6 +107,29 @@ def test_a_patch_is_read_whole():
     assert (patch.where.path, patch.where.line) == (PATH, 1)
 
 
+MOVES = """
+[[moves]]
+from = "mma"
+to = ["tile"]
+head_sizes = [256]
+why = "the choice of MMA for this head size is what the patch takes away"
+
+[[moves]]
+from = "wmma"
+to = ["mma", "tile"]
+may_stay = true
+why = "upstream chooses between them"
+"""
+
+
+def test_moves_are_read_with_the_head_sizes_that_they_are_about():
+    moves = parse(GOOD + MOVES).moves
+    assert [(move.origin, move.to, move.head_sizes, move.may_stay) for move in moves] == [
+        ("mma", ("tile",), (256,), False),
+        ("wmma", ("mma", "tile"), (), True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("build", "last", "covered"),
     [(6899, 9093, False), (6900, 9093, True), (9093, 9093, True), (9094, 9093, False), (99999, None, True)],

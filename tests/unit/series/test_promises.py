@@ -51,14 +51,6 @@ def test_what_is_no_move(row: dict[str, object]) -> None:
         TypeAdapter(KernelMove).validate_python(row)
 
 
-def test_the_moves_of_the_series() -> None:
-    moves = {patch.id: patch.moves for patch in load_series(ROOT / "patches").patches if patch.moves}
-    assert {name: [(move.origin, move.head_sizes) for move in each] for name, each in moves.items()} == {
-        "rocwmma-route-off": [("wmma", ()), ("vec", ())],
-        "fattn-d256-tile": [("mma", (256,))],
-    }
-
-
 def test_the_launches_of_the_series_are_promises_of_decode_and_prefill() -> None:
     launches = {patch.id: patch.launches for patch in load_series(ROOT / "patches").patches}
     assert [name for name, each in launches.items() if each.tables] == ["wmma-tile-params"]

@@ -10,6 +10,7 @@ import pytest
 from patchkit.series.facts import FactNotForDecisions
 from patchkit.series.profile import list_profiles, load_profile
 from patchkit.series.schema import write_schemas
+from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "arch_profiles"
@@ -31,15 +32,20 @@ ARCHS = [
     "gfx942",
     "gfx950",
 ]
-SEED = ("fattn-decode-tile", "tile-config-guard", "tile-unprune", "wmma-tile-params")
-LATER = ("fattn-d256-tile", "fattn-tile-rows", "mmq-tile-table", "mmvq-batch-limits")
-MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
-ROUTE = {"rocwmma-route-off": "on"}
+SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
+LATER = ("mmq-batch-limits", "mmq-rows")
+UNSETTLED = ("fattn-tile-rows", "mmvq-batch-limits")
+RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
+HOST_BUFFERS = {"integrated-host-buffers": "on"}
 # What each GPU's facts support; a GPU that is not here has an empty series in every era.
 EXPECTED = {
-    "gfx1151": {**dict.fromkeys(SEED, "on"), **ROUTE, **dict.fromkeys(LATER + MENDS, "opt-in")},
-    **{arch: {**dict.fromkeys(SEED, "opt-in"), **ROUTE} for arch in ("gfx1100", "gfx1101")},
-    **dict.fromkeys(("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153"), ROUTE),
+    "gfx1151": {
+        **dict.fromkeys(SEED + LATER, "on"),
+        **HOST_BUFFERS,
+        **dict.fromkeys(UNSETTLED + RACES, "opt-in"),
+    },
+    **{arch: dict.fromkeys(SEED, "opt-in") for arch in ("gfx1100", "gfx1101")},
+    **dict.fromkeys(("gfx1103", "gfx1150", "gfx1152", "gfx1153"), HOST_BUFFERS),
     **{arch: {"mmvq-decode-warps": "opt-in"} for arch in ("gfx1200", "gfx1201")},
 }
 
@@ -113,7 +119,8 @@ def test_the_schema_knows_the_words_of_the_models() -> None:
 def test_tuned_rows_are_where_a_patch_reads_them() -> None:
     readers = {
         "tile": "fattn-tile-rows",
-        "mmq": "mmq-tile-table",
+        "mmq": "mmq-rows",
+        "mmq_batch": "mmq-batch-limits",
         "mmvq_batch": "mmvq-batch-limits",
         "mmvq_warps": "mmvq-decode-warps",
     }
@@ -121,6 +128,12 @@ def test_tuned_rows_are_where_a_patch_reads_them() -> None:
         profile = load_profile(FOLDER, arch)
         for table, patch in readers.items():
             assert bool(getattr(profile.tuning, table)) == (patch in profile.patches), (arch, table)
+
+
+def test_rows_that_no_model_runs_say_so_as_the_tuner_writes_it() -> None:
+    for arch in ARCHS:
+        for row in load_profile(FOLDER, arch).tuning.wmma:
+            assert row.source.endswith(f"; {NO_MODEL_RUNS_IT}") == (row.acc == "f16"), row.where
 
 
 def test_nothing_of_the_measured_losses_is_carried() -> None:

@@ -29,9 +29,10 @@ from patchkit.tune.record import (
     same_figures,
     write_record,
 )
-from patchkit.tune.report import Basis, TuneReport
+from patchkit.tune.report import Basis, TuneReport, profile_rows
 from patchkit.tune.run import write_table
 from patchkit.tune.search import Verdict
+from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
 FIGURES = Figures(
     vgprs=200,
@@ -123,13 +124,13 @@ def test_a_digest_covers_names_and_bytes() -> None:
     assert len(digests) == 4
 
 
-def _verdict(best) -> Verdict:
+def _verdict(best, variant="128-16-f32") -> Verdict:
     judged = [
-        Judged(candidate=Candidate("128-16-f32", setting), figures=(FIGURES,), estimates=())
+        Judged(candidate=Candidate(variant, setting), figures=(FIGURES,), estimates=())
         for setting in ((256, 4), best)
     ]
     return Verdict(
-        variant="128-16-f32",
+        variant=variant,
         upstream=judged[0],
         best=judged[1],
         order=(judged[1],),
@@ -143,21 +144,36 @@ def _verdict(best) -> Verdict:
     )
 
 
+def _report(*verdicts: Verdict) -> TuneReport:
+    return TuneReport(
+        record=replace(RECORD, left_out=(), candidates={}, units={}, headers=RECORD.headers[:1]),
+        parameters=("kq_stride", "nwarps"),
+        mca=True,
+        complete=True,
+        verdicts=verdicts,
+        current={},
+        basis=None,
+        own=None,
+    )
+
+
+def test_a_row_that_no_model_runs_says_so() -> None:
+    report = _report(_verdict((128, 8)), _verdict((128, 8), "128-16-f16"))
+    half, single = profile_rows(report, date(2027, 1, 1), {})
+    assert (half["acc"], single["acc"]) == ("f16", "f32")
+    assert half["source"] == f"{single['source']}; {NO_MODEL_RUNS_IT}"
+
+
 def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, checkout) -> None:
     workspace = Workspace(
         series=SeriesDir(root=checkout, origin="named"), cache_root=tmp_path, reporter=NullReporter()
     )
-    report = TuneReport(
-        record=replace(RECORD, left_out=(), candidates={}, units={}),
-        parameters=("kq_stride", "nwarps"),
-        mca=True,
-        complete=True,
-        verdicts=(_verdict((128, 8)),),
+    report = replace(
+        _report(_verdict((128, 8))),
         current={"128-16-f32": (128, 8)},
         basis=Basis(
             made="2026-11-21", compiler="c", here=("stand-in",), absent=("2.2.1",), units=3, differing=()
         ),
-        own=None,
     )
     profile = checkout / "arch_profiles" / "gfx1151.toml"
     before = profile.read_bytes()

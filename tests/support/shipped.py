@@ -1,0 +1,24 @@
+"""What the lock of this project records, for tests that are about the shipped series."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from patchkit.series.lock import Result, load_lock
+from patchkit.series.profile import load_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = load_lock(ROOT / "patches" / "upstream.lock")
+
+
+def recorded_opt_in(arch: str, build: int) -> tuple[str, ...]:
+    """The opt-in patches of the largest set that is recorded for one GPU at a build, sorted."""
+    choices = load_profile(ROOT / "arch_profiles", arch).patches
+    sets = [each.patches for each in LOCK.results if (each.build, each.archs) == (build, (arch,))]
+    return tuple(sorted(name for name in max(sets, key=len) if choices[name].default == "opt-in"))
+
+
+def recorded(arch: str, build: int) -> Result:
+    """What is recorded for one GPU at a build without opt-in patches."""
+    sets = [each for each in LOCK.results if (each.build, each.archs) == (build, (arch,))]
+    return min(sets, key=lambda each: len(each.patches))
