@@ -404,7 +404,7 @@ def _measured(test: JudgedTest) -> str:
 
 
 def _problems(subject: Subject, found: Sequence[JudgedShape]) -> Iterator[PatchkitError]:
-    places = {(one.part.id, shape_text(one.shape)): one.shape.where for one in _named(subject)}
+    shapes = {(one.part.id, shape_text(one.shape)): one.shape for one in _named(subject)}
     for one in found:
         if not one.is_lost or one.change is None or one.interval is None:
             continue
@@ -412,11 +412,20 @@ def _problems(subject: Subject, found: Sequence[JudgedShape]) -> Iterator[Patchk
             f"{one.shape} becomes slower on {one.arch} by the timing model: {percent(one.change)}, "
             f"{figure(one.baseline_us or 0)} to {figure(one.candidate_us or 0)} us",
             code="SPEED_SLOWER",
-            where=places[one.patch, one.shape],
+            where=shapes[one.patch, one.shape].where,
             why=f"{percent(one.interval[0])} to {percent(one.interval[1])}: {one.why}; nothing was measured",
-            hint=f"patchkit model --arch {one.arch} --upstream b{subject.build} shows what limits it; "
-            "gate bench on hardware decides",
+            hint=f"what limits it: patchkit model --arch {one.arch} --upstream b{subject.build} "
+            f"{_options(shapes[one.patch, one.shape])}; gate bench on hardware decides",
         )
+
+
+def _options(shape: SpeedShape) -> str:
+    """The shape as options of ``patchkit model``."""
+    names = (
+        ("type", "rows", "columns") if shape.type is not None else ("head_size", "heads", "kv_heads", "kv")
+    )
+    told = [f"--{name.replace('_', '-')} {getattr(shape, name)}" for name in (*names, "tokens")]
+    return " ".join(told)
 
 
 def _line(one: JudgedShape) -> str:

@@ -60,3 +60,5 @@ def test_a_kernel_that_works_twice_is_slower_by_the_model(
         assert slow.change is not None
         assert -0.6 < slow.change < -0.3
         assert "mul_mat_vec_q" in str(slow.kernels)
+        (problem,) = result.problems
+        assert "--upstream b6900 --type q4_K --rows 4096 --columns 4096 --tokens 8;" in (problem.hint or "")

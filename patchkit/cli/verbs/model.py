@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
 _TOKENS = click.IntRange(min=1, max=4096)
+_EXPERTS = click.IntRange(min=1, max=1024)
 _DEPTH = click.IntRange(min=1, max=2**18)
 
 
@@ -43,6 +44,10 @@ _DEPTH = click.IntRange(min=1, max=2**18)
 @click.option("--type", "kind", metavar="TYPE", help="Of the weights of a matrix product, as q4_K.")
 @click.option("--rows", type=_SIZE, metavar="M", help="Outputs of the matrix.")
 @click.option("--columns", type=_SIZE, metavar="K", help="Inputs of the matrix.")
+@click.option("--experts", type=_EXPERTS, default=1, help="So many such matrices, one for each expert.")
+@click.option(
+    "--used", type=_EXPERTS, default=1, help="Of the experts, those that a token is multiplied with."
+)
 @click.option("--head-size", type=_SIZE, metavar="D", help="Of attention, in place of a matrix product.")
 @click.option("--heads", type=_SIZE, default=32, show_default=True, help="Query heads of attention.")
 @click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Heads of K and V.")
@@ -130,8 +135,16 @@ def _case(of: Mapping[str, Any]) -> Timed:
         return attention_case(
             of["head_size"], of["heads"], of["kv_heads"], kv=of["kv"], tokens=of["tokens"], kind=of["kv_type"]
         )
+    if of["used"] > of["experts"]:
+        raise UsageError(
+            f"a token is multiplied with {of['used']} of {of['experts']} experts",
+            code="USAGE_SYNTAX",
+            hint="--used is at most --experts",
+        )
     if is_matrix and of["head_size"] is None:
-        return matrix_case(of["kind"], of["rows"], of["columns"], of["tokens"])
+        return matrix_case(
+            of["kind"], of["rows"], of["columns"], of["tokens"], experts=of["experts"], used=of["used"]
+        )
     raise UsageError(
         "which operation is not said",
         code="OPERATION_NOT_NAMED",
@@ -236,6 +249,10 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
 
 
 def _error(time: OperationTime) -> str:
+    from patchkit.gpu.operations import OperationCase
+
+    if isinstance(time.case, OperationCase) and time.case.experts > 1:
+        return "; no published time of a product of experts was compared"
     known = time.machine.error_of(time.kind)
     if known is None:
         return f"; no published time of such a kernel ({time.kind}) was compared"

@@ -81,7 +81,9 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
     file.write_text(
         "[[row]]\nkind = 'kernel-time'\ngroup = 'one'\ndate = '2025-10-31'\n"
         "what = 'MUL_MAT via mul_mat_vec_q (MMVQ)'\ntype = 'q4_0'\nM = 256\nN = 1\nK = 256\nus_before = 8.0\n"
-        "[[row]]\nkind = 'model-decode'\ngroup = 'two'\n",
+        "[[row]]\nkind = 'model-decode'\ngroup = 'two'\n"
+        "[[row]]\nkind = 'model-decode'\ngroup = 'three'\ndate = '2025-10-28'\nwhat = 'tg128'\n"
+        "model = 'llama 1B Q4_K - Medium'\nconfig_before = 'HIP, no rocWMMA'\nts_before = '195.65'\n",
         "utf-8",
     )
     done = model("--against", file, "--json")
@@ -91,8 +93,22 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
     assert (point["build"], point["kind"], point["measured_us"]) == (6900, "mmvq", 8.0)
     assert point["error"] == pytest.approx(point["modelled_us"] / 8.0 - 1)
     assert found["errors"]["all points"]["points"] == 1
-    assert found["not_modelled"] == [{"row": 1, "group": "two", "side": None, "why": "of a whole model"}]
-    assert "two: of a whole model" in model("--against", file).stdout
+    why = "of a whole model: no shape of ''"
+    assert found["not_modelled"] == [{"row": 1, "group": "two", "side": None, "why": why}]
+    (whole,) = found["models"]
+    assert (whole["test"], whole["batch"], whole["depth"], whole["build"]) == ("tg128", 1, 63, 6900)
+    assert abs(whole["error"]) < 0.2  # published by lhl: 195.65 tokens per second
+    assert list(found["model_errors"]) == ["generated tokens"]
+    shown = model("--against", file).stdout
+    assert f"two: {why}" in shown
+    assert "llama 1B Q4_K - Medium, tg128: 1 behind 63" in shown
+
+
+def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):
+    done = model(*_PRODUCT, "--experts", "8", "--used", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("MUL_MAT_ID q4_0 of 1 tokens")
+    assert "no published time of a product of experts was compared" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,6 +119,7 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
         ((*_PRODUCT, "--head-size", "64", "--kv", "256"), 2, "OPERATION_NOT_NAMED"),
         (("--type", "q4_9", "--rows", "256", "--columns", "256", "--tokens", "1"), 2, "TENSOR_TYPE_UNKNOWN"),
         (("--type", "q4_K", "--rows", "256", "--columns", "300", "--tokens", "1"), 2, "COLUMNS_NOT_WHOLE"),
+        ((*_PRODUCT, "--experts", "2", "--used", "3"), 2, "USAGE_SYNTAX"),
         ((*_HEADS, "--kv-heads", "3", "--kv", "256", "--tokens", "1"), 2, "USAGE_SYNTAX"),
         ((*_HEADS, "--kv", "256", "--tokens", "1", "--kv-type", "q9"), 2, "TENSOR_TYPE_UNKNOWN"),
         ((*_HUGE, "--columns", "1048576", "--tokens", "1"), 6, "TIMING_RUN_FAILED"),
