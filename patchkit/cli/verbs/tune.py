@@ -16,10 +16,14 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.tune.registry import KernelName
 
 if TYPE_CHECKING:
+    from patchkit.tune.batch import BatchReport
     from patchkit.tune.cost import Judged
     from patchkit.tune.device import DeviceResult
     from patchkit.tune.report import TuneReport
     from patchkit.tune.search import Verdict
+
+_LIMITS = "mmvq"
+_COLUMNS = range(2, 9)
 
 
 @verb(
@@ -33,10 +37,11 @@ if TYPE_CHECKING:
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
     "--kernel",
-    type=click.Choice(get_args(KernelName)),
+    type=click.Choice((*get_args(KernelName), _LIMITS)),
     default="wmma",
     show_default=True,
-    help="Which kernel; all but wmma belong to later builds: --pin b11549.",
+    help="Which kernel; all but wmma belong to later builds: --pin b11549. Of mmvq the batch limits: up to "
+    "how many columns it is taken in place of mmq, by modelled time.",
 )
 @click.option(
     "--upstream", "--pin", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
@@ -110,6 +115,8 @@ def command(
     from patchkit.tune.request import TuneRequest
     from patchkit.tune.run import run_tune, write_table
 
+    if options["kernel"] == _LIMITS:
+        return _batch_limits(settings, write=write, builds=builds, options=options)
     if builds is not None:
         return _race(settings, builds, model, gpu, write=write, options=options)
     workspace = settings.workspace()
@@ -117,6 +124,41 @@ def command(
     written = write_table(workspace, report, datetime.now(UTC).date()) if write else None
     settings.show({"ok": True, "written": written, **report.as_json()}, _lines(report, written=written))
     return ExitCode.OK
+
+
+def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, options: Mapping[str, Any]) -> int:
+    from patchkit.tune.batch import run_batch_limits, write_limits
+    from patchkit.tune.request import TuneRequest
+
+    unfit = [name for name in ("headers", "near", "exclude", "like", "bounds", "again") if options[name]]
+    if builds is not None or unfit:
+        raise UsageError(
+            "the limits of mmvq are modelled: there are no settings to compile or to race",
+            code="USAGE_SYNTAX",
+            why=f"given: {', '.join(['--device'] if builds is not None else unfit)}",
+            hint=f"patchkit tune --arch {options['arch']} --kernel mmvq --pin b11549",
+        )
+    workspace = settings.workspace()
+    request = TuneRequest(**{**options, "kernel": "mmq"})
+    report = run_batch_limits(workspace, request)
+    written = write_limits(workspace, report, datetime.now(UTC).date()) if write else None
+    settings.show({"ok": True, "written": written, **report.as_json()}, _limit_lines(report, written=written))
+    return ExitCode.OK
+
+
+def _limit_lines(report: BatchReport, *, written: bool | None) -> Iterator[str]:
+    yield f"mul_mat_vec_q over mul_mat_q for {report.arch}, build {report.pin.build}, modelled, by columns"
+    yield f"{'type':<8} {' '.join(f'{columns:>6}' for columns in _COLUMNS)}  limit  profile"
+    for one in report.types:
+        by_columns = {each.columns: f"{each.ratio:.2f}" for each in one.timed}
+        cells = " ".join(f"{by_columns.get(columns, '-'):>6}" for columns in _COLUMNS)
+        yield f"{one.type:<8} {cells}  {one.limit(report.error):>5}  {one.profile or '-':>7}"
+    if written is not None:
+        yield f"the profile of {report.arch} {'was written' if written else 'is unchanged'}"
+    yield (
+        f"Not measured on hardware. Above 1 mul_mat_q is faster; nine of ten such ratios were within "
+        f"{report.error:.0%}, and a limit is proposed only beyond that."
+    )
 
 
 def _race(

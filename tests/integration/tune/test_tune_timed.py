@@ -43,3 +43,29 @@ def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cach
         "nothing is known of how fast gfx1201 is",
     )
     assert all(each["modelled"] is None for each in document["variants"][0]["candidates"])
+
+
+def test_batch_limits_of_the_vector_kernel_are_modelled(gates_cache: Path, capsys) -> None:
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--pin", "b11549", "--variant", "Q4_K"]
+    argv += ["--json", "--cache-dir", str(gates_cache)]
+    assert main(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    (one,) = document["types"]
+    ratios = {each["columns"]: each["ratio"] for each in one["columns"]}
+    assert list(ratios) == list(range(2, 9))
+    # Published limit for this type: 2 columns (PR 28613); with 8 it is far behind.
+    assert ratios[2] < 1
+    assert ratios[8] > 1.3
+    assert one["limit"] == min(columns for columns in ratios if ratios[columns] > 1 + document["error"]) - 1
+    assert main([*argv, "--write"]) != 0
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_TABLE_INCOMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("--variant", "Q9_Z"), "TUNE_VARIANT_UNKNOWN"), (("--arch", "gfx1201"), "TIMING_UNKNOWN")],
+)
+def test_batch_limits_that_cannot_be_are_refused(gates_cache: Path, capsys, arguments, code) -> None:
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--pin", "b11549", *arguments]
+    assert main([*argv, "--json", "--cache-dir", str(gates_cache)]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == code

@@ -1,0 +1,279 @@
+"""Up to how many columns the vector kernel of quantized weights is the one to take, by modelled time.
+
+Both kernels do a product of a dense matrix with 2 to 8 columns: ``mul_mat_vec_q`` as upstream's own choice,
+and ``mul_mat_q`` in a tree whose choice takes it from two columns on. A limit is proposed where the matrix
+kernel is ahead by more than nine of ten such ratios are off; below that nothing is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import partial
+
+from patchkit.base.errors import ConfigError, Location, ToolchainError, UsageError
+from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.base.source import SourceText
+from patchkit.build.compiler import open_compiler
+from patchkit.build.toolchain import find_toolchain
+from patchkit.candidate.workspace import Workspace
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.estimate.model import load_models
+from patchkit.gpu.operations import OperationCase
+from patchkit.series.lock import Pin
+from patchkit.series.profile import load_profile
+from patchkit.timing.run import Timings
+from patchkit.tune.family import Row
+from patchkit.tune.profile_text import write_profile
+from patchkit.tune.report import MODELLED_ONLY
+from patchkit.tune.request import TuneRequest
+from patchkit.tune.timed import matrices_of, product_cases
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+
+_FILE = "ggml/src/ggml-cuda/mmvq.cu"
+_CHOICE = "ggml_cuda_should_use_mmvq"
+_FIRST = b"\n    return ggml_is_quantized(type) && ne11 <= 1;\n"
+COLUMNS = range(2, 9)
+"""What a limit can be about: one column is always the vector kernel's, MMVQ_MAX_BATCH_SIZE is 8."""
+_ROWS = 128  # that a block of the matrix kernel takes
+_TABLE = "mmvq_batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedColumns:
+    """``ratio``: time of the vector kernel over that of the matrix kernel, the geometric mean over shapes."""
+
+    columns: int
+    vector_us: tuple[float, ...]
+    matrix_us: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 the matrix kernel is faster."""
+        pairs = list(zip(self.vector_us, self.matrix_us, strict=True))
+        return math.exp(sum(math.log(vector / matrix) for vector, matrix in pairs) / len(pairs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeLimit:
+    """One quantization type, with the ``shapes`` (rows, columns of the matrix) that it was timed with."""
+
+    type: str
+    shapes: tuple[tuple[int, int], ...]
+    timed: tuple[TimedColumns, ...]
+    profile: int | None
+
+    def limit(self, error: float) -> int:
+        """The most columns up to which the matrix kernel is nowhere ahead beyond the error."""
+        ahead = [one.columns for one in self.timed if one.ratio > 1 + error]
+        return min(ahead, default=COLUMNS[-1] + 1) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """``error``: nine of ten ratios of both kernels are within it. ``complete``: all types were looked at."""
+
+    arch: str
+    pin: Pin
+    error: float
+    types: tuple[TypeLimit, ...]
+    complete: bool
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        return {
+            "arch": self.arch,
+            "kernel": "mmvq",
+            "build": self.pin.build,
+            "order": "modelled time",
+            "error": self.error,
+            "complete": self.complete,
+            "types": [
+                {
+                    "type": one.type,
+                    "shapes": [list(shape) for shape in one.shapes],
+                    "limit": one.limit(self.error),
+                    "profile": one.profile,
+                    "columns": [{**asdict(each), "ratio": each.ratio} for each in one.timed],
+                }
+                for one in self.types
+            ],
+        }
+
+
+def always_matrix(source: bytes) -> bytes:
+    """mmvq.cu that leaves every product of more than one column to the matrix kernel.
+
+    Raises:
+        TUNE_KERNEL_NOT_FOUND: the function that chooses is not there, or not once.
+    """
+    found = [each for each in parse_scopes(SourceText(_FILE, source)).entities if each.answers_to(_CHOICE)]
+    if len(found) != 1:
+        raise ToolchainError(
+            f"{_FILE} has no function {_CHOICE}",
+            code="TUNE_KERNEL_NOT_FOUND",
+            where=Location(path=_FILE),
+            why=f"there are {len(found)} of that name",
+            hint="name another build, as --pin b11549",
+        )
+    start = found[0].body.start
+    return source[:start] + _FIRST + source[start:]
+
+
+def run_batch_limits(
+    workspace: Workspace, request: TuneRequest, environ: Mapping[str, str] = os.environ
+) -> BatchReport:
+    """Model both kernels for every type that the matrix kernel has.
+
+    Raises:
+        TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the model has no say for this GPU.
+        TUNE_VARIANT_UNKNOWN: a name is no type.
+        TUNE_KERNEL_NOT_FOUND: the build chooses in another way.
+        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+    """
+    profile = load_profile(workspace.series.profiles, request.arch)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
+    timings = Timings.of(workspace, profile, compiler)
+    error = timings.machine.ratio_error("mmvq", "mmq")
+    if error is None:
+        raise UsageError(
+            f"the vector kernel of {request.arch} cannot be tuned",
+            code="TUNE_KERNEL_UNTUNABLE",
+            why="the timing model is not held to measurements of both kernels on it",
+            hint="docs/timing-model.md says what a timing file needs",
+        )
+    pin = timings.pin(request.upstream)
+    known = _types(request.variants)
+    obtain(
+        pin, cache=open_cache(workspace.cache_root), reporter=workspace.reporter
+    )  # once, not in each thread
+    models = load_models(workspace.series.profiles)
+    shapes = {kind: _three(matrices_of(models, kind, whole=_ROWS)) for kind in known}
+    sides = ("vector", "matrix")
+    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
+        done = run_tasks(
+            pool,
+            partial(_time, timings, pin, shapes),
+            list(sides),
+            reporter=workspace.reporter,
+            what="modelling kernels",
+            unit="kernels",
+            stop=compiler.stop,
+        )
+        times = dict(done)
+    now = {row.type: row.max_batch for row in profile.tuning.mmvq_batch}
+    found = [_limit(kind, shapes[kind], times["vector"], times["matrix"], now.get(kind)) for kind in known]
+    return BatchReport(
+        arch=request.arch,
+        pin=pin,
+        error=error,
+        types=tuple(one for one in found if one.timed),
+        complete=not request.variants,
+    )
+
+
+_Times = Mapping[OperationCase, float]
+
+
+def _types(wanted: Sequence[str]) -> tuple[str, ...]:
+    quantized = tuple(name for name, kind in tensor_kinds_by_name().items() if kind.block > 1)
+    for name in wanted:
+        if name not in quantized:
+            raise UsageError(
+                f"'{name}' is no quantization type",
+                code="TUNE_VARIANT_UNKNOWN",
+                hint=f"types: {', '.join(quantized)}",
+            )
+    return tuple(name for name in quantized if not wanted or name in wanted)
+
+
+def _three(shapes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The smallest, the middle and the largest matrix."""
+    ordered = sorted(shapes, key=math.prod)
+    return tuple(dict.fromkeys(ordered[at] for at in (0, len(ordered) // 2, -1)))
+
+
+def _time(
+    timings: Timings, pin: Pin, shapes: Mapping[str, Sequence[tuple[int, int]]], side: str
+) -> dict[OperationCase, float]:
+    """Microseconds of each product by that kernel; none where another one ran."""
+    wanted = "mmvq" if side == "vector" else "mmq"
+    found = {}
+    with contextlib.ExitStack() as stack:
+        recorder = timings.upstream(pin, stack)
+        if side == "matrix":
+            if not recorder.tree.has(_FILE):
+                raise ToolchainError(f"there is no {_FILE}", code="TUNE_KERNEL_NOT_FOUND")
+            changed = always_matrix((recorder.tree.root / _FILE).read_bytes())
+            recorder = timings.upstream(pin, stack, {_FILE: changed}, "mmvq-never")
+        for kind, several in shapes.items():
+            for columns in COLUMNS:
+                for case in product_cases(kind, several, columns):
+                    time = timings.time(case, recorder, repeated=False)
+                    if time is not None and not time.products and time.kind == wanted:
+                        found[case] = time.us
+    return found
+
+
+def _limit(
+    kind: str, shapes: Sequence[tuple[int, int]], vector: _Times, matrix: _Times, profile: int | None
+) -> TypeLimit:
+    timed = []
+    for columns in COLUMNS:
+        cases = [case for case in product_cases(kind, shapes, columns) if case in vector and case in matrix]
+        if cases:
+            timed.append(
+                TimedColumns(
+                    columns=columns,
+                    vector_us=tuple(vector[case] for case in cases),
+                    matrix_us=tuple(matrix[case] for case in cases),
+                )
+            )
+    return TypeLimit(type=kind, shapes=tuple(shapes), timed=tuple(timed), profile=profile)
+
+
+def write_limits(workspace: Workspace, report: BatchReport, today: date) -> bool:
+    """Put the limits into the profile, but for types that have one from hardware; whether a file changed.
+
+    Raises:
+        TUNE_TABLE_INCOMPLETE: the run was not about every type.
+        TUNE_PROFILE_NOT_WRITTEN, CacheError: the file cannot be changed.
+    """
+    folder = workspace.series.profiles
+    path = folder / f"{report.arch}.toml"
+    if not report.complete:
+        raise ConfigError(
+            "only a run over every type gives a table",
+            code="TUNE_TABLE_INCOMPLETE",
+            where=Location(path=str(path)),
+            hint=f"patchkit tune --arch {report.arch} --kernel mmvq --pin {report.pin.name} --write",
+        )
+    kept = [
+        row
+        for row in load_profile(folder, report.arch).tuning.mmvq_batch
+        if not row.measured_on.startswith(MODELLED_ONLY)
+    ]
+    rows: list[Row] = [
+        {"type": row.type, "max_batch": row.max_batch, "source": row.source, "measured_on": row.measured_on}
+        for row in kept
+    ]
+    rows += [
+        {
+            "type": one.type,
+            "max_batch": one.limit(report.error),
+            "source": f"modelled (patchkit tune of {today.isoformat()}, build {report.pin.build}): from "
+            f"{one.limit(report.error) + 1} columns on mul_mat_q is ahead by more than the error",
+            "measured_on": f"{MODELLED_ONLY}{report.arch}, no hardware; nine of ten such ratios were within "
+            f"{report.error:.0%}",
+        }
+        for one in report.types
+        if one.type not in {row.type for row in kept} and one.limit(report.error) < COLUMNS[-1]
+    ]
+    return write_profile(path, _TABLE, rows)
