@@ -16,7 +16,7 @@ from patchkit.base.text import counted
 from patchkit.bump.commit import BumpCommitted
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
-from patchkit.gates.base import EMULATED
+from patchkit.gates.base import EMULATED, MODELLED
 from patchkit.series.fault import refused_faults
 from patchkit.series.lock import Lock, Pin
 
@@ -185,10 +185,12 @@ def bump_message(bump: Bump) -> str:
         gates = made.report.gates if made.report is not None else ()
         passed = [gate.gate for gate in gates if gate.verdict == "passed"]
         emulated = [gate.gate for gate in gates if gate.verdict == EMULATED]
+        modelled = [gate.gate for gate in gates if gate.verdict == MODELLED]
         others = [gate.gate for gate in gates if not gate.has_passed]
         if made.patches:
             lines += ["", f"Passed: {', '.join(passed) or 'no gate was run'}."]
             lines += [f"Passed on an emulated GPU: {', '.join(emulated)}."] if emulated else []
+            lines += [f"Passed by the timing model: {', '.join(modelled)}."] if modelled else []
             lines += [f"Not run: {', '.join(others)}."] if others else []
         else:
             lines += ["", "Nothing to prove: no gate was run."]

@@ -50,8 +50,9 @@ class Subject:
     """One candidate.
 
     ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
-    commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are. ``authors`` says,
-    per changed file of the candidate, which patch each line comes from (None: upstream); index 0 is line 1.
+    commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
+    ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
+    (None: upstream); index 0 is line 1.
     """
 
     baseline: Path
@@ -62,6 +63,7 @@ class Subject:
     archs: tuple[str, ...]
     patches: tuple[PatchPart, ...]
     profiles: Mapping[str, ArchProfile]
+    profiles_folder: Path
     authors: Mapping[str, tuple[str | None, ...]]
     toolchain: Toolchain | None
     cache_root: Path
@@ -114,6 +116,7 @@ def make_subject(
         archs=candidate.archs,
         patches=parts,
         profiles=profiles,
+        profiles_folder=folder,
         authors=_authors(repository, candidate, parts, tip.root),
         toolchain=toolchain,
         cache_root=workspace.cache_root,

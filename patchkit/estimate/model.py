@@ -57,7 +57,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model. ``layers`` are those that attend; ``notes`` say what was assumed; ``source``: where from."""
+    """A model. ``layers`` are those that attend; ``notes`` say what was assumed; ``source``: where from.
+
+    ``also`` are other names under which it was measured.
+    """
 
     name: str
     source: str
@@ -66,6 +69,12 @@ class ModelShape:
     experts: int = 0
     experts_used: int = 0
     notes: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """What llama-bench calls it without the type of the file: llama 8B."""
+        return self.name.removesuffix(" Q4_K - Medium")
 
     @property
     def values(self) -> int:
@@ -88,7 +97,9 @@ def role_of(name: str, shape: Sequence[int]) -> Role:
         return "lookup"
     if "_exps." in name:
         return "experts"
-    return "matrix" if len(shape) > 1 and name.endswith(".weight") and "norm" not in name else "vector"
+    if "norm" in name or "conv1d" in name:  # a convolution over four tokens is no product of matrices
+        return "vector"
+    return "matrix" if len(shape) > 1 and name.endswith(".weight") else "vector"
 
 
 def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
@@ -101,6 +112,32 @@ def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
         name=_TIED, shape=embedding.shape, kind=embedding.kind, role="matrix", after_last_attention=True
     )
     return (*weights, tied)
+
+
+# Files in which every matrix has one type, by the file's own (llama_tensor_get_type of build 11549).
+_ONE_TYPE = {
+    **{name: name for name in ("F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q6_K", "Q8_0")},
+    "Q3_K_S": "Q3_K",
+    "Q5_K_S": "Q5_K",
+}
+_OUTPUT_AS_IT_IS = frozenset({"F16", "Q8_0"})  # the output of all others has Q6_K
+
+
+def of_one_type(model: ModelShape, name: str) -> ModelShape | None:
+    """The same model in a file whose matrices all have one type, as ``Q4_0``; None for others."""
+    wanted = _ONE_TYPE.get(name)
+    if wanted is None:
+        return None
+    kinds = tensor_kinds_by_name()
+    output = kinds[wanted if wanted in _OUTPUT_AS_IT_IS else "Q6_K"]
+
+    def kind_of(weight: Weight) -> Kind:
+        if weight.role == "vector" or weight.kind.name == "F32":
+            return weight.kind
+        return output if weight.name.startswith("output") else kinds[wanted]
+
+    weights = tuple(replace(weight, kind=kind_of(weight)) for weight in model.weights)
+    return replace(model, name=f"{model.family} {name}", weights=weights)
 
 
 _MAX = 2**31
@@ -128,6 +165,7 @@ class ShapeModel(TomlTable):
     """A shape file: a model described by hand."""
 
     name: Words
+    also: Annotated[Several[str], Field(description="Other names under which it was measured")] = ()
     source: Annotated[str, Field(min_length=3, description="Where these figures come from")]
     layers: Annotated[int, Field(gt=0, le=1024)]
     heads: Annotated[_Count, Field(description="Query heads of a layer")]
@@ -137,6 +175,9 @@ class ShapeModel(TomlTable):
     window: Annotated[_Count | None, Field(description="Tokens that a windowed layer sees")] = None
     window_every: Annotated[
         int, Field(gt=0, description="Every n-th layer sees all tokens; 1: each does")
+    ] = 1
+    attention_every: Annotated[
+        int, Field(gt=0, description="Every n-th layer attends, the others keep a state; 1: each does")
     ] = 1
     experts: Annotated[int, Field(ge=0, lt=65536)] = 0
     experts_used: Annotated[int, Field(ge=0, lt=65536)] = 0
@@ -149,6 +190,8 @@ class ShapeModel(TomlTable):
             raise ValueError("heads is a multiple of kv_heads")
         if self.window is None and self.window_every != 1:
             raise ValueError("window_every needs window")
+        if self.attention_every > self.layers:
+            raise ValueError("attention_every is at most layers")
 
 
 _MAX_LAYERS = 1024  # several times what the deepest models have
@@ -207,7 +250,11 @@ def shape_of_file(path: Path) -> ModelShape:
             window=stated.window if _is_windowed(index, stated.window_every) else None,
         )
         for index in range(stated.layers)
+        if not _is_windowed(index, stated.attention_every)
     )
+    notes = ["described by hand, not read from the file"]
+    if len(layers) < stated.layers:
+        notes.append(_not_attending(stated.layers - len(layers), stated.layers))
     return ModelShape(
         name=stated.name,
         source=stated.source,
@@ -215,8 +262,14 @@ def shape_of_file(path: Path) -> ModelShape:
         weights=with_output(weights),
         experts=stated.experts,
         experts_used=stated.experts_used,
-        notes=("described by hand, not read from the file",),
+        notes=tuple(notes),
+        also=stated.also,
     )
+
+
+def load_models(profiles: Path) -> tuple[ModelShape, ...]:
+    """The models of a folder of profiles, by the names of their files. Raises as :func:`shape_of_file`."""
+    return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
 
 
 def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
@@ -338,7 +391,7 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...
         if heads[index] and kv_heads[index]
     )
     if len(layers) < count:
-        notes.append(f"{count - len(layers)} of {count} layers do not attend; what they keep is left out")
+        notes.append(_not_attending(count - len(layers), count))
     if latent:
         notes.append("latent attention: V is read as part of K")
     return layers
@@ -363,5 +416,9 @@ def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | Non
 
 
 def _is_windowed(index: int, every: int) -> bool:
-    """llama_hparams::set_swa_pattern."""
+    """llama_hparams::set_swa_pattern; which layers keep a state goes by the same rule."""
     return index % every < every - 1
+
+
+def _not_attending(several: int, count: int) -> str:
+    return f"{several} of {count} layers do not attend; what they keep is left out"

@@ -22,11 +22,14 @@ if TYPE_CHECKING:  # reading evidence needs none of these
     from patchkit.device.runner import Runner
     from patchkit.series.lock import PinWanted
 
-Verdict = Literal["passed", "passed (emulated)", "failed", "not run"]
+Verdict = Literal["passed", "passed (emulated)", "passed (modelled)", "failed", "not run"]
 
 EMULATED: Verdict = "passed (emulated)"
 """A gate for a device passed on the emulated GPU: the code that would run was executed, on no hardware."""
-PASSED: frozenset[Verdict] = frozenset({"passed", EMULATED})
+MODELLED: Verdict = "passed (modelled)"
+"""A gate about time passed by the timing model: nothing was measured."""
+OFF_HARDWARE: frozenset[Verdict] = frozenset({EMULATED, MODELLED})
+PASSED: frozenset[Verdict] = frozenset({"passed", *OFF_HARDWARE})
 
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _T = TypeVar("_T")
@@ -128,7 +131,7 @@ class GateResult:
 
     @property
     def has_passed(self) -> bool:
-        """Whether it passed, on hardware or on the emulated GPU."""
+        """Whether it passed, on hardware, on the emulated GPU or by the timing model."""
         return self.verdict in PASSED
 
     @classmethod

@@ -107,7 +107,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
                 inner=load(entry.gate).make(setup),
                 runner=place,
                 settings=settings,
-                fresh=fresh,
+                fresh=fresh or not entry.is_kept,
                 emulated=on,
             )
             for entry in (entries("device", "emulated") if machine.is_emulated else entries("device"))

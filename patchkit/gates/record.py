@@ -100,7 +100,7 @@ class GateReport(Record):
 
     @property
     def has_passed(self) -> bool:
-        """Whether the gate passed, on hardware or on the emulated GPU."""
+        """Whether the gate passed, on hardware, on the emulated GPU or by the timing model."""
         return self.verdict in PASSED
 
     @property

@@ -20,7 +20,8 @@ class Entry:
     """One gate.
 
     ``gate`` is its class, which ``make(setup)`` makes ready, ``evidence`` the model of what it finds.
-    ``compiles``: it needs the HIP compiler (on the CPU backend no gate does).
+    ``compiles``: it needs the HIP compiler (on the CPU backend no gate does). ``is_kept``: on a device,
+    evidence of the same trees, tools and machine is taken again.
 
     The rest says when a pull request needs the gate again although the candidate's tree is as it was:
     ``always`` is why in any case; ``reads_facts``: when facts of a profile changed; ``sees_every_gpu``: when
@@ -34,6 +35,7 @@ class Entry:
     evidence: str
     about: str
     compiles: bool = True
+    is_kept: bool = True
     always: str = ""
     reads_facts: bool = False
     sees_every_gpu: bool = False
@@ -113,6 +115,16 @@ REGISTRY: tuple[Entry, ...] = (
         gate="patchkit.gates.logits:LogitsGate",
         evidence="patchkit.gates.logits:LogitsEvidence",
         about="what models answer, against the CPU",
+    ),
+    Entry(
+        name="speed",
+        place="emulated",
+        gate="patchkit.gates.speed:SpeedGate",
+        evidence="patchkit.gates.speed:SpeedEvidence",
+        about="by the timing model, the operations that patches name are not slower",
+        is_kept=False,
+        reads_facts=True,
+        reads={"speed": "[speed]"},
     ),
     Entry(
         name="bench",

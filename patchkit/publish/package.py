@@ -15,7 +15,7 @@ from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.candidate.build import PROGRAMS, build_sides, check_programs, prepare_subject
 from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import EMULATED
+from patchkit.gates.base import OFF_HARDWARE
 from patchkit.gates.verify import NOTHING
 from patchkit.series.lock import PinWanted
 
@@ -100,7 +100,11 @@ def _proof(report: Path) -> str:
     try:
         gates = json.loads(report.read_text("utf-8"))["gates"]
         passed = [gate["gate"] for gate in gates if gate["verdict"] == "passed"]
-        passed += [f"{gate['gate']} (emulated)" for gate in gates if gate["verdict"] == EMULATED]
+        passed += [
+            f"{gate['gate']} {gate['verdict'].removeprefix('passed ')}"
+            for gate in gates
+            if gate["verdict"] in OFF_HARDWARE
+        ]
         failed = [gate["gate"] for gate in gates if gate["verdict"] == "failed"]
     except (OSError, ValueError, KeyError, TypeError):
         return "not verified"

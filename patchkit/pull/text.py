@@ -11,6 +11,7 @@ from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 _MARKS = {
     "passed": "ok",
     "passed (emulated)": "emu ok",
+    "passed (modelled)": "mod ok",
     "failed": "FAILED",
     "not run": "-",
     "not needed": "=",

@@ -10,7 +10,9 @@ from typing import Literal
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.pull.changes import Part, Pull
 
-RowState = Literal["passed", "passed (emulated)", "failed", "not run", "not needed", "would run"]
+RowState = Literal[
+    "passed", "passed (emulated)", "passed (modelled)", "failed", "not run", "not needed", "would run"
+]
 _STATUS = {"A": "added", "D": "removed"}  # by git's letter
 Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained"]
 
@@ -55,7 +57,7 @@ class GateRow:
     @property
     def has_run(self) -> bool:
         """Whether the gate ran to its end."""
-        return self.state in ("passed", "passed (emulated)", "failed")
+        return self.state in ("passed", "passed (emulated)", "passed (modelled)", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jinja2
 
-from patchkit.gates.base import EMULATED
+from patchkit.gates.base import OFF_HARDWARE
 from patchkit.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
 from patchkit.gates.document import harmless
 from patchkit.gates.record import GateReport
@@ -223,7 +223,7 @@ def _step(about: float) -> float:
 _FOLDER = Path(__file__).parent / "page"
 _ROWS = 2000  # of one table; the largest of build 6900 has 559
 _MOST = 1000  # problems, and points that were not proven
-_MARKS = {"passed": "✓", "passed (emulated)": "≈", "failed": "✗", "not run": "-"}
+_MARKS = {"passed": "✓", "passed (emulated)": "≈", "passed (modelled)": "≈", "failed": "✗", "not run": "-"}
 _MOST_STATES = 8  # as page/style.css has rules for
 
 
@@ -301,7 +301,7 @@ def _state(run: Run) -> str:
         return "failed"
     if run.count("not run"):
         return "not-run"
-    return "passed-emulated" if run.count(EMULATED) else "passed"
+    return "passed-emulated" if any(map(run.count, OFF_HARDWARE)) else "passed"
 
 
 def _section(number: int, gate: GateReport) -> _Section:

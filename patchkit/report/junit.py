@@ -11,7 +11,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from patchkit.gates.base import EMULATED
+from patchkit.gates.base import OFF_HARDWARE
 from patchkit.gates.record import GateReport, Problem
 from patchkit.report.model import Run
 
@@ -38,8 +38,8 @@ def junit_report(run: Run) -> str:
         told = f"{run.headline}. {run.nothing}".rstrip()
         ET.SubElement(properties, "property", {"name": "nothing to prove", "value": told})
     for gate in run.gates:
-        if gate.verdict == EMULATED:
-            ET.SubElement(properties, "property", {"name": EMULATED, "value": gate.name})
+        if gate.verdict in OFF_HARDWARE:
+            ET.SubElement(properties, "property", {"name": gate.verdict, "value": gate.name})
     for gate in run.gates:
         _case(suite, gate, "+".join(run.archs))
     ET.indent(root)
@@ -60,7 +60,7 @@ def _case(suite: ET.Element, gate: GateReport, archs: str) -> None:
         _outcome(case, "error", gate, gate.problems)
     elif gate.verdict == "not run":
         ET.SubElement(case, "skipped", {"message": gate.summary})
-    verdict = [gate.verdict] if gate.verdict == EMULATED else []
+    verdict = [gate.verdict] if gate.verdict in OFF_HARDWARE else []
     told = [*verdict, gate.summary, *gate.lines, *(f"not proven: {each}" for each in gate.not_run)]
     ET.SubElement(case, "system-out").text = "\n".join(told)
 

@@ -19,6 +19,7 @@ from patchkit.report.model import Run
 _MARKS = {
     "passed": "✅ passed",
     "passed (emulated)": "☑️ passed (emulated)",
+    "passed (modelled)": "☑️ passed (modelled)",
     "failed": "❌ failed",
     "not run": "⚪ not run",
 }

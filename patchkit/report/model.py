@@ -66,11 +66,15 @@ class Run(RunFile):
     @property
     def headline(self) -> str:
         """One sentence that claims no more than was run."""
-        passed, emulated, failed, left = map(self.count, get_args(Verdict))
+        passed, emulated, modelled, failed, left = map(self.count, get_args(Verdict))
         if self.nothing is not None:
             return "Nothing to prove: the candidate has no patch, it is upstream's own tree; no gate ran"
         on_emulated = f"{emulated} passed on an emulated GPU, " if emulated else ""
-        told = f"of {len(self.gates)} gates {passed} passed, {on_emulated}{failed} failed, {left} did not run"
+        by_model = f"{modelled} passed by the timing model, " if modelled else ""
+        told = (
+            f"of {len(self.gates)} gates {passed} passed, {on_emulated}{by_model}"
+            f"{failed} failed, {left} did not run"
+        )
         if failed:
             return f"Does not hold: {told}"
         if self.stopped is not None:

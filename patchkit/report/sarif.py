@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from patchkit.gates.base import EMULATED
+from patchkit.gates.base import OFF_HARDWARE
 from patchkit.gates.record import GateReport, Place, Problem
 from patchkit.report.model import Run
 
@@ -152,7 +152,7 @@ def _notifications(run: Run) -> Iterator[dict[str, object]]:
     for gate, told in ((gate, f"not run: {gate.summary}") for gate in run.gates if gate.verdict == "not run"):
         yield _notification(f"gate {gate.name}: {told}", "warning")
     for gate in run.gates:
-        if gate.verdict == EMULATED:
+        if gate.verdict in OFF_HARDWARE:
             yield _notification(f"gate {gate.name}: {gate.verdict}: {gate.summary}", "note")
 
 

@@ -9,7 +9,13 @@ from patchkit.gates.blocks import Table
 from patchkit.gates.record import GateReport, Problem
 from patchkit.report.model import Run
 
-_MARKS = {"passed": "ok", "passed (emulated)": "emu ok", "failed": "FAILED", "not run": "-"}
+_MARKS = {
+    "passed": "ok",
+    "passed (emulated)": "emu ok",
+    "passed (modelled)": "mod ok",
+    "failed": "FAILED",
+    "not run": "-",
+}
 _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55
 

@@ -19,6 +19,7 @@ from patchkit.series.promises import (
     KernelMove,
     LaunchPromises,
     ResourceRules,
+    SpeedRules,
 )
 from patchkit.series.selector import Selector
 from patchkit.series.toml import (
@@ -308,6 +309,7 @@ class Patch(TomlTable):
     bench: BenchRules = NO_GAIN
     moves: Several[KernelMove] = ()
     launches: LaunchPromises = field(default_factory=LaunchPromises)
+    speed: SpeedRules | None = None
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     where: NotInFile[Location] = NOWHERE

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from patchkit.series.toml import Prose, Several, TomlTable, Words
+from patchkit.base.errors import Location
+from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +143,45 @@ class ResourceRules(Allowance):
 
 NOTHING_WORSE = ResourceRules(why="")
 """What a patch without ``[resources]`` may do."""
+
+_Size = Annotated[int, Field(ge=1, le=2**20)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedShape(TomlTable):
+    """``[[speed.shapes]]``: one operation of ``tokens`` that the timing model compares on both sides.
+
+    A product of matrices has ``type``, ``rows`` (outputs) and ``columns`` (inputs), of experts with
+    ``experts`` and ``used`` of them. Attention has ``head_size``, ``heads``, ``kv_heads``, ``kv`` rows and,
+    unless it is f16, the ``kv_type`` of these.
+    """
+
+    tokens: Annotated[int, Field(ge=1, le=4096)]
+    type: Words | None = None
+    rows: _Size | None = None
+    columns: _Size | None = None
+    experts: Annotated[int, Field(ge=1, le=1024)] = 1
+    used: Annotated[int, Field(ge=1, le=1024)] = 1
+    head_size: _Size | None = None
+    heads: _Size | None = None
+    kv_heads: _Size | None = None
+    kv: Annotated[int | None, Field(ge=1, le=2**18)] = None
+    kv_type: Words = "f16"
+    where: NotInFile[Location] = NOWHERE
+
+    def __post_init__(self) -> None:
+        matrix = [self.type, self.rows, self.columns]
+        attention = [self.head_size, self.heads, self.kv_heads, self.kv]
+        is_matrix = None not in matrix and not any(attention)
+        if not is_matrix and (None in attention or any(matrix)):
+            raise ValueError("a shape has type, rows and columns, or head_size, heads, kv_heads and kv")
+        if self.used > self.experts:
+            raise ValueError("used is at most experts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedRules(TomlTable):
+    """``[speed]``: the operations by which the gate ``speed`` judges a patch."""
+
+    shapes: Annotated[Several[SpeedShape], Field(min_length=1)]
+    why: Prose

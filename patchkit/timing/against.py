@@ -20,12 +20,15 @@ from patchkit.series.toml import load_toml
 from patchkit.timing.machine import Kind, Machine
 from patchkit.timing.operation import OperationTime, kind_of, matrix_case
 
-Side = Literal["before", "after"]
+Side = Literal["before", "between", "after"]
 _MOST = 2**24
 
 
 class Published(BaseModel):
-    """A row of the file: what somebody measured. Times in microseconds, M rows, N tokens, K columns."""
+    """A row of the file: what somebody measured. Times in microseconds, M rows, N tokens, K columns.
+
+    Of whole models tokens per second, ``ts_``, as they were printed.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -43,6 +46,13 @@ class Published(BaseModel):
     us_before: Annotated[float | None, Field(gt=0)] = None
     us_after: Annotated[float | None, Field(gt=0)] = None
     llama_build: str = ""
+    model: str | None = None
+    depth: Annotated[int | None, Field(ge=0, lt=_MOST)] = None
+    n_ubatch: Annotated[int | None, Field(gt=0, le=4096)] = None
+    config_mid: str = ""
+    ts_before: str | float | None = None
+    ts_mid: str | float | None = None
+    ts_after: str | float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +186,12 @@ _BUILD = re.compile(r"\bb?(\d{4,5})\b")
 def points_of(
     rows: Sequence[Published], machine: Machine, pins: Sequence[Pin]
 ) -> tuple[list[Point], list[Refused]]:
-    """Which rows can be modelled, on which of the pins: the one of their build, or the nearest by date."""
+    """Which rows of kernels can be modelled, on which pin: that of their build, or the nearest by date."""
     points: list[Point] = []
     refused: list[Refused] = []
     for index, row in enumerate(rows):
+        if row.kind != "kernel-time":
+            continue  # patchkit.timing.whole
         why = _why_not(row)
         if why is not None:
             refused.append(Refused(index=index, group=row.group, side=None, why=why))
@@ -191,7 +203,6 @@ def points_of(
 def _why_not(row: Published) -> str | None:
     kind = tensor_kinds_by_name().get((row.type or "").upper())
     reasons = (
-        (row.kind != "kernel-time", "of a whole model"),
         ("MUL_MAT" not in row.what or "MUL_MAT_ID" in row.what, "not MUL_MAT of llama.cpp by what it says"),
         (None in (row.type, row.rows, row.tokens, row.columns), "it states no type, M, N and K"),
         (kind is None, f"ggml has no type {row.type}"),

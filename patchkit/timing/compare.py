@@ -6,8 +6,10 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
+from patchkit.estimate.model import load_models
 from patchkit.timing.against import (
     Compared,
     Errors,
@@ -23,6 +25,7 @@ from patchkit.timing.against import (
 )
 from patchkit.timing.recording import Recorder
 from patchkit.timing.run import Timings
+from patchkit.timing.whole import ComparedModel, ModelPoint, compare_model, model_points_of
 
 # Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
 _TABLE = "ggml/src/ggml-cuda/mmq-config-rdna3-5.cuh"
@@ -37,6 +40,19 @@ class Comparison:
     compared: tuple[Compared, ...]
     refused: tuple[Refused, ...]
     ratios: tuple[Ratio, ...]
+    models: tuple[ComparedModel, ...] = ()
+
+    def model_errors(self) -> dict[str, Errors]:
+        """Of whole models, apart: prompts and generated tokens, and those without a BLAS library."""
+        result = {}
+        for name, is_prompt in (("prompts", True), ("generated tokens", False)):
+            found = [one for one in self.models if one.point.is_prompt is is_prompt]
+            known = [one for one in found if not one.has_unknown]
+            if found:
+                result[name] = errors_of([one.error for one in found])
+            if known and len(known) < len(found):
+                result[f"  {name} without BLAS"] = errors_of([one.error for one in known])
+        return result
 
     def errors(self) -> dict[str, Errors]:
         """Of all points, of those of each kind of kernel, and of each group of the file."""
@@ -100,6 +116,30 @@ class Comparison:
                 name.strip(): {"points": one.points, "median": one.median, "p90": one.p90, "bias": one.bias}
                 for name, one in self.errors().items()
             },
+            "models": [
+                {
+                    "row": one.point.index,
+                    "group": one.point.group,
+                    "side": one.point.side,
+                    "model": one.point.model.name,
+                    "test": one.point.what,
+                    "batch": one.point.batch.tokens,
+                    "depth": one.point.batch.depth,
+                    "build": one.point.pin.build,
+                    "rocwmma": one.point.rocwmma,
+                    "note": one.point.note,
+                    "measured_tokens_per_second": one.point.measured,
+                    "modelled_tokens_per_second": one.modelled.rate,
+                    "error": one.error,
+                    "blas_share": one.modelled.of_library,
+                    "missing": list(one.modelled.missing),
+                }
+                for one in self.models
+            ],
+            "model_errors": {
+                name.strip(): {"points": one.points, "median": one.median, "p90": one.p90, "bias": one.bias}
+                for name, one in self.model_errors().items()
+            },
             "ratios": [
                 {"row": one.index, "measured": one.measured, "modelled": one.modelled, "error": one.error}
                 for one in self.ratios
@@ -117,14 +157,33 @@ def compare(timings: Timings, path: Path) -> Comparison:
     """
     rows = load_published(path)
     points, refused = points_of(rows, timings.machine, timings.pins)
+    models = load_models(timings.workspace.series.profiles)
+    whole, others = model_points_of(rows, models, timings.pins)
     made = list(_modelled(timings, points))
     made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
+    of_models = sorted(_modelled_models(timings, whole), key=lambda one: one.point.index)
     return Comparison(
         arch=timings.machine.device.arch,
         compared=tuple(made),
-        refused=tuple(refused),
+        refused=tuple(sorted([*refused, *others], key=lambda one: one.index)),
         ratios=ratios_of(made),
+        models=tuple(of_models),
     )
+
+
+def _modelled_models(timings: Timings, points: Sequence[ModelPoint]) -> Iterator[ComparedModel]:
+    def tree(point: ModelPoint) -> tuple[int, bool]:
+        return point.pin.build, point.rocwmma
+
+    for (build, rocwmma), group in itertools.groupby(sorted(points, key=tree), key=tree):
+        several = list(group)
+        told = " with rocWMMA" if rocwmma else ""
+        timings.workspace.reporter.step(f"modelling {len(several)} speeds of models of b{build}{told}")
+        with contextlib.ExitStack() as stack:
+            recorder = timings.upstream(several[0].pin, stack, rocwmma=rocwmma)
+            timed = cache(partial(timings.time, recorder=recorder, repeated=False))
+            for point in several:
+                yield compare_model(point, timed)
 
 
 def _modelled(timings: Timings, points: Sequence[Point]) -> Iterator[Compared]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -134,13 +135,22 @@ class ModelError(TomlTable):
     """How far modelled times were from published ones: of ``points`` measurements of one kind of kernel.
 
     ``median`` and ``p90`` (90th percentile) of the absolute error, as a part of what was measured.
+    ``ratio_median`` and ``ratio_p90`` are the same of the ``ratios`` of two times of one shape, where
+    somebody measured a change of the kernel.
     """
 
     kind: Kind
     points: Annotated[int, Field(gt=0)]
     median: Annotated[float, Field(ge=0)]
     p90: Annotated[float, Field(ge=0)]
+    ratios: Annotated[int, Field(ge=0)] = 0
+    ratio_median: Annotated[float | None, Field(ge=0)] = None
+    ratio_p90: Annotated[float | None, Field(ge=0)] = None
     source: Annotated[str, Field(min_length=3, description="Which measurements")]
+
+    def __post_init__(self) -> None:
+        if len({self.ratios > 0, self.ratio_median is not None, self.ratio_p90 is not None}) > 1:
+            raise ValueError("ratios, ratio_median and ratio_p90 go together")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +216,18 @@ class Machine:
     def error_of(self, kind: Kind) -> ModelError | None:
         """What is known of the error for such kernels, or None."""
         return next((one for one in self.file.error if one.kind == kind), None)
+
+    def ratio_error(self, before: Kind, after: Kind) -> float | None:
+        """Within what part of the true one nine of ten ratios of two modelled times are; None: not known.
+
+        Where nobody measured a change of such a kernel, both times are taken to err by themselves.
+        """
+        one, other = self.error_of(before), self.error_of(after)
+        if one is None or other is None:
+            return None
+        if before == after and one.ratio_p90 is not None:
+            return one.ratio_p90
+        return math.hypot(one.p90, other.p90)
 
 
 def load_machine(profiles: Path, device: PlayedDevice) -> Machine:

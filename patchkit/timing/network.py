@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from patchkit.estimate.model import Layer, ModelShape, Weight
 from patchkit.gpu.cases import Case
 from patchkit.gpu.operations import OperationCase
-from patchkit.timing.operation import OperationTime, attention_case, type_name
+from patchkit.timing.operation import OperationTime, attention_case, matrix_case, type_name
 from patchkit.timing.recording import Timed
 
 _ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
@@ -114,20 +114,8 @@ def _operations(model: ModelShape, batch: Batch, kv: str) -> Iterator[Timed]:
 
 def _product(weight: Weight, tokens: int, model: ModelShape) -> OperationCase:
     columns, rows = weight.shape[0], weight.shape[1]
-    if weight.role == "experts":
-        return OperationCase(
-            id="timed",
-            op="MUL_MAT_ID",
-            type=type_name(weight.kind),
-            rows=rows,
-            columns=columns,
-            tokens=tokens,
-            experts=model.experts,
-            used=model.experts_used,
-        )
-    return OperationCase(
-        id="timed", op="MUL_MAT", type=type_name(weight.kind), rows=rows, columns=columns, tokens=tokens
-    )
+    experts, used = (model.experts, model.experts_used) if weight.role == "experts" else (1, 1)
+    return matrix_case(type_name(weight.kind), rows, columns, tokens, experts=experts, used=used)
 
 
 def _attention(layer: Layer, batch: Batch, kv: str) -> Case:

@@ -227,8 +227,12 @@ def type_of(name: str) -> TensorKind:
     return found
 
 
-def matrix_case(kind: str, rows: int, columns: int, tokens: int) -> OperationCase:
+def matrix_case(
+    kind: str, rows: int, columns: int, tokens: int, *, experts: int = 1, used: int = 1
+) -> OperationCase:
     """The product of a matrix of that type (``rows`` outputs, ``columns`` inputs) with so many tokens.
+
+    With several ``experts`` there is one such matrix for each, and a token is multiplied with ``used``.
 
     Raises:
         TENSOR_TYPE_UNKNOWN: there is no such type.
@@ -243,7 +247,14 @@ def matrix_case(kind: str, rows: int, columns: int, tokens: int) -> OperationCas
             hint=f"take a multiple of {found.block}: {-(-columns // found.block) * found.block}",
         )
     return OperationCase(
-        id="timed", op="MUL_MAT", type=type_name(found), rows=rows, columns=columns, tokens=tokens
+        id="timed",
+        op="MUL_MAT_ID" if experts > 1 else "MUL_MAT",
+        type=type_name(found),
+        rows=rows,
+        columns=columns,
+        tokens=tokens,
+        experts=experts,
+        used=used,
     )
 
 

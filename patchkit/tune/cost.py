@@ -1,6 +1,10 @@
 """Which candidate is the best, by a documented order, and which are not beaten in everything.
 
-Among the eligible ones the order is, each only where the ones before are equal:
+Where settings were timed by the model (:mod:`patchkit.tune.timed`) the order is by modelled time: the
+geometric mean over the operations, as a share of upstream's. Upstream's own counts as much less as half of
+the ratios of such kernels are off, so that the model's error alone displaces nothing.
+
+Else, among the eligible ones, the order is by judgement, each only where the ones before are equal:
 
 1. spilled registers, as a share of upstream's, summed over the headers;
 2. waves per SIMD that are missing to five as the compiler reports them, at worst over the headers;
@@ -112,6 +116,18 @@ _KEY_NAMES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """Modelled microseconds of each operation; ``ratio`` of them to upstream's, the geometric mean.
+
+    ``error``: half of such ratios were off by no more.
+    """
+
+    us: tuple[float, ...]
+    ratio: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A candidate with its figures, by headers in a fixed order, and why it is not eligible if it is not."""
 
@@ -119,6 +135,7 @@ class Judged:
     figures: tuple[Figures, ...]
     estimates: tuple[Estimate, ...]
     refused: str | None = None
+    modelled: Modelled | None = None
 
 
 def not_worse(found: Outcome, upstream: Outcome) -> str | None:
@@ -141,6 +158,9 @@ def not_worse(found: Outcome, upstream: Outcome) -> str | None:
 
 def rank_key(judged: Judged, upstream: Judged) -> Key:
     """The order of the module's text; smaller is better."""
+    if judged.modelled is not None:
+        kept = 1 - judged.modelled.error if judged.candidate == upstream.candidate else 1.0
+        return (round(kept * judged.modelled.ratio, 6), *judged.candidate.setting)
     pairs = list(zip(judged.figures, upstream.figures, strict=True))
     spills = sum(mine.spills / max(1, theirs.spills) for mine, theirs in pairs)
     waves = min(figures.waves for figures in judged.figures)
@@ -170,7 +190,8 @@ def margin(best: Judged, second: Judged | None, upstream: Judged) -> str:
     if second is None:
         return "nothing else is eligible"
     ours, theirs = rank_key(best, upstream), rank_key(second, upstream)
-    for name, mine, other in zip(_KEY_NAMES, ours, theirs, strict=False):
+    names = ("modelled time",) if best.modelled is not None else _KEY_NAMES
+    for name, mine, other in zip(names, ours, theirs, strict=False):
         if mine != other:
             return f"{name}: {_number(mine)} before {_number(other)} of {_setting(second)}"
     return f"equal to {_setting(second)}"

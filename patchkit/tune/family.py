@@ -9,9 +9,12 @@ from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.candidate.workspace import Workspace
+from patchkit.gpu.names import KernelName
+from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, waves_by_vgprs
 from patchkit.series.lock import Pin
 from patchkit.series.profile import ArchProfile, TunedTile, TunedWmma
+from patchkit.timing.machine import Kind as TimedKind
 from patchkit.upstream.repository import Repository
 
 
@@ -73,13 +76,15 @@ class Family(ABC):
     """One kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
     ``name`` is the word for ``--kernel``, ``kernel`` the device function's, ``parameters`` are the names of a
-    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is
-    the path of a header in the overlay with what every unit includes.
+    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``timed_as`` is
+    the kind of kernel it is for the timing model, where settings can be timed. ``prelude`` is the path of a
+    header in the overlay with what every unit includes.
     """
 
     name: ClassVar[str]
     kernel: ClassVar[str]
     rocwmma: ClassVar[bool] = False
+    timed_as: ClassVar[TimedKind | None] = None
     prelude: ClassVar[str | None] = None
     limits: HardwareLimits
     rows: Mapping[str, Setting]
@@ -123,6 +128,19 @@ class Family(ABC):
         """Those of them that hardware chose, where a compiler's figures may have chosen others."""
         del profile
         return {}
+
+    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+        """The operations that a variant is timed with; none where it cannot be."""
+        del variant
+        return ()
+
+    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
+        """Upstream's files with that setting in every row that it is legal for."""
+        raise NotImplementedError(f"{self.name} is not timed: {setting}")
+
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """Whether that kernel is the variant's."""
+        raise NotImplementedError(f"{self.name} is not timed: {name}, {variant}")
 
     @abstractmethod
     def shared_sources(self) -> Mapping[str, bytes]:

@@ -20,11 +20,15 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.source import SourceText
+from patchkit.estimate.model import ModelShape, load_models
+from patchkit.gpu.names import KernelName
+from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.series.profile import ArchProfile
 from patchkit.tune.family import (
@@ -42,6 +46,7 @@ from patchkit.tune.family import (
     unit_text,
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.timed import matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
 _SOURCES = "ggml/src/ggml-cuda"
@@ -60,6 +65,8 @@ _INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 b
 _STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
 _LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
 _STEP_ELEMENTS = 256  # MMQ_ITER_K
+_TABLE_ROW = re.compile(rb"\bCASE\(([^()]*)\)")
+_PROMPT = 512  # tokens of llama.cpp's micro-batch
 # What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
 _TOKENS, _WEIGHT_ROWS = 512, 4096
 
@@ -81,16 +88,18 @@ class MmqRow:
 class MmqFamily(Family):
     """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``.
 
-    ``upstream`` has the whole row of each variant.
+    ``upstream`` has the whole row of each variant, ``models`` are those whose matrices it is timed with.
     """
 
     name = "mmq"
     kernel = "mul_mat_q"
+    timed_as = "mmq"
     prelude = f"{_FOLDER}/prelude.cuh"
     files: Mapping[str, bytes]
     table_file: str
     table: str
     upstream: Mapping[str, MmqRow]
+    models: Sequence[ModelShape] = ()
     parameters: tuple[str, ...] = ("nthreads", "occupancy")
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
@@ -100,7 +109,7 @@ class MmqFamily(Family):
             (threads, bound)
             for threads in _THREADS
             for bound in binding_bounds(self.limits, row.setting[1])
-            if _TABLE_ROWS % _rows(threads) == 0
+            if _TABLE_ROWS % rows_of_block(threads) == 0
             and lds_bytes(row, threads) <= self.limits.lds_per_workgroup_bytes
         }
         return tuple(sorted(found | {row.setting}))
@@ -108,11 +117,11 @@ class MmqFamily(Family):
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers 256 elements for I times J results; KV is not split here."""
         row, threads = self.upstream[candidate.variant], candidate.setting[0]
-        tiles = -(-_TOKENS // row.columns) * -(-_WEIGHT_ROWS // _rows(threads))
+        tiles = -(-_TOKENS // row.columns) * -(-_WEIGHT_ROWS // rows_of_block(threads))
         return Traits(
             threads=threads,
             rows=_STEP_ELEMENTS,
-            columns=row.columns * _rows(threads),
+            columns=row.columns * rows_of_block(threads),
             launch_lds_bytes=lds_bytes(row, threads),
             tiles=tiles,
         )
@@ -129,6 +138,37 @@ class MmqFamily(Family):
             for block in reversed(profile.tuning.mmq)
             if row.type == block.type and row.columns >= block.min_j
         }
+
+    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+        """Matrices of the models with as many tokens as a block has columns; the widest, prompts', with 512.
+
+        None for rows of fallback: hardly a matrix of the models takes one.
+        """
+        row = self.upstream[variant]
+        if row.fallback == "true":
+            return ()
+        widest = max(each.columns for each in self.upstream.values() if each.type == row.type)
+        tokens = _PROMPT if row.columns == widest else row.columns
+        return product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
+
+    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
+        """The table; a row that the setting is not legal for stays."""
+        legal = {variant for variant in self.variants if setting in self.legal(variant)}
+
+        def changed(match: re.Match[bytes]) -> bytes:
+            kind, _, _, _, columns, *rest = (word.strip() for word in match[1].decode().split(","))
+            variant = _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1])
+            if variant not in legal:
+                return match[0]
+            values = (kind, str(setting[0]), str(setting[1]), str(rows_of_block(setting[0])), columns, *rest)
+            return f"{_MACRO}({', '.join(values)})".encode()
+
+        return {self.table_file: _TABLE_ROW.sub(changed, self.files[self.table_file])}
+
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """mul_mat_q<type, columns, fallback, ...>."""
+        row = self.upstream[variant]
+        return name.base == self.kernel and (name.arguments or ())[1:3] == (str(row.columns), row.fallback)
 
     def shared_sources(self) -> Mapping[str, bytes]:
         """Copies of the kernel's files, where the table begins with the row that a unit defines."""
@@ -154,7 +194,7 @@ class MmqFamily(Family):
             "type": f"{_PREFIX}{row.type}",
             "nthreads": threads,
             "occupancy": bound,
-            "i": _rows(threads),
+            "i": rows_of_block(threads),
             "j": row.columns,
             "layout": f"{_LAYOUT}{row.layout}",
             "step": row.step,
@@ -174,7 +214,12 @@ def config_file(gpu_family: str) -> str:
     return f"{_SOURCES}/mmq-config-{gpu_family.replace('_', '-')}.cuh"
 
 
-def make_mmq_family(limits: HardwareLimits, files: Mapping[str, bytes], gpu_family: str) -> MmqFamily:
+def make_mmq_family(
+    limits: HardwareLimits,
+    files: Mapping[str, bytes],
+    gpu_family: str,
+    models: Sequence[ModelShape] = (),
+) -> MmqFamily:
     """The family of a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's.
 
     Raises:
@@ -195,13 +240,14 @@ def make_mmq_family(limits: HardwareLimits, files: Mapping[str, bytes], gpu_fami
         table_file=path,
         table=table,
         upstream=rows,
+        models=models,
     )
 
 
 def lds_bytes(row: MmqRow, threads: int) -> int:
     """LDS of one block, as mmq_get_nbytes_shared computes it."""
     padding = threads * _INT_BYTES
-    weights = _rows(threads) * _STRIDES[row.layout] * _INT_BYTES
+    weights = rows_of_block(threads) * _STRIDES[row.layout] * _INT_BYTES
     return row.columns * _INT_BYTES + weights + -(-row.columns * _BLOCK_BYTES // padding) * padding
 
 
@@ -216,10 +262,14 @@ def _read(table: Iterator[tuple[str, ...]]) -> Iterator[tuple[str, MmqRow]]:
             stream_k=stream_k,
             fallback=fallback,
         )
-        yield f"{row.type}-{row.columns}{_FALLBACK if fallback == 'true' else ''}", row
+        yield _variant(row.type, row.columns, fallback), row
 
 
-def _rows(threads: int) -> int:
+def _variant(kind: str, columns: int, fallback: str) -> str:
+    return f"{kind}-{columns}{_FALLBACK if fallback == 'true' else ''}"
+
+
+def rows_of_block(threads: int) -> int:
     """I: the rows of the weights that a block of so many threads takes."""
     return threads // _LANES * _FRAGMENT
 
@@ -227,7 +277,8 @@ def _rows(threads: int) -> int:
 def _make(site: Site) -> MmqFamily:
     site.require_matrix("wmma", "wmma_gfx12", known=FRAGMENTS_16X16)
     family = site.profile.families[0]
-    return make_mmq_family(site.limits, site.read(MMQ_FILE, *MMQ_PARTS, config_file(family)), family)
+    files = site.read(MMQ_FILE, *MMQ_PARTS, config_file(family))
+    return make_mmq_family(site.limits, files, family, load_models(site.workspace.series.profiles))
 
 
 TUNABLE = Tunable(make=_make)

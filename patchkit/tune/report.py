@@ -12,12 +12,17 @@ from typing import Any
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
 from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
+from patchkit.series.profile import ArchProfile, TunedMmq
+from patchkit.timing.machine import ModelError
 from patchkit.tune.cost import FEWEST_WAVES, Judged
 from patchkit.tune.family import Candidate, Family, Row, Setting
+from patchkit.tune.mmq import rows_of_block
 from patchkit.tune.outcome import OUTCOME, Figures, Outcome
 from patchkit.tune.record import Record
 from patchkit.tune.search import Verdict, choose
 from patchkit.tune.wmma import COMPILER_ONLY, NO_MODEL_RUNS_IT, variant_of
+
+MODELLED_ONLY = "modelled for "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,8 @@ class OwnHeaders:
 class TuneReport:
     """``current`` are the settings that the profile has now; ``complete``: every variant was looked at.
 
+    ``timed_by``: the order is by modelled time, with that error; else ``untimed`` says why it is not.
+
     ``record`` is what the table rests on, as it would be shipped: with every outcome by unit and headers. Its
     ``made`` is empty until it is.
     """
@@ -59,6 +66,8 @@ class TuneReport:
     current: Mapping[str, Setting]
     basis: Basis | None
     own: OwnHeaders | None
+    timed_by: ModelError | None = None
+    untimed: str | None = None
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -93,6 +102,8 @@ class TuneReport:
             "reproduces_profile": self.reproduces,
             "record": asdict(self.basis) if self.basis is not None else None,
             "own_headers": asdict(self.own) if self.own is not None else None,
+            "order": "modelled time" if self.timed_by is not None else "judgement",
+            "not_timed": self.untimed,
             "left_out": [asdict(each) for each in self.record.left_out],
             "profile": {variant: list(setting) for variant, setting in self.current.items()},
             "spills": [
@@ -127,6 +138,7 @@ def _judged_json(judged: Judged) -> dict[str, object]:
         "refused": judged.refused,
         "figures": [asdict(figures) for figures in judged.figures],
         "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
+        "modelled": None if judged.modelled is None else asdict(judged.modelled),
     }
 
 
@@ -234,6 +246,58 @@ def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -
         _line(report, verdict, today, measured)
         for verdict in sorted(report.verdicts, key=lambda each: variant_of(each.variant))
     ]
+
+
+def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
+    """Rows of mul_mat_q: those that hardware chose as they are, and for other types what the model prefers.
+
+    A row holds from a number of columns on, so that neighbours with the same block are one, and those of
+    fewer columns come behind those of more.
+    """
+    error = report.timed_by
+    if error is None:
+        raise AssertionError("such a report was timed")
+    measured = [row for row in profile.tuning.mmq if not row.measured_on.startswith(MODELLED_ONLY)]
+    rows = [_row_of_mmq(row) for row in measured]
+    by_type: dict[str, list[Verdict]] = {}
+    for verdict in report.verdicts:
+        kind, _, columns = verdict.variant.partition("-")
+        if columns.isdigit() and kind not in {row.type for row in measured}:
+            by_type.setdefault(kind, []).append(verdict)
+    for kind, verdicts in sorted(by_type.items()):
+        groups: list[list[Verdict]] = []
+        for verdict in sorted(verdicts, key=lambda each: -int(each.variant.rpartition("-")[2])):
+            if groups and groups[-1][0].best.candidate.setting == verdict.best.candidate.setting:
+                groups[-1].append(verdict)
+            else:
+                groups.append([verdict])
+        if groups[-1][0].best is groups[-1][0].upstream:
+            groups.pop()  # below the last row upstream's own stand
+        rows += [_timed_row(kind, group, report, error, today) for group in groups]
+    return rows
+
+
+def _row_of_mmq(row: TunedMmq) -> Row:
+    found: Row = asdict(row)
+    return {name: value for name, value in found.items() if name != "where"}
+
+
+def _timed_row(
+    kind: str, group: Sequence[Verdict], report: TuneReport, error: ModelError, today: date
+) -> Row:
+    threads, occupancy = group[0].best.candidate.setting
+    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
+    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
+    return {
+        "type": kind,
+        "min_j": min(int(each.variant.rpartition("-")[2]) for each in group),
+        "nthreads": threads,
+        "occupancy": occupancy,
+        "i": rows_of_block(threads),
+        "source": f"modelled (patchkit tune of {today.isoformat()}, {report.record.compiler}): {told}",
+        "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {error.ratios} measured ratios "
+        f"of such kernels half were met within {error.ratio_median or error.median:.1%}",
+    }
 
 
 def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:

@@ -16,8 +16,12 @@ from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.build.tree import export_tree, files_digest, overlay_tree
 from patchkit.build.units import GPU_SOURCES, SourceTree
 from patchkit.candidate.workspace import Workspace
+from patchkit.gpu.device import device_of
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import ArchProfile, load_profile
+from patchkit.timing.machine import load_machine
+from patchkit.timing.run import Timings
+from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
 from patchkit.tune.measure import Bench, find_mca, is_kept, measure, prepare
@@ -32,9 +36,10 @@ from patchkit.tune.record import (
     write_record,
 )
 from patchkit.tune.registry import tunable
-from patchkit.tune.report import Basis, OwnHeaders, TuneReport, profile_rows, write_report
+from patchkit.tune.report import Basis, OwnHeaders, TuneReport, profile_rows, timed_rows, write_report
 from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
-from patchkit.tune.search import Compiled, Verdict, choose, holds
+from patchkit.tune.search import Compiled, Verdict, best_of, choose, holds
+from patchkit.tune.timed import Timing, time_settings, why_not_timed
 from patchkit.tune.wmma import rows_by_variant
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import obtain
@@ -150,8 +155,11 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         record=record,
         profile=profile,
     )
-    verdicts, compiled = _search(run, settings)
+    timings, untimed = _timings(run, site)
+    verdicts, compiled = _search(run, settings, site, timings)
     report = _report(run, pin, toolchain, verdicts, compiled, settings, files_digest(files))
+    error = timings.machine.error_of(family.timed_as) if timings is not None and family.timed_as else None
+    report = replace(report, timed_by=error, untimed=untimed)
     write_report(workspace.cache_root, report)
     return report
 
@@ -232,13 +240,17 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """
     profiles, record = workspace.series.profiles, report.record
     path = profiles / f"{record.arch}.toml"
-    if not report.complete or record.kernel != "wmma":
+    if not report.complete or (record.kernel != "wmma" and report.timed_by is None):
         raise UsageError(
-            "only a run over every variant of the wmma kernel gives a table",
+            "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
+            why=report.untimed,
             hint=f"patchkit tune --arch {record.arch} --write",
         )
+    if report.timed_by is not None:
+        rows = timed_rows(report, load_profile(profiles, record.arch), today)
+        return write_profile(path, record.kernel, rows)
     if report.basis is not None:
         if report.reproduces:
             return False
@@ -255,8 +267,24 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     return write_record(profiles, replace(record, made=today.isoformat())) or changed
 
 
+def _timings(run: _Run, site: Site) -> tuple[Timings | None, str | None]:
+    """What settings are timed with, or why the model is not asked."""
+    if run.request.like is not None or run.request.bounds:
+        return None, "the settings of another GPU's report, and bounds of waves, are not timed"
+    try:
+        machine = load_machine(run.workspace.series.profiles, device_of(run.profile, guess_units=True))
+    except ConfigError as error:
+        if error.code != "TIMING_UNKNOWN":
+            raise
+        return None, error.message
+    why = why_not_timed(run.family, site, machine)
+    if why is not None:
+        return None, why
+    return Timings.of(run.workspace, run.profile, run.compilers[0]), None
+
+
 def _search(
-    run: _Run, settings: Mapping[str, Sequence[Setting]]
+    run: _Run, settings: Mapping[str, Sequence[Setting]], site: Site, timings: Timings | None
 ) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
     """The verdicts, and the outcomes of every unit that was asked for."""
     family, profile = run.family, run.profile
@@ -275,6 +303,19 @@ def _search(
         return checks
 
     measured = family.measured(profile)
+    units_of_gpu = compute_units(profile)
+    modelled: Mapping[str, Mapping[Setting, Modelled]] = {}
+    if timings is not None:
+        wanted = {
+            variant: best_of(
+                family, variant, chosen, compiled, limits=family.limits, compute_units=units_of_gpu
+            )
+            for variant, chosen in settings.items()
+        }
+        timing = Timing(
+            site=site, compiler=run.compilers[0], scheduler=run.request.scheduler, jobs=run.request.jobs
+        )
+        modelled = time_settings(timing, timings, family, wanted)
     verdicts = [
         choose(
             family,
@@ -283,8 +324,9 @@ def _search(
             compiled,
             ask,
             limits=family.limits,
-            compute_units=compute_units(profile),
+            compute_units=units_of_gpu,
             measured=measured.get(variant),
+            modelled=modelled.get(variant),
         )
         for variant, chosen in settings.items()
     ]

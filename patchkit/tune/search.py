@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.tune.cost import Judged, estimate, front, margin, not_worse, rank
+from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, not_worse, rank
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
 
@@ -93,7 +93,25 @@ def judge(
     return upstream, judged, failures
 
 
-def choose(
+def best_of(
+    family: Family,
+    variant: str,
+    settings: Iterable[Setting],
+    compiled: Compiled,
+    *,
+    limits: HardwareLimits,
+    compute_units: int | None,
+) -> tuple[Setting, ...]:
+    """The settings that no other beats in everything by the compiler's figures: those worth timing.
+
+    Raises:
+        TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
+    """
+    _, judged, _ = judge(family, variant, settings, compiled, limits=limits, compute_units=compute_units)
+    return tuple(each.candidate.setting for each in front(judged))
+
+
+def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by name
     family: Family,
     variant: str,
     settings: Iterable[Setting],
@@ -103,8 +121,11 @@ def choose(
     limits: HardwareLimits,
     compute_units: int | None,
     measured: Setting | None = None,
+    modelled: Mapping[Setting, Modelled] | None = None,
 ) -> Verdict:
     """The verdict on one variant.
+
+    ``modelled`` are times of the settings that no other beats in everything: they decide, where they are.
 
     ``measured`` is a setting that the profile has from hardware: where it is eligible it is kept, since a
     measurement says more than any estimate. ``ask`` compiles the units that confirm a winner.
@@ -115,6 +136,9 @@ def choose(
     upstream, judged, failures = judge(
         family, variant, settings, compiled, limits=limits, compute_units=compute_units
     )
+    if modelled:
+        judged = [_timed(each, modelled) for each in judged]
+        upstream = next(each for each in judged if each.candidate == upstream.candidate)
     order = rank(judged, upstream)
     wanted = [each for each in order if each.candidate.setting == measured]
     kept = "measured on hardware; the profile says where" if wanted else None
@@ -139,6 +163,13 @@ def choose(
         reachable=max(min(figures.waves for figures in each.figures) for each in judged),
         failures=tuple(failures),
     )
+
+
+def _timed(judged: Judged, modelled: Mapping[Setting, Modelled]) -> Judged:
+    """With its time; the code that was played has its spills and its waves, which no longer refuse it."""
+    time = modelled.get(judged.candidate.setting)
+    refused = None if time is not None else "another one is as good in everything, and better in something"
+    return replace(judged, modelled=time, refused=refused)
 
 
 def holds(family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits) -> str | None:

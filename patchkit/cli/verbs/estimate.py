@@ -26,7 +26,7 @@ _MAX_DEPTHS = 64
     example=(
         "patchkit estimate --arch gfx1151 --model model.gguf",
         "patchkit estimate --arch gfx1151 --model model.gguf --depth 0,65536 --kv-type q8_0 --json",
-        "patchkit estimate --arch gfx1151 --shape benchmarks/shapes/gpt-oss-20b-f16.toml --bench run.jsonl",
+        "patchkit estimate --arch gfx1151 --shape arch_profiles/models/gpt-oss-20b-f16.toml --bench r.jsonl",
     ),
 )
 @click.option("--arch", required=True, metavar="GFX", help="A GPU that has a profile.")

@@ -245,6 +245,29 @@ def _error(time: OperationTime) -> str:
     )
 
 
+def _compared_models(found: Comparison) -> Iterator[str]:
+    """Speeds of whole models and their errors, apart from those of kernels."""
+    if not found.models:
+        return
+    yield ""
+    head = f"{'row':>4} {'side':<7} {'build':>6} {'measured':>9} {'modelled':>9} {'error':>7} {'BLAS':>5}"
+    yield f"{head}  tokens per second of"
+    for one in found.models:
+        point, batch = one.point, one.point.batch
+        notes = ("rocWMMA" if point.rocwmma else "", point.note, *one.modelled.missing)
+        note = ", ".join(filter(None, notes))
+        yield (
+            f"{point.index:>4} {point.side:<7} {point.pin.name:>6} {point.measured:>9.1f} "
+            f"{one.modelled.rate:>9.1f} {one.error:>+7.1%} {one.modelled.of_library:>5.0%}  "
+            f"{point.model.name}, {point.what}: {batch.tokens} behind {batch.depth}"
+            f"{f' ({note})' if note else ''}"
+        )
+    yield ""
+    yield f"{'whole models':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
+    for name, errors in found.model_errors().items():
+        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+
+
 def _comparison(found: Comparison) -> Iterator[str]:
     head = f"{'row':>4} {'side':<6} {'build':>6} {'measured':>9} {'modelled':>9}"
     yield f"{head} {'error':>7}  {'limit':<18} operation"
@@ -267,6 +290,7 @@ def _comparison(found: Comparison) -> Iterator[str]:
     yield f"{'':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
     for name, errors in found.errors().items():
         yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+    yield from _compared_models(found)
     if found.ratios:
         yield ""
         for ratio in found.ratios:

@@ -181,6 +181,15 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
     elif report.current and record.kernel == "wmma":
         state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
         yield f"the profile of {record.arch}: {state}"
+    if report.timed_by is not None:
+        half = report.timed_by.ratio_median or report.timed_by.median
+        yield (
+            f"Not measured on hardware: the order is by modelled time. Half of the measured ratios of such "
+            f"kernels were met within {half:.1%}, so upstream's setting stays where another is ahead by less."
+        )
+        return
+    if report.untimed is not None:
+        yield f"not by modelled time: {report.untimed}"
     yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
 
 
@@ -222,6 +231,8 @@ def _cell(judged: Judged) -> str:
     figures = "  ".join(f"{one.vgprs}/{one.spills}/{one.waves}/{one.resident}" for one in judged.figures)
     costs = "  ".join(f"{one.cost:.4g} ({one.bound})" for one in judged.estimates)
     lds = judged.figures[0].lds_bytes
+    if judged.modelled is not None:
+        costs = f"{costs}  modelled time {judged.modelled.ratio:.3f} of upstream's"
     return f"{_setting(judged.candidate.setting):<8} {figures}  LDS {lds}  cycles per row and value {costs}"
 
 

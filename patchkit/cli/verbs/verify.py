@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from patchkit.gates.verify import Report
     from patchkit.publish.run import Published, PublishRequest
 
-_MARKS = {"passed": "ok", "passed (emulated)": "emu ok", "failed": "FAILED", "not run": "-"}
+_MARKS = {
+    "passed": "ok",
+    "passed (emulated)": "emu ok",
+    "passed (modelled)": "mod ok",
+    "failed": "FAILED",
+    "not run": "-",
+}
 
 
 class PublishChoice(NamedTuple):
@@ -199,7 +205,7 @@ def published_lines(published: Published) -> Iterator[str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    from patchkit.gates.base import EMULATED
+    from patchkit.gates.base import EMULATED, MODELLED
     from patchkit.gates.hardware import proven_where
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
@@ -215,7 +221,9 @@ def _lines(report: Report) -> Iterator[str]:
     else:
         passed = [gate.gate for gate in report.gates if gate.verdict == "passed"]
         emulated = [gate.gate for gate in report.gates if gate.verdict == EMULATED]
-        yield f"{proven_where(passed, emulated)} What is not listed as ok is not proven."
+        modelled = [gate.gate for gate in report.gates if gate.verdict == MODELLED]
+        by_model = f" By the timing model, which proves nothing: {', '.join(modelled)}." if modelled else ""
+        yield f"{proven_where(passed, emulated)}{by_model} What is not listed as ok is not proven."
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:

@@ -35,6 +35,7 @@ def subject(tmp_path: Path) -> Subject:
         archs=("gfx1151",),
         patches=(),
         profiles={},
+        profiles_folder=tmp_path,
         authors={},
         toolchain=toolchain,
         cache_root=tmp_path / "cache",

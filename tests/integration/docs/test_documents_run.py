@@ -45,7 +45,7 @@ def test_the_commands_of_a_page_end_well(
 ) -> None:
     """In a folder that holds the series and what the page has its reader write."""
     clone = tmp_path / "clone"
-    for folder in ("patches", "templates", "arch_profiles", "benchmarks/shapes"):
+    for folder in ("patches", "templates", "arch_profiles"):
         shutil.copytree(checkout / folder, clone / folder)
     text = path.read_text("utf-8")
     for name, content in _FILE.findall(text):

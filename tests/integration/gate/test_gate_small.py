@@ -228,6 +228,7 @@ def test_a_fact_of_the_target_needs_the_gates_that_count_with_it(small: Small) -
         "launch",
         "backend-ops",
         "sanitize",
+        "speed",
     }
     assert f"{PROFILE} changes how llama.cpp is built for it" in verdict.attention
 

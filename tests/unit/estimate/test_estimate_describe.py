@@ -77,12 +77,39 @@ def test_what_cannot_be_is_refused_with_the_reason(write_model, fields, why):
     assert why in (caught.value.why or "")
 
 
-@pytest.mark.parametrize("name", ["llama-3.2-1b-q4_k_m", "gpt-oss-20b-f16"])
-def test_the_shapes_described_by_hand_have_the_size_that_llama_bench_printed(checkout, name):
-    model = shape_of_file(checkout / "benchmarks" / "shapes" / f"{name}.toml")
-    mib, billions = {"llama-3.2-1b-q4_k_m": (762.81, 1.24), "gpt-oss-20b-f16": (13141.28, 20.91)}[name]
-    assert round(model.bytes / 2**20, 2) == mib
-    assert round(model.values / 1e9, 2) == billions
+# Size as llama-bench prints it (MiB, GiB or bytes) and billions of values.
+_PRINTED = {
+    "llama-3.2-1b-q4_k_m": ("762.81 MiB", 1.24),
+    "gemma-3-4b-q4_k_m": ("2.31 GiB", 3.88),
+    "llama-3.1-8b-q4_k_m": ("4.58 GiB", 8.03),
+    "qwen3-8b-q4_k_m": ("4.68 GiB", 8.19),
+    "gpt-oss-20b-f16": ("13141.28 MiB", 20.91),
+    "gemma-3-27b-q4_k_m": ("15.40 GiB", 27.01),
+    "qwen3-30b-a3b-q4_k_m": ("17.28 GiB", 30.53),
+    "qwen3.6-35b-a3b-q4_k_m": ("21155768832 B", 34.66),
+    "llama-3.1-70b-q4_k_m": ("39.59 GiB", 70.55),
+    "gpt-oss-120b-mxfp4": ("59.02 GiB", 116.83),
+}
+
+
+def test_the_shapes_described_by_hand_have_the_size_that_llama_bench_printed(checkout):
+    files = sorted((checkout / "arch_profiles" / "models").glob("*.toml"))
+    assert [path.stem for path in files] == sorted(_PRINTED)
+    for path in files:
+        model = shape_of_file(path)
+        size, billions = _PRINTED[path.stem]
+        number, unit = size.split(" ")
+        digits = len(number.partition(".")[2])
+        assert f"{model.bytes / {'B': 1, 'MiB': 2**20, 'GiB': 2**30}[unit]:.{digits}f}" == number, path.stem
+        assert round(model.values / 1e9, 2) == billions, path.stem
+
+
+def test_layers_that_keep_a_state_do_not_attend_and_are_told(checkout):
+    model = shape_of_file(checkout / "arch_profiles" / "models" / "qwen3.6-35b-a3b-q4_k_m.toml")
+    assert {(layer.heads, layer.kv_heads, layer.head_size_k) for layer in model.layers} == {(16, 2, 256)}
+    assert len(model.layers) == 10
+    assert "30 of 40 layers do not attend; what they keep is left out" in model.notes
+    assert {weight.role for weight in model.weights if "conv1d" in weight.name} == {"vector"}
 
 
 _SHAPE = """name = "m"
@@ -111,6 +138,8 @@ def test_wrong_shape_files_are_refused(tmp_path):
         ("[64, 64]", "[64, 0]", "extent"),
         ("layers = 2", "layers = 2\nexperts_used = 1", "experts"),
         ("layers = 2", "layers = 2\nwindow_every = 2", "window"),
+        ("layers = 2", "layers = 2\nattention_every = 3", "attention_every"),
+        ("layers = 2", "layers = 2\nattention_every = 0", "attention_every"),
         ("layers = 2", "layers = 2\nwidnow = 2", "widnow"),
     ):
         path.write_text(_SHAPE.replace(old, new, 1))

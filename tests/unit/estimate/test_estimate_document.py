@@ -34,7 +34,7 @@ def _run(test: str) -> Run:
 
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_bounds_shares_gains_and_errors_of_the_tables(checkout, shape):
-    model = shape_of_file(checkout / "benchmarks" / "shapes" / f"{shape}.toml")
+    model = shape_of_file(checkout / "arch_profiles" / "models" / f"{shape}.toml")
     rows = _rows(checkout, shape)
     assert len(rows) == 10
     for test, most, share, gain, *measured in rows:

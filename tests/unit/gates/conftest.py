@@ -54,6 +54,7 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
             archs=("gfx1151",),
             patches=(part,),
             profiles=profiles,
+            profiles_folder=ROOT / "arch_profiles",
             authors=authors or {},
             toolchain=None,
             cache_root=tmp_path / "cache",

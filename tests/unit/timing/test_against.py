@@ -90,7 +90,6 @@ def test_a_branch_with_other_blocks_is_modelled_with_these(machine, pins):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"kind": "model-decode"}, "of a whole model"),
         ({"what": "GEMM f16 (torch.mm)"}, "not MUL_MAT of llama.cpp by what it says"),
         ({"what": "MUL_MAT_ID via MMQ"}, "not MUL_MAT of llama.cpp by what it says"),
         ({"M": None}, "it states no type, M, N and K"),

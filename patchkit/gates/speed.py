@@ -1,0 +1,426 @@
+"""Gate ``speed``: the shapes that patches name, by the timing model, on the baseline and on the candidate.
+
+Nothing is measured here: a ratio of two modelled times is taken to be off by as much as the model was off
+where others measured such kernels. What a bench on hardware says of the same trees stands above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
+from patchkit.base.text import counted
+from patchkit.build.compiler import open_compiler
+from patchkit.build.machine import GATE_PROGRAMS
+from patchkit.build.units import SourceTree
+from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides
+from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.gates.base import MODELLED, Both, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
+from patchkit.gates.bench import BenchEvidence, JudgedTest
+from patchkit.gates.blocks import Block, Row, Table, columns, figure, percent, was_is
+from patchkit.gates.document import EvidenceMalformed, EvidenceUnreadable
+from patchkit.gates.emulated import emulated_on
+from patchkit.gates.record import read_gate
+from patchkit.gates.sides import blame_candidate
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulated_sides import EmulatedSide, emulated_side
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.names import read_name
+from patchkit.series.promises import SpeedShape
+from patchkit.timing.machine import Machine as TimedMachine
+from patchkit.timing.machine import load_machine
+from patchkit.timing.operation import OperationTime, attention_case, matrix_case, time_operation
+from patchkit.timing.recording import Recorder, Timed
+
+NAME = "speed"
+_LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing
+
+Judgement = Literal["faster", "same", "slower", "not judged"]
+
+
+class SpeedBroken(GateError):
+    """A shape runs on the baseline and not on the candidate."""
+
+    code = "SPEED_BROKEN"
+
+
+class JudgedShape(Record):
+    """One shape of a patch on one GPU: modelled microseconds of both sides and the kernel that takes most.
+
+    ``change`` is how much faster the candidate is, a fraction, with the ``interval`` that the model's error
+    leaves. ``why`` says what the judgement rests on, ``hardware`` what was measured, which decides.
+    """
+
+    patch: str
+    arch: str
+    shape: str
+    baseline_us: Number | None
+    candidate_us: Number | None
+    kernels: Both[str] | None
+    change: Number | None
+    interval: Both[Number] | None
+    judgement: Judgement
+    why: str
+    hardware: str | None
+
+    @property
+    def told(self) -> str:
+        """The judgement in words."""
+        return self.judgement if self.judgement == "not judged" else f"{self.judgement} (modelled)"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it fails the gate: slower beyond the error, and not measured."""
+        return self.judgement == "slower" and self.hardware is None
+
+
+class SpeedEvidence(DeviceEvidence):
+    """Every shape, and the sources of the model's errors."""
+
+    shapes: Many[JudgedShape]
+    errors: Many[str]
+
+    def blocks(self) -> Iterator[Block]:
+        """One table."""
+        titles = ("result", "patch", "GPU", "operation", "baseline us #", "candidate us #", "change #")
+        yield Table(
+            name="speed",
+            caption="How fast the shapes are that patches name: modelled, not measured",
+            columns=columns(*titles, "interval #", "kernel ~", "why ~"),
+            rows=tuple(
+                Row(
+                    cells=(
+                        one.told,
+                        one.patch,
+                        one.arch,
+                        one.shape,
+                        *("-" if us is None else figure(us) for us in (one.baseline_us, one.candidate_us)),
+                        "-" if one.change is None else percent(one.change),
+                        "-" if one.interval is None else " to ".join(map(percent, one.interval)),
+                        "-" if one.kernels is None else was_is(*one.kernels),
+                        "; ".join(filter(None, (one.why, one.hardware))),
+                    ),
+                    state=one.judgement,
+                )
+                for one in self.shapes
+            ),
+            note="By the timing model (docs/timing-model.md). Nine of ten changes that were measured lay "
+            "within the interval; what was measured on hardware decides.",
+        )
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """What the intervals rest on, too."""
+        yield from super().provenance()
+        yield from (("error of the timing model", one) for one in self.errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedGate:
+    """Runs on the emulated GPU, whose traces are played."""
+
+    machine: Machine
+
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> SpeedGate:
+        """The gate on a device."""
+        return cls(machine=setup.machine)
+
+    @property
+    def name(self) -> str:
+        """The gate's name on this machine."""
+        return self.machine.gate_name(NAME)
+
+    def run(self, subject: Subject) -> GateResult:
+        """Model every shape on both sides, and compare.
+
+        Raises:
+            ToolchainError: building or recording the baseline failed.
+            ConfigError, ErrorGroup: a timing file, or a shape, is wrong.
+            CacheError: the disk refused.
+        """
+        if not self.machine.is_emulated:
+            why = "needs the emulated GPU: the model plays what kernels execute there"
+            return GateResult(gate=self.name, verdict="not run", summary=why)
+        open_ones = [
+            f"{part.id}: its kernels; patch.toml names no shapes ([speed])"
+            for part in subject.patches
+            if part.patch.speed is None
+        ]
+        named = list(_named(subject))
+        machines = dict(_machines(subject, open_ones)) if named else {}
+        if not machines:
+            why = "no GPU of the candidate has a timing file" if named else "no patch names shapes ([speed])"
+            return GateResult(gate=self.name, verdict="not run", summary=why, not_run=tuple(open_ones))
+        found: list[JudgedShape] = []
+        try:
+            for arch, machine in machines.items():
+                found += _judged(subject, arch, machine, named)
+        except (CandidateBuildFailed, SpeedBroken) as error:
+            return GateResult.ended_by(self.name, error)
+        open_ones += [
+            f"{one.patch}: {one.shape} on {one.arch}: {one.why}"
+            for one in found
+            if one.judgement == "not judged"
+        ]
+        return self._result(subject, found, machines.values(), open_ones)
+
+    def _result(
+        self,
+        subject: Subject,
+        found: Sequence[JudgedShape],
+        machines: Iterable[TimedMachine],
+        open_ones: Sequence[str],
+    ) -> GateResult:
+        problems = tuple(_problems(subject, found))
+        counts = {word: sum(one.judgement == word for one in found) for word in _WORDS}
+        told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        judged = len(found) - counts["not judged"]
+        return GateResult(
+            gate=self.name,
+            verdict="failed" if problems else MODELLED if judged else "not run",
+            summary=f"{counted(len(found), 'shape')}, modelled, not measured: {told}",
+            problems=problems,
+            evidence=SpeedEvidence(
+                emulated=emulated_on(self.machine),
+                shapes=tuple(found),
+                errors=tuple(
+                    f"{machine.device.arch}, {error.kind}: {error.source}"
+                    for machine in machines
+                    for error in machine.file.error
+                ),
+            ),
+            not_run=tuple(open_ones),
+            lines=tuple(map(_line, found)),
+        )
+
+
+_WORDS: tuple[Judgement, ...] = ("faster", "same", "slower", "not judged")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """A shape that a patch names, and its operation."""
+
+    part: PatchPart
+    shape: SpeedShape
+    case: Timed
+
+
+def _named(subject: Subject) -> Iterator[_Named]:
+    for part in subject.patches:
+        for shape in part.patch.speed.shapes if part.patch.speed is not None else ():
+            yield _Named(part=part, shape=shape, case=case_of(shape))
+
+
+def _judged(
+    subject: Subject, arch: str, machine: TimedMachine, named: Sequence[_Named]
+) -> Iterator[JudgedShape]:
+    """Those of the patches that are live on the GPU."""
+    measured = hardware_bench(subject)
+    with _recorders(subject, arch) as (before, after):
+        for one in named:
+            if arch not in one.part.archs:
+                continue
+            subject.reporter.step(f"modelling {shape_text(one.shape)} on {arch}")
+            times = (
+                time_operation(machine, one.case, before, repeated=False),
+                _of_candidate(machine, one.case, after),
+            )
+            yield judged_shape(one.part.id, one.shape, machine, times, measured)
+
+
+def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, TimedMachine]]:
+    """Every GPU of the candidate of whose speed something is known; the others are told."""
+    for arch in subject.archs:
+        profile = subject.profiles[arch]
+        try:
+            yield arch, load_machine(subject.profiles_folder, device_of(profile, guess_units=True))
+        except ConfigError as error:
+            if error.code != "TIMING_UNKNOWN":
+                raise
+            open_ones.append(f"{arch}: {error.message}")
+
+
+@contextmanager
+def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder]]:
+    """What records on both sides, for the duration of the context."""
+    if subject.toolchain is None:
+        raise ToolchainError(
+            "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+        )
+    sides = build_sides(subject, "cpu", GATE_PROGRAMS)
+    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+    gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
+    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    options = EmulationOptions()
+    with (
+        emulated_side(sides.before, trees[0], gpu, compiler, options) as before,
+        emulated_side(sides.after, trees[1], gpu, compiler, options) as after,
+    ):
+
+        def recorder(side: EmulatedSide, tree: SourceTree) -> Recorder:
+            return Recorder(side=side, tree=tree, identity=tree.root.name, gpu=gpu, compiler=compiler)
+
+        yield recorder(before, trees[0]), recorder(after, trees[1])
+
+
+def _of_candidate(machine: TimedMachine, case: Timed, recorder: Recorder) -> OperationTime | None:
+    try:
+        return time_operation(machine, case, recorder, repeated=False)
+    except ToolchainError as error:
+        raise blame_candidate(error, SpeedBroken) from error
+
+
+def case_of(shape: SpeedShape) -> Timed:
+    """The operation of a shape.
+
+    Raises:
+        TENSOR_TYPE_UNKNOWN, COLUMNS_NOT_WHOLE, USAGE_SYNTAX: there is no such one; where the shape stands.
+    """
+    try:
+        if shape.type is not None and shape.rows is not None and shape.columns is not None:
+            return matrix_case(
+                shape.type, shape.rows, shape.columns, shape.tokens, experts=shape.experts, used=shape.used
+            )
+        if not (shape.head_size and shape.heads and shape.kv_heads and shape.kv):
+            raise AssertionError("SpeedShape looks at that")
+        return attention_case(
+            shape.head_size,
+            shape.heads,
+            shape.kv_heads,
+            kv=shape.kv,
+            tokens=shape.tokens,
+            kind=shape.kv_type,
+        )
+    except PatchkitError as error:
+        raise ConfigError(
+            error.message, code=error.code, where=shape.where, why=error.why, hint=error.hint
+        ) from error
+
+
+def shape_text(shape: SpeedShape) -> str:
+    """A shape in few words."""
+    if shape.type is not None:
+        of = f", {shape.used} of {shape.experts} experts" if shape.experts > 1 else ""
+        return f"{shape.type} {shape.rows}x{shape.columns}{of}, {counted(shape.tokens, 'token')}"
+    kv = f"{shape.kv} rows of {shape.kv_type}"
+    heads = f"head size {shape.head_size}, {shape.heads} on {shape.kv_heads}"
+    return f"attention, {heads}, {kv}, {counted(shape.tokens, 'token')}"
+
+
+def hardware_bench(subject: Subject) -> BenchEvidence | None:
+    """What llama-bench measured of this candidate on hardware, if it did and came to an end."""
+    path = subject.cache_root / "evidence" / subject.candidate_tree / "bench.json"
+    try:
+        gate = read_gate(path.read_bytes(), str(path))
+    except (OSError, EvidenceUnreadable, EvidenceMalformed):
+        return None
+    evidence = gate.evidence
+    if gate.name != "bench" or not isinstance(evidence, BenchEvidence) or gate.verdict == "not run":
+        return None
+    known = evidence.identity
+    same = known is not None and (known.baseline_tree, known.candidate_tree) == (
+        subject.baseline_tree,
+        subject.candidate_tree,
+    )
+    return evidence if same and evidence.emulated is None else None
+
+
+def judged_shape(
+    patch: str,
+    shape: SpeedShape,
+    machine: TimedMachine,
+    times: tuple[OperationTime | None, OperationTime | None],
+    measured: BenchEvidence | None,
+) -> JudgedShape:
+    """What the model says of a shape, from its times on both sides; None: no kernel does it there."""
+    before, after = times
+    found = JudgedShape(
+        patch=patch,
+        arch=machine.device.arch,
+        shape=shape_text(shape),
+        baseline_us=None,
+        candidate_us=None,
+        kernels=None,
+        change=None,
+        interval=None,
+        judgement="not judged",
+        why="",
+        hardware=_hardware(shape, measured),
+    )
+    if before is None or after is None:
+        sides = (("baseline", before), ("candidate", after))
+        none = " and the ".join(name for name, time in sides if time is None)
+        return found.model_copy(update={"why": f"no kernel of the {none} does it"})
+    ratio = before.us / after.us
+    told: dict[str, object] = {
+        "baseline_us": before.us,
+        "candidate_us": after.us,
+        "kernels": (_main(before), _main(after)),
+        "change": ratio - 1,
+    }
+    kinds = was_is(before.kind, after.kind)
+    error = machine.ratio_error(before.kind, after.kind)
+    products = dict.fromkeys([*before.products, *after.products])
+    if products:
+        told["why"] = f"a BLAS library computes {', '.join(products)}"
+    elif shape.experts > 1 or error is None:
+        of = "products of experts" if shape.experts > 1 else f"such kernels ({kinds})"
+        told["why"] = f"the model is not held to measurements of {of}: its error is not known"
+    elif error > _LARGEST_ERROR:
+        told["why"] = f"the model's error is {error:.0%} for such kernels ({kinds})"
+    else:
+        low, high = ratio / (1 + error) - 1, ratio / (1 - error) - 1
+        told["interval"] = (low, high)
+        told["judgement"] = "slower" if high < 0 else "faster" if low > 0 else "same"
+        told["why"] = f"nine of ten such ratios ({kinds}) were within {error:.1%}"
+    return found.model_copy(update=told)
+
+
+def _main(time: OperationTime) -> str:
+    """The kernel that takes most of the time."""
+    if not time.kernels:
+        return "none"
+    return str(read_name(max(time.kernels, key=lambda kernel: kernel.us).played.kernel))
+
+
+def _hardware(shape: SpeedShape, measured: BenchEvidence | None) -> str | None:
+    """What hardware says of the same: prompts for several tokens, generation for one, the head size too."""
+    if measured is None or (shape.head_size is not None and shape.head_size != measured.head_size):
+        return None
+    kind = "tg" if shape.tokens == 1 else "pp"
+    tests = [test for test in measured.tests if test.test.startswith(kind)]
+    if not tests:
+        return None
+    told = ", ".join(map(_measured, tests))
+    return f"hardware decides: {measured.runner} measured {told}"
+
+
+def _measured(test: JudgedTest) -> str:
+    return f"{test.test} {percent(test.change)} ({test.verdict})"
+
+
+def _problems(subject: Subject, found: Sequence[JudgedShape]) -> Iterator[PatchkitError]:
+    places = {(one.part.id, shape_text(one.shape)): one.shape.where for one in _named(subject)}
+    for one in found:
+        if not one.is_lost or one.change is None or one.interval is None:
+            continue
+        yield GateError(
+            f"{one.shape} becomes slower on {one.arch} by the timing model: {percent(one.change)}, "
+            f"{figure(one.baseline_us or 0)} to {figure(one.candidate_us or 0)} us",
+            code="SPEED_SLOWER",
+            where=places[one.patch, one.shape],
+            why=f"{percent(one.interval[0])} to {percent(one.interval[1])}: {one.why}; nothing was measured",
+            hint=f"patchkit model --arch {one.arch} --upstream b{subject.build} shows what limits it; "
+            "gate bench on hardware decides",
+        )
+
+
+def _line(one: JudgedShape) -> str:
+    times = "" if one.change is None else f"{percent(one.change)}"
+    interval = "" if one.interval is None else f" ({percent(one.interval[0])} to {percent(one.interval[1])})"
+    hardware = f"; {one.hardware}" if one.hardware else ""
+    return f"{one.told}: {one.patch}: {one.shape} on {one.arch} {times}{interval}{hardware}".rstrip()

@@ -1,0 +1,146 @@
+"""Published speeds of whole models beside modelled ones: which rows of a file can be modelled, and the times.
+
+A row has ``kind`` model-prefill or model-decode, ``model`` (a name of ``arch_profiles/models``), ``what``
+(pp512, tg128), and where they differ from llama-bench's ``depth`` and ``n_ubatch``; ``ts_before`` and the
+like are tokens per second of the builds that ``config_before`` and the like name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.estimate.model import ModelShape, of_one_type
+from patchkit.series.lock import Pin
+from patchkit.timing.against import Published, Refused, Side, pin_of
+from patchkit.timing.network import Batch, ModelTime, time_model
+from patchkit.timing.operation import OperationTime
+from patchkit.timing.recording import Timed
+
+_TEST = re.compile(r"(pp|tg)(\d{1,6})")
+_RATE = re.compile(r"\d+(?:\.\d+)?")
+_MICRO_BATCH = 512  # llama-bench's
+_MOST = 2**20
+# What builds of upstream are called by those who measured them. All that says more is in no tree.
+_UPSTREAM = re.compile(r"master|upstream|b\d{4,5}|HIP|HIP, no rocWMMA", re.IGNORECASE)
+_ROCWMMA = re.compile(r"HIP \+ rocWMMA untuned|HIP \+ rocWMMA", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPoint:
+    """One measured speed of a model that can be modelled: of row ``index``, on ``pin``."""
+
+    index: int
+    group: str
+    side: Side
+    what: str
+    model: ModelShape
+    batch: Batch
+    pin: Pin
+    rocwmma: bool
+    measured: float
+    note: str = ""
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it is of a prompt, and not of generated tokens."""
+        return self.what.startswith("pp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedModel:
+    """A point and the modelled time of its batch."""
+
+    point: ModelPoint
+    modelled: ModelTime
+
+    @property
+    def error(self) -> float:
+        """Modelled over measured tokens per second, minus 1."""
+        return self.modelled.rate / self.point.measured - 1
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether a part of the time is known too little: a BLAS library's, or without a kernel."""
+        return self.modelled.of_library > 0 or bool(self.modelled.missing)
+
+
+def model_points_of(
+    rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Pin]
+) -> tuple[list[ModelPoint], list[Refused]]:
+    """Which rows of whole models can be modelled, on which of the pins; of kernels' rows nothing is said."""
+    points: list[ModelPoint] = []
+    refused: list[Refused] = []
+    for index, row in enumerate(rows):
+        if row.kind == "kernel-time":
+            continue
+        model, test = _model_of(row, models), _TEST.fullmatch(row.what)
+        if model is None or test is None or not 0 < int(test[2]) < _MOST:
+            why = f"no shape of '{(row.model or '')[:60]}'" if model is None else "no test of llama-bench"
+            refused.append(Refused(index=index, group=row.group, side=None, why=f"of a whole model: {why}"))
+            continue
+        points += _points(index, row, model, (test[1], int(test[2])), pins, refused)
+    return points, refused
+
+
+def _model_of(row: Published, models: Sequence[ModelShape]) -> ModelShape | None:
+    name = (row.model or "").casefold()
+    for model in models:
+        if name in {known.casefold() for known in (model.name, *model.also)}:
+            return model
+        family, _, kind = (row.model or "").rpartition(" ")
+        if family.casefold() == model.family.casefold():
+            return of_one_type(model, kind)
+    return None
+
+
+def _points(
+    index: int,
+    row: Published,
+    model: ModelShape,
+    test: tuple[str, int],
+    pins: Sequence[Pin],
+    refused: list[Refused],
+) -> Iterator[ModelPoint]:
+    pin, note = pin_of(row, pins)
+    sides: tuple[tuple[Side, str, str | float | None], ...] = (
+        ("before", row.config_before, row.ts_before),
+        ("between", row.config_mid, row.ts_mid),
+        ("after", row.config_after, row.ts_after),
+    )
+    for side, text, measured in sides:
+        rate = _RATE.match(str(measured))
+        if measured is None or rate is None or float(rate[0]) <= 0:
+            continue
+        is_upstream = (not text and side == "before") or bool(_UPSTREAM.fullmatch(text))
+        rocwmma = bool(_ROCWMMA.fullmatch(text))
+        if not is_upstream and not rocwmma:
+            why = f"of a whole model: what '{text[:60]}' is, is in no tree"
+            refused.append(Refused(index=index, group=row.group, side=side, why=why))
+            continue
+        yield ModelPoint(
+            index=index,
+            group=row.group,
+            side=side,
+            what=row.what,
+            model=model,
+            batch=_batch(test, row),
+            pin=pin,
+            rocwmma=rocwmma,
+            measured=float(rate[0]),
+            note=note,
+        )
+
+
+def _batch(test: tuple[str, int], row: Published) -> Batch:
+    """The batch in the middle of the test, which stands for all of them."""
+    kind, count = test
+    depth = row.depth or 0
+    tokens = min(count, row.n_ubatch or _MICRO_BATCH) if kind == "pp" else 1
+    return Batch(tokens=tokens, depth=depth + (count - tokens) // 2)
+
+
+def compare_model(point: ModelPoint, timed: Callable[[Timed], OperationTime | None]) -> ComparedModel:
+    """A point with the modelled time of its batch; ``timed`` models one operation."""
+    return ComparedModel(point=point, modelled=time_model(point.model, point.batch, "f16", timed))

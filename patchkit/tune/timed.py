@@ -1,0 +1,167 @@
+"""Settings by modelled time: each is put into upstream's table, and the timing model plays what then runs.
+
+The operations are those of the models beside the profiles (``arch_profiles/models``). Only kernels for which
+the model is held to measurements are timed; others keep the order of :mod:`patchkit.tune.cost`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.build.compiler import Compiler
+from patchkit.estimate.model import ModelShape
+from patchkit.gpu.names import read_name
+from patchkit.gpu.operations import OperationCase
+from patchkit.timing.machine import Machine
+from patchkit.timing.operation import OperationTime, matrix_case, type_name, type_of
+from patchkit.timing.recording import Recorder
+from patchkit.timing.run import Timings
+from patchkit.tune.cost import Modelled
+from patchkit.tune.family import Candidate, Family, Setting, Site
+
+_USUAL = "Q4_K"  # whose matrices stand for those of a type that no model of the list has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What settings are timed with. ``scheduler`` and ``jobs`` as for compilers."""
+
+    site: Site
+    compiler: Compiler
+    scheduler: str | None = None
+    jobs: int | None = None
+
+
+def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple[tuple[int, int], ...]:
+    """Rows and columns: of each model the dense matrix of that type that has the most values in all layers.
+
+    Rows are multiples of ``whole``. Of a type that no model has, those of Q4_K count, where their columns are
+    whole blocks.
+    """
+
+    def found(wanted: str) -> dict[tuple[int, int], None]:
+        most: dict[tuple[int, int], None] = {}
+        for model in models:
+            dense = [
+                weight
+                for weight in model.weights
+                if weight.role == "matrix"
+                and weight.kind.name == wanted
+                and weight.count > 1
+                and weight.shape[1] % whole == 0
+            ]
+            if dense:
+                columns, rows = max(dense, key=lambda weight: weight.values).shape[:2]
+                most[rows, columns] = None
+        return most
+
+    block = type_of(kind).block
+    usual = {shape: None for shape in found(_USUAL) if shape[1] % block == 0}
+    return tuple(sorted(found(kind) or usual))
+
+
+def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
+    """Why the settings of a kernel are not ranked by modelled time; None where they are."""
+    if family.rocwmma:
+        return "what is played has the code of patchkit's stand-in for rocWMMA, not rocWMMA's"
+    if machine is None:
+        return f"nothing is known of how fast {site.profile.arch} is"
+    if family.timed_as is None or machine.error_of(family.timed_as) is None:
+        return "the model is not held to measurements of such kernels"
+    return None
+
+
+def time_settings(
+    timing: Timing, timings: Timings, family: Family, wanted: Mapping[str, Sequence[Setting]]
+) -> dict[str, dict[Setting, Modelled]]:
+    """The modelled times of the settings of each variant, upstream's among them.
+
+    A variant whose operations do not run it, or are left to a BLAS library, has none.
+
+    Raises:
+        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+        SCHEDULER_UNREACHABLE and its like: no workers.
+    """
+    tasks: dict[Setting, list[str]] = {}
+    for variant, settings in wanted.items():
+        if family.cases(variant):
+            for setting in dict.fromkeys([family.baseline(variant), *settings]):
+                tasks.setdefault(setting, []).append(variant)
+    with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
+        done = run_tasks(
+            pool,
+            partial(_time, timings, timing.site, family),
+            [(setting, tuple(variants)) for setting, variants in tasks.items()],
+            reporter=timing.site.workspace.reporter,
+            what="modelling settings",
+            unit="settings",
+            stop=timing.compiler.stop,
+        )
+        times = {
+            Candidate(variant, setting): us for (setting, _), found in done for variant, us in found.items()
+        }
+    error = timings.machine.error_of(family.timed_as) if family.timed_as is not None else None
+    if error is None:
+        raise AssertionError("why_not_timed says so")
+    return {
+        variant: dict(_modelled(family, variant, settings, times, error.ratio_median or error.median))
+        for variant, settings in wanted.items()
+    }
+
+
+def _modelled(
+    family: Family,
+    variant: str,
+    settings: Sequence[Setting],
+    times: Mapping[Candidate, tuple[float | None, ...]],
+    error: float,
+) -> list[tuple[Setting, Modelled]]:
+    base = family.baseline(variant)
+    before = times.get(Candidate(variant, base), ())
+    found = []
+    for setting in dict.fromkeys([base, *settings]):
+        after = times.get(Candidate(variant, setting), ())
+        pairs = [(new, old) for new, old in zip(after, before, strict=False) if new and old]
+        if pairs:
+            ratio = math.exp(sum(math.log(new / old) for new, old in pairs) / len(pairs))
+            us = tuple(new for new, _ in pairs)
+            found.append((setting, Modelled(us=us, ratio=ratio, error=error)))
+    return found
+
+
+def _time(
+    timings: Timings, site: Site, family: Family, task: tuple[Setting, tuple[str, ...]]
+) -> dict[str, tuple[float | None, ...]]:
+    """Microseconds of each operation of the variants with that setting, None where another kernel ran."""
+    setting, variants = task
+    changes = family.with_setting(setting)
+    with contextlib.ExitStack() as stack:
+        what = f"{family.name}-{'-'.join(map(str, setting))}"
+        recorder = timings.upstream(site.pin, stack, changes, what)
+        return {
+            variant: tuple(_us(timings, recorder, case, family, variant) for case in family.cases(variant))
+            for variant in variants
+        }
+
+
+def _us(
+    timings: Timings, recorder: Recorder, case: OperationCase, family: Family, variant: str
+) -> float | None:
+    time = timings.time(case, recorder, repeated=False)
+    return time.us if time is not None and not time.products and _ran(time, family, variant) else None
+
+
+def _ran(time: OperationTime, family: Family, variant: str) -> bool:
+    names = [read_name(kernel.played.kernel) for kernel in time.kernels]
+    return any(family.is_kernel(name, variant) for name in names)
+
+
+def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> tuple[OperationCase, ...]:
+    """Products of matrices of that type with so many tokens."""
+    name = type_name(type_of(kind))
+    return tuple(matrix_case(name, rows, columns, tokens) for rows, columns in shapes)

@@ -1,0 +1,62 @@
+"""Make a kernel of a candidate do its work twice, and see that the gate ``speed`` says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from patchkit.candidate.build import Machine
+from patchkit.candidate.subject import Subject
+from patchkit.gates.speed import SpeedEvidence, SpeedGate
+from patchkit.series.promises import SpeedRules, SpeedShape
+
+MMVQ = "ggml/src/ggml-cuda/mmvq.cu"
+LOOP = "    for (int kbx = tid / (qi/vdr); kbx < blocks_per_row_x; kbx += blocks_per_iter) {"
+TWICE = f"    for (int again = 0; again < 2; ++again)\n{LOOP}"
+# The first runs the kernel that is changed, the next another one, the last one that the model cannot judge.
+SHAPES = (
+    SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=8),
+    SpeedShape(type="f16", rows=4096, columns=4096, tokens=1),
+    SpeedShape(head_size=128, heads=32, kv_heads=8, kv=1024, tokens=1),
+)
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "verdict", "judgements"),
+    [
+        ("", "passed (modelled)", ["same", "same", "not judged"]),
+        (TWICE, "failed", ["slower", "same", "not judged"]),
+    ],
+    ids=["unchanged", "twice"],
+)
+def test_a_kernel_that_works_twice_is_slower_by_the_model(
+    shipped: Subject, edited: Callable[..., Subject], kernel: str, verdict: str, judgements: list[str]
+) -> None:
+    text = (shipped.candidate / MMVQ).read_text("utf-8")
+    assert LOOP in text
+    subject = edited(shipped, {MMVQ: text.replace(LOOP, kernel or LOOP, 1).encode()}, "tile-unprune")
+    parts = tuple(
+        replace(part, patch=replace(part.patch, speed=SpeedRules(shapes=SHAPES, why="a test")))
+        if part.id == "tile-unprune"
+        else replace(part, patch=replace(part.patch, speed=None))
+        for part in subject.patches
+    )
+    result = SpeedGate(machine=Machine(backend="hip", emulates="gfx1151")).run(
+        replace(subject, patches=parts)
+    )
+    assert result.verdict == verdict, result.problems
+    assert isinstance(result.evidence, SpeedEvidence)
+    assert [one.judgement for one in result.evidence.shapes] == judgements
+    assert [problem.code for problem in result.problems] == ["SPEED_SLOWER"] * (verdict == "failed")
+    slow, same, _ = result.evidence.shapes
+    assert same.change == pytest.approx(0, abs=1e-9)
+    assert any("attention, head size 128" in line and "error is not known" in line for line in result.not_run)
+    others = [part.id for part in subject.patches if part.id != "tile-unprune"]
+    assert [line.partition(":")[0] for line in result.not_run if "names no shapes" in line] == others
+    if kernel:
+        assert slow.change is not None
+        assert -0.6 < slow.change < -0.3
+        assert "mul_mat_vec_q" in str(slow.kernels)

@@ -1,0 +1,243 @@
+"""The order by modelled time: what is timed, what decides, and the rows that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from strix_halo import CUS, LOOP
+
+from patchkit.estimate.model import load_models
+from patchkit.gpu.device import device_of
+from patchkit.gpu.names import read_name
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.profile import load_profile
+from patchkit.timing.machine import load_machine
+from patchkit.tune import mmq
+from patchkit.tune.cost import Modelled
+from patchkit.tune.family import Candidate
+from patchkit.tune.outcome import Figures
+from patchkit.tune.record import Record
+from patchkit.tune.report import TuneReport, timed_rows
+from patchkit.tune.search import best_of, choose
+from patchkit.tune.timed import matrices_of, why_not_timed
+
+ROOT = Path(__file__).resolve().parents[3]
+ARCH = "gfx1151"
+# In upstream's form, with rows of our own.
+TABLE = b"".join(
+    [
+        b"static constexpr config ggml_cuda_mmq_get_config_rdna3_5(ggml_type type, int J, bool fallback) {\n",
+        *(
+            f"    CASE(GGML_TYPE_{kind}, 256, 2, 128, {columns:>3}, GGML_CUDA_MMQ_SRAM_LAYOUT_{layout}, "
+            f"MMQ_ITER_K, false, {fallback});\n".encode()
+            for kind, layout in (("Q4_K", "Q8_1"), ("IQ4_NL", "Q8_0"))
+            for columns in (48, 128)
+            for fallback in ("false", "true")
+        ),
+        b"}\n",
+    ]
+)
+KERNEL = b"template <int J> static __global__ void mul_mat_q(int x) {\n    x = J;\n}\n"
+
+
+@pytest.fixture
+def models():
+    return load_models(ROOT / "arch_profiles")
+
+
+@pytest.fixture
+def figures_of():
+    """Figures of a compiler that differ by what is spilled."""
+
+    def make(spills: int) -> Figures:
+        return Figures(
+            vgprs=200,
+            spills=spills,
+            sgpr_spills=0,
+            scratch_bytes=4 * spills,
+            lds_bytes=0,
+            waves=7,
+            resident=7,
+            threads=128,
+            loop=LOOP,
+            latency=4000,
+            seconds=1.0,
+        )
+
+    return make
+
+
+@pytest.fixture
+def family(models):
+    limits = limits_of(load_profile(ROOT / "arch_profiles", ARCH))
+    files = {mmq.MMQ_FILE: KERNEL, mmq.config_file("rdna3_5"): TABLE, **dict.fromkeys(mmq.MMQ_PARTS, b"")}
+    return mmq.make_mmq_family(limits, files, "rdna3_5", models)
+
+
+def test_each_model_gives_its_largest_dense_matrix_of_a_type(models) -> None:
+    found = matrices_of(models, "Q4_K", whole=128)
+    assert {(8192, 2048), (12288, 4096), (14336, 4096), (28672, 8192)} <= set(found)
+    assert all(rows % 128 == 0 for rows, _ in found)
+    assert (4096, 2880) in matrices_of(models, "Q8_0", whole=128)  # gpt-oss-120b, dense part
+    assert matrices_of(models, "IQ3_S", whole=128) == found  # no model has it
+    assert all(columns % 32 == 0 for _, columns in matrices_of(models, "IQ4_NL", whole=128))
+
+
+def test_a_variant_is_timed_with_as_many_tokens_as_its_columns(family) -> None:
+    assert {case.tokens for case in family.cases("Q4_K-48")} == {48}
+    assert {case.tokens for case in family.cases("Q4_K-128")} == {512}
+    assert {case.type for case in family.cases("IQ4_NL-48")} == {"iq4_nl"}
+    assert family.cases("Q4_K-48-fallback") == ()
+
+
+def test_the_setting_is_put_into_every_row_that_it_is_legal_for(family) -> None:
+    (table,) = family.with_setting((128, 2)).values()
+    rows = [line for line in table.decode().splitlines() if "CASE" in line]
+    assert len(rows) == 8
+    assert all(", 128, 2, 64, " in row for row in rows)
+    assert rows[0].endswith("64, 48, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, false);")
+    (same,) = family.with_setting((512, 2)).values()  # no rows of 256: legal for none
+    assert same == TABLE
+
+
+def test_a_kernel_is_the_variants_by_its_columns_and_fallback(family) -> None:
+    def name(columns: int, fallback: int):
+        return read_name(f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb{fallback}EL9ggml_prec10EEvPKc")
+
+    assert family.is_kernel(name(128, 0), "Q4_K-128")
+    assert not family.is_kernel(name(48, 0), "Q4_K-128")
+    assert not family.is_kernel(name(128, 1), "Q4_K-128")
+    assert not family.is_kernel(read_name("_Z13mul_mat_vec_qIL9ggml_type12ELi128ELb0EEv"), "Q4_K-128")
+
+
+class _Site:
+    def __init__(self, arch: str) -> None:
+        self.profile = load_profile(ROOT / "arch_profiles", arch)
+
+
+def test_where_the_model_has_no_say_it_is_told_why(family) -> None:
+    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
+    assert why_not_timed(family, _Site(ARCH), machine) is None
+    assert why_not_timed(family, _Site("gfx1201"), None) == "nothing is known of how fast gfx1201 is"
+    unknown = replace(machine, file=replace(machine.file, error=()))
+    assert "not held to measurements" in (why_not_timed(family, _Site(ARCH), unknown) or "")
+
+    of_wmma = SimpleNamespace(rocwmma=True, timed_as="mmq")
+    assert "stand-in for rocWMMA" in (why_not_timed(of_wmma, _Site(ARCH), machine) or "")
+
+
+def _compiled(family, variant: str, spills: dict[tuple[int, int], int], figures_of):
+    return {
+        family.unit(Candidate(variant, setting)): (figures_of(spills=count),)
+        for setting, count in spills.items()
+    }
+
+
+def _verdict(family, figures_of, variant: str, ratios: dict[tuple[int, int], float]):
+    spills = {(256, 2): 0, (128, 2): 16, (64, 2): 300}
+    return choose(
+        family,
+        variant,
+        list(spills),
+        _compiled(family, variant, spills, figures_of),
+        lambda _units: {},
+        limits=family.limits,
+        compute_units=CUS,
+        modelled={
+            setting: Modelled(us=(100 * ratio,), ratio=ratio, error=0.05) for setting, ratio in ratios.items()
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratios", "best"),
+    [
+        ({(256, 2): 1.0, (128, 2): 0.8}, (128, 2)),  # it spills more, which the played code has, too
+        ({(256, 2): 1.0, (128, 2): 0.97}, (256, 2)),  # ahead by less than the model's error
+        ({(256, 2): 1.0, (128, 2): 0.94}, (128, 2)),
+        ({(256, 2): 1.0, (128, 2): 1.2}, (256, 2)),
+    ],
+)
+def test_modelled_time_decides_beyond_the_models_error(family, figures_of, ratios, best) -> None:
+    verdict = _verdict(family, figures_of, "Q4_K-128", ratios)
+    assert verdict.best.candidate.setting == best
+    assert [each.candidate.setting for each in verdict.others] == [(64, 2)]  # compiled, and not timed
+    assert verdict.margin.startswith("modelled time: ")
+
+
+def test_without_times_the_compilers_figures_decide_as_before(family, figures_of) -> None:
+    verdict = _verdict(family, figures_of, "Q4_K-128", {})
+    assert verdict.best.candidate.setting == (256, 2)
+    assert verdict.best.modelled is None
+    assert verdict.others[0].refused == "spills 300 registers, upstream's 0"
+
+
+def test_only_what_no_other_setting_beats_in_everything_is_timed(family, figures_of) -> None:
+    spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
+    found = best_of(
+        family,
+        "Q4_K-128",
+        list(spills),
+        _compiled(family, "Q4_K-128", spills, figures_of),
+        limits=family.limits,
+        compute_units=CUS,
+    )
+    assert (256, 2) in found
+    assert (128, 8) not in found
+
+
+def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> None:
+    faster = {(256, 2): 1.0, (128, 2): 0.8}
+    same = {(256, 2): 1.0, (128, 2): 1.0}
+    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
+    report = TuneReport(
+        record=Record(
+            arch=ARCH,
+            kernel="mmq",
+            build=11549,
+            made="",
+            compiler="clang 22",
+            sources="",
+            like=None,
+            headers=(),
+            left_out=(),
+            candidates={},
+            units={},
+        ),
+        parameters=("nthreads", "occupancy"),
+        mca=False,
+        complete=True,
+        verdicts=(
+            _verdict(family, figures_of, "Q4_K-48", faster),
+            _verdict(family, figures_of, "Q4_K-128", faster),
+            _verdict(family, figures_of, "IQ4_NL-48", faster),
+            _verdict(family, figures_of, "IQ4_NL-128", same),
+        ),
+        current={},
+        basis=None,
+        own=None,
+        timed_by=machine.error_of("mmq"),
+    )
+    profile = load_profile(ROOT / "arch_profiles", ARCH)
+    measured = tuple(row for row in profile.tuning.mmq if row.type == "Q4_K")
+    assert measured  # the shipped row is from hardware
+    tuned = replace(profile, tuning=replace(profile.tuning, mmq=measured))
+    rows = timed_rows(report, tuned, date(2026, 11, 23))
+    assert [(row["type"], row["min_j"], row["nthreads"], row["i"]) for row in rows] == [
+        ("Q4_K", 48, 128, 64),
+        ("IQ4_NL", 128, 256, 128),
+        ("IQ4_NL", 48, 128, 64),
+    ]
+    assert rows[0]["source"] == measured[0].source
+    assert str(rows[2]["source"]).startswith("modelled (patchkit tune of 2026-11-23, clang 22): 1.25 to 1.25")
+    assert "no hardware" in str(rows[2]["measured_on"])
+    none = replace(tuned, tuning=replace(tuned.tuning, mmq=()))
+    assert [(row["type"], row["min_j"]) for row in timed_rows(report, none, date(2026, 11, 23))] == [
+        ("IQ4_NL", 128),
+        ("IQ4_NL", 48),
+        ("Q4_K", 48),
+    ]
