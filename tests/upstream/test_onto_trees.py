@@ -25,11 +25,11 @@ CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin
 TREES = {row["build"]: row["tree"] for row in CORPUS}
 WITH_ALL = tuple(f"--with={name}" for name in recorded_opt_in("gfx1151", 11549))
 
-# Where the owner writes his notes: what the patches for builds 6900, 10068 and 11549 edit is right beside.
+# Where the owner writes his notes: beside the lines that the patches for builds 6900, 10068 and 11549 edit.
 NEIGHBOURS = {
     "fattn.cu": ("switch (Q->ne[0]) {", "const int cc = "),
-    "ggml-cuda.cu": ("ggml_cuda_info().devices[dev_ctx->device].integrated",),
-    "fattn-tile.cuh": ("if (GGML_CUDA_CC_IS_AMD(cc)) {",),
+    "ggml-cuda.cu": ("return (ggml_backend_buft_is_cuda(buft) && buft->device == dev)",),
+    "fattn-tile.cuh": ("if (GGML_CUDA_CC_IS_RDNA(cc)) {",),
 }
 
 # A commit after the tag of a build: the files that it has from a later one.
