@@ -7,8 +7,10 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
+from patchkit.gates.registry import load
 from patchkit.report.junit import junit_report
 from patchkit.report.model import Run
+from patchkit.report.registry import FORMATS
 from patchkit.report.sarif import SCHEMA, sarif_report
 
 
@@ -59,6 +61,18 @@ def test_what_passed_on_an_emulated_gpu_is_told_apart(emulated: Run) -> None:
     (note,) = invocation["toolExecutionNotifications"]
     assert note["level"] == "note"
     assert note["message"]["text"].startswith("gate bench: passed (emulated): llama-bench comes to its end")
+
+
+def test_what_the_timing_model_passed_is_told_apart_in_every_format(emulated: Run) -> None:
+    gate = emulated.gates[1].model_copy(update={"name": "speed", "verdict": "passed (modelled)"})
+    run = emulated.model_copy(update={"gates": (emulated.gates[0], gate)})
+    assert run.headline == (
+        "Nothing failed: of 2 gates 1 passed, 1 passed by the timing model, 0 failed, 0 did not run"
+    )
+    for form in FORMATS:
+        told = load(form.render)(run)
+        assert "passed (modelled)" in told or "mod ok" in told, form.name
+        assert "passed (emulated)" not in told, form.name
 
 
 def test_a_gate_that_could_not_be_run_is_an_error(stopped: Run) -> None:
