@@ -318,7 +318,7 @@ def _verdict(
     return Classified(
         id=patch.id,
         title=patch.title,
-        intent=patch.why,
+        intent=patch.why or "",
         patch_class=patch_class,
         reason=reason,
         proof=proof,
@@ -358,7 +358,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
 
 def _step(last: Rendering) -> Step:
-    guard = make_guard(last.patch.guard.macros, last.selected.targets)
+    guard = make_guard(last.patch.macros, last.selected.targets)
     changes = last.placed.changes if last.placed is not None else {}
     return Step(
         id=last.patch.id,

@@ -209,7 +209,7 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
     repository = cache.peek(reporter)
     files = UpstreamFiles({})
     if repository is not None and any(selected.targets for selected in choice.selected):
-        files = read_upstream(repository, base, choice.series.folders)
+        files = read_upstream(repository, base, choice.series.read)
     planned: list[PlannedPatch] = []
     errors: list[PatchkitError] = []
     for selected in choice.selected:

@@ -144,7 +144,7 @@ def _part(
     return PatchPart(
         patch=patch,
         commit=made.commit,
-        guard=make_guard(patch.guard.macros, targets),
+        guard=make_guard(patch.macros, targets),
         touched=tuple(change.path for change in changes if change.letter != "A"),
         new_files=tuple(change.path for change in changes if change.letter == "A"),
     )

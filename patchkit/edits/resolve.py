@@ -147,6 +147,15 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     if edit.function is not None:
         entity = find_entity(scopes, edit.function, edit.parameters, edit.where)
     digest = scopes.digest(entity.span) if entity is not None else ""
+    if edit.digest is not None and entity is not None and edit.digest != digest:
+        raise AnchorError(
+            f"edit '{edit.id}' is pinned to another version of '{entity.name}'",
+            code="ENTITY_CHANGED",
+            where=[edit.where, scopes.source.locate(entity.span.start, f"'{entity.name}' begins here")],
+            why=f"a hunk of text goes into exactly the function it was taken from; sha256 {digest[:12]}, "
+            f"pinned {edit.digest[:12]}",
+            hint="look at the function on both sides; write the edit with tokens instead, or import it anew",
+        )
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
     _require_clear_ends(scopes, entity, edit, edit.at)
@@ -161,7 +170,8 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
             why="an edit never picks one of several places by itself",
             hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
-    refuse_hazards(scopes, entity, edit, spans)
+    if edit.at.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
+        refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
 
 

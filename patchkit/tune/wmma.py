@@ -205,7 +205,7 @@ def make_wmma_family(site: Site) -> WmmaFamily:
             hint=f"patchkit show {name} says which builds" if following else None,
         )
     site.require_matrix("wmma", known="the fragments of gfx11")
-    files = read_upstream(site.repository, site.base, series.folders)
+    files = read_upstream(site.repository, site.base, series.read)
     selected = Selected(patch=patch, targets=(profile,), reason="tuning")
     placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
 
@@ -220,7 +220,7 @@ def _render_table(
 ) -> bytes:
     tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
     target = replace(profile, tuning=replace(profile.tuning, wmma=tuned))
-    guard = make_guard(patch.guard.macros, (target,))
+    guard = make_guard(patch.macros, (target,))
     renderer = PatchRenderer(
         patch,
         workspace.series.patches / patch.folder,
