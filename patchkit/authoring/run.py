@@ -44,23 +44,32 @@ from patchkit.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest:
-    """What is imported, and for whom. One of ``source`` (a file or ``REV..REV``) and ``pull`` is given.
+class Wanted:
+    """The patch that is asked for: ``guard`` is ``none``, a GPU or a family of them.
 
-    ``guard`` is ``none``, a GPU or a family of them; ``lifts`` are numbers and the names that profiles have
-    for them; ``upstream`` the pin that a diff was made for, None: the newest one that it fits.
+    ``lifts`` are numbers, and the names that the profiles have for them.
     """
 
     guard: str
+    id: str | None = None
+    title: str | None = None
+    lifts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """What is imported. One of ``source`` (a file or ``REV..REV``) and ``pull`` is given.
+
+    ``upstream`` is the pin that a diff was made for, None: the newest one that it fits.
+    """
+
+    wanted: Wanted
     source: str | None = None
     pull: int | None = None
     url: str | None = None
     repo: Path | None = None
     upstream: PinWanted = None
     as_build: int | None = None
-    id: str | None = None
-    title: str | None = None
-    lifts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +110,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class FoundChange:
     """A change to the commit ``base`` of the cache; ``name`` is what that is called."""
 
     build: int
@@ -110,6 +119,7 @@ class _Found:
     files: tuple[FileChange, ...]
     by: Authorship
     url: str | None = None
+    how: str = "imported from"
 
 
 def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
@@ -117,63 +127,83 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
 
     Raises:
         IMPORT_UNREADABLE, IMPORT_TOO_LARGE, IMPORT_NO_DIFF, IMPORT_UNSUPPORTED, IMPORT_EMPTY: the diff.
-        IMPORT_NOT_APPLYING, IMPORT_NOT_LIFTED: it does not fit, or a person has to write it.
-        IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN: what was asked for.
-        PatchkitError: of the clone, the remote, the cache, or of placing what was made.
+        IMPORT_NOT_APPLYING: it does not fit the upstreams that it was tried on.
+        PatchkitError: of the clone, the remote or the cache, and as :func:`make_patch`.
 
     Whatever is raised, the series is as it was.
     """
-    series = load_series(workspace.series.patches)
     lock = load_lock(workspace.series.lock)
-    profiles = _profiles(request.guard, workspace)
+    target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
         found = _find(request, workspace, lock, cache, repository)
-        title = short_title(request.title or found.by.subject or Path(request.source or "imported").stem)
-        name = patch_id(request.id, title, series)
-        guarded, edits, files = _edits(found, profiles, lock, repository, workspace)
-        patch = NewPatch(
-            id=name,
-            title=title,
-            first_build=found.build,
-            builds_why=f"imported from {found.name}; no other build was looked at",
-            archs=tuple(each.arch for each in profiles) if profiles is not None else None,
-            edits=edits,
-            why=_why(found.by),
-            links=found.by.links,
-            authors=found.by.authors,
-            files=files,
-            upstream_url=found.url,
-        )
-        patch = lift_numbers(patch, request.lifts, profiles or ())
-        proof = prove(
-            patch,
-            workspace,
-            base=found.base,
-            expected={each.path: each.after for each in found.files},
-            guarded=guarded,
-            repository=repository,
-            cache=cache,
-        )
-        folder = write_patch(
-            patch,
-            workspace.series,
-            number=next_number(series),
-            profiles=profiles or (),
-            source=f"imported from {found.name}",
-        )
-    drafts = [each.draft for each in guarded]
+        fallback = found.by.subject or Path(request.source or "imported").stem
+        return make_patch(found, request.wanted, fallback, workspace, cache, repository)
+
+
+def make_patch(
+    found: FoundChange,
+    wanted: Wanted,
+    title: str,
+    workspace: Workspace,
+    cache: Cache,
+    repository: Repository,
+) -> Imported:
+    """The patch of a change, proven on a copy of the series and written; ``title`` if none is asked for.
+
+    Raises:
+        IMPORT_NOT_LIFTED, IMPORT_DIFFERS: a person has to write it.
+        IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: what was asked for.
+        PatchkitError: of the series, and of placing what was made.
+    """
+    series = load_series(workspace.series.patches)
+    lock = load_lock(workspace.series.lock)
+    profiles = target_profiles(wanted.guard, workspace)
+    title = short_title(wanted.title or title)
+    name = patch_id(wanted.id, title, series)
+    texts, edits, files = _edits(found, profiles, lock, repository, workspace)
+    patch = NewPatch(
+        id=name,
+        title=title,
+        first_build=found.build,
+        builds_why=f"{found.how} {found.name}; no other build was looked at",
+        archs=tuple(each.arch for each in profiles) if profiles is not None else None,
+        edits=edits,
+        why=_why(found.by),
+        links=found.by.links,
+        authors=found.by.authors,
+        files=files,
+        upstream_url=found.url,
+    )
+    patch = lift_numbers(patch, wanted.lifts, profiles or ())
+    proof = prove(
+        patch,
+        workspace,
+        base=found.base,
+        expected={each.path: each.after for each in found.files},
+        guarded=texts,
+        repository=repository,
+        cache=cache,
+    )
+    folder = write_patch(
+        patch,
+        workspace.series,
+        number=next_number(series),
+        profiles=profiles or (),
+        source=f"{found.how} {found.name}",
+    )
+    drafts = dict(zip((edit.id for edit in edits), (each.draft for each in texts), strict=True))
     return Imported(
         patch=patch,
         folder=folder,
         source=found.name,
         proof=proof,
-        hunks={edit.id: draft.reason for edit, draft in zip(edits, drafts, strict=True) if draft.reason},
-        places={edit.id: f"{draft.file}:{draft.line}" for edit, draft in zip(edits, drafts, strict=True)},
+        hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
+        places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
     )
 
 
-def _profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
+def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
     """The GPUs that a guard names, None for a plain patch; raises IMPORT_GUARD_UNKNOWN."""
     if guard == "none":
         return None
@@ -194,7 +224,7 @@ def _profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | Non
 
 def _find(
     request: ImportRequest, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
-) -> _Found:
+) -> FoundChange:
     if request.pull is not None:
         return _of_pull(request, workspace, repository)
     if request.source is None:
@@ -210,7 +240,7 @@ def _find(
 
 def _of_file(
     request: ImportRequest, path: Path, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
-) -> _Found:
+) -> FoundChange:
     data = read_diff(path)
     pins = _likely_pins(request, lock, repository)
     failures: list[PatchkitError] = []
@@ -222,7 +252,7 @@ def _of_file(
         except AnchorError as error:
             failures.append(error)
             continue
-        return _Found(build=pin.build, base=base, name=pin.name, files=files, by=by)
+        return FoundChange(build=pin.build, base=base, name=pin.name, files=files, by=by)
     failed = failures[0]
     tried = ", ".join(pin.name for pin in pins)
     failed.hint = (
@@ -241,7 +271,7 @@ def _likely_pins(request: ImportRequest, lock: Lock, repository: Repository) -> 
 
 def _of_range(
     request: ImportRequest, revisions: str, workspace: Workspace, lock: Lock, repository: Repository
-) -> _Found:
+) -> FoundChange:
     clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
     base, tip, by = read_range(clone, revisions, repository)
     files = compare_commits(base.sha, tip.sha, revisions, repository)
@@ -252,10 +282,10 @@ def _of_range(
         known = find_build(clone, base, version, pins)
         build = known.low if known is not None else None
     name = f"{base.sha[:12]} of {clone.top.name}"
-    return _Found(build=_known(build, name), base=base.sha, name=name, files=files, by=by)
+    return FoundChange(build=_known(build, name), base=base.sha, name=name, files=files, by=by)
 
 
-def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repository) -> _Found:
+def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repository) -> FoundChange:
     if request.url is None or request.pull is None:
         raise UsageError(
             "--pr needs --url, the remote that has the pull request",
@@ -265,7 +295,7 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
     pull = read_pull(request.url, request.pull, repository, workspace.cache_root)
     name = f"pull request {request.pull}"
     url = re.sub(r"(\.git)?/*$", "", request.url) + f"/pull/{request.pull}"
-    return _Found(
+    return FoundChange(
         build=_known(request.as_build or pull.build, name),
         base=pull.base,
         name=name,
@@ -287,7 +317,7 @@ def _known(build: int | None, name: str) -> int:
 
 
 def _edits(
-    found: _Found,
+    found: FoundChange,
     profiles: Sequence[ArchProfile] | None,
     lock: Lock,
     repository: Repository,

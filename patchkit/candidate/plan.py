@@ -185,8 +185,19 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
     )
     for each in selected:
         if not each.targets and each.patch.id in (*request.with_, *request.only):
-            workspace.reporter.warn(f"asked for, and not in the series: {each.patch.id}, {each.reason}")
+            workspace.reporter.warn(
+                f"asked for, and not in the series: {each.patch.id}, {each.reason}{_line_for(each, profiles)}"
+            )
     return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
+
+
+def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:
+    """The line that a profile lacks, where that is why the patch is not there."""
+    lacking = [each for each in profiles if selected.patch.id not in each.patches]
+    if not selected.reason.startswith("not for") or not lacking:
+        return ""
+    line = f'{selected.patch.id} = {{ default = "opt-in", why = "...", source = "..." }}'
+    return f"; add below [patches] of {lacking[0].where.path}:\n{line}"
 
 
 def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:

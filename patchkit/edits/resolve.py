@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from patchkit.edits.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.edits.select import covers_controlled, ends_controlled, select, starts_controlled
 from patchkit.series.patch import Edit
 from patchkit.series.selector import Selector
+
+_SHOWN = 9  # places that a message names
+_MOST_MORE = 16  # tokens on each side; a person reads no longer pattern
 
 
 def line_text(scopes: ScopeMap, span: Span) -> str:
@@ -168,11 +172,33 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="an edit never picks one of several places by itself",
-            hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
+            hint=_narrower(scopes, entity, edit.at, spans)
+            or "narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
     if edit.at.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
         refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _narrower(
+    scopes: ScopeMap, entity: Entity | None, selector: Selector, spans: Sequence[Span]
+) -> str | None:
+    """A longer pattern for each of the first places, which only that one has; to be pasted."""
+    if selector.tokens is None or selector.inside is not None:
+        return None
+    domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
+    lines = []
+    for span in spans[:_SHOWN]:
+        found = scopes.code_in(span)
+        first, last = found.start, found.stop - 1
+        for more in range(1, _MOST_MORE):
+            low, high = max(domain.start, first - more), min(domain.stop - 1, last + more)
+            text = b" ".join(scopes.code[at].text for at in range(low, high + 1)).decode("utf-8", "replace")
+            if len(list(find_runs(scopes, parse_pattern(text), domain))) == 1:
+                place = scopes.source.line_of(span.start)
+                lines.append(f"at = {{ tokens = {json.dumps(text, ensure_ascii=False)} }}  # line {place}")
+                break
+    return "name one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
 
 
 def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
