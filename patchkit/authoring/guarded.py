@@ -74,7 +74,7 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
     side = _side(source, entity, where)
     if draft.digest is not None:
         if side == "host":
-            raise NotLifted(f"{where}: a line of the preprocessor in host code cannot ask which GPU it is")
+            raise NotLifted(f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is")
         return (NewText(draft=draft, side=side, text=_escaped(draft.text) + "\n", plain=draft.text),)
     place = _Place(scopes, entity, draft, side)
     return (_device_edit(place) if side == "device" else _host_edit(place, where),)

@@ -163,7 +163,9 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
     _require_clear_ends(scopes, entity, edit, edit.at)
-    spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
+    spans = select(scopes, entity, edit.at)
+    if edit.at.lines is None:  # the last of them may be empty
+        spans = [_without_final_newline(scopes, span) for span in spans]
     if not spans:
         raise _not_found(scopes, entity, edit, edit.at)
     if len(spans) != edit.count:
