@@ -53,8 +53,8 @@ class Subject:
     ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
     commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
     ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
-    (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where there
-    are any.
+    (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
+    there are any.
     """
 
     baseline: Path
