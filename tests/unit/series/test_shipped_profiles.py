@@ -33,8 +33,8 @@ ARCHS = [
     "gfx950",
 ]
 SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
-LATER = ("mmq-batch-limits", "mmq-rows")
-UNSETTLED = ("fattn-tile-rows", "mmvq-batch-limits")
+LATER = ("mmq-batch-limits", "mmq-rows", "mmvq-batch-limits")
+UNSETTLED = ("fattn-tile-rows",)
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
 # What each GPU's facts support; a GPU that is not here has an empty series in every era.
@@ -45,7 +45,8 @@ EXPECTED = {
         **dict.fromkeys(UNSETTLED + RACES, "opt-in"),
     },
     **{arch: dict.fromkeys(SEED, "opt-in") for arch in ("gfx1100", "gfx1101")},
-    **dict.fromkeys(("gfx1103", "gfx1150", "gfx1152", "gfx1153"), HOST_BUFFERS),
+    "gfx1103": HOST_BUFFERS,
+    **dict.fromkeys(("gfx1150", "gfx1152", "gfx1153"), HOST_BUFFERS | dict.fromkeys(RACES, "opt-in")),
     **{arch: {"mmvq-decode-warps": "opt-in"} for arch in ("gfx1200", "gfx1201")},
 }
 
