@@ -67,7 +67,7 @@ def sweep_remote(
             pin = read_pin(repository, where, build, builds[build])
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
-            files = read_upstream(repository, commit, series.folders)
+            files = read_upstream(repository, commit, series.read)
             pin = replace(pin, followed=base.followed)
         verdicts, renderings = classify_series(
             Comparison(

@@ -318,7 +318,7 @@ def _verdict(
     return Classified(
         id=patch.id,
         title=patch.title,
-        intent=patch.why,
+        intent=patch.why or "",
         patch_class=patch_class,
         reason=reason,
         proof=proof,

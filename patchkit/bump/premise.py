@@ -27,7 +27,7 @@ def asks_for(macro: str, source: bytes) -> bool:
 
 
 def _find_gone(patch: Patch, files: UpstreamFiles) -> Iterator[Gone]:
-    for macro in patch.guard.macros:
+    for macro in patch.macros:
         if not any(asks_for(macro, data) for data in files.base.values()):
             yield Gone(what="option", name=macro)
     names = files.names

@@ -75,7 +75,7 @@ def read_queue(
     found = find_pinned(repository, pin) if carried and repository is not None else None
     files = None
     if repository is not None and found is not None:
-        files = read_upstream(repository, found, series.folders)
+        files = read_upstream(repository, found, series.read)
     bumps, conflicts = _past(reports)
     return Queue(
         build=pin.build,

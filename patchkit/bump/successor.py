@@ -226,7 +226,7 @@ def _read(
         reporter=work.workspace.reporter,
     )
     if commit not in work.trees:
-        work.trees[commit] = read_upstream(repository, commit, series.folders)
+        work.trees[commit] = read_upstream(repository, commit, series.read)
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
     chosen = select_on(series, profiles, pin, variant.with_, without)
     return chosen, work.trees[commit].fresh()

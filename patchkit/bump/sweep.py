@@ -201,11 +201,11 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     last: dict[str, Rendering] = {}
     before = chunk.before
     if before is not None:
-        files = read_upstream(repository, _commit(repository, before), series.folders)
+        files = read_upstream(repository, _commit(repository, before), series.read)
         last = last_renderings(select_on(series, profiles, before, chunk.with_), files, workspace.series)
     rows: list[Row] = []
     for pin in chunk.pins:
-        files = read_upstream(repository, _commit(repository, pin), series.folders)
+        files = read_upstream(repository, _commit(repository, pin), series.read)
         verdicts, renderings = classify_series(
             Comparison(
                 workspace=workspace,

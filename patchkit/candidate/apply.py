@@ -167,7 +167,7 @@ def cmake_command(choice: Choice, source: Path | None, repository: Repository, b
     has_file = OPTIONS_FILE in repository.find_entries(base, [OPTIONS_FILE])
     declared = repository.read_blobs(base, [OPTIONS_FILE])[OPTIONS_FILE] if has_file else None
     options: dict[str, str] = {}
-    macros = {macro for each in choice.selected if each.targets for macro in each.patch.guard.macros}
+    macros = {macro for each in choice.selected if each.targets for macro in each.patch.macros}
     for profile in choice.profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):

@@ -57,11 +57,17 @@ def commit_subject(selected: Selected) -> str:
 def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unlocked: bool) -> str:
     """Why, what to expect and from where, and trailers for programs; wrapped, ending in a newline."""
     patch = selected.patch
-    parts = [commit_subject(selected), _fill(patch.why)]
-    parts.append(_fill(f"Expected: {patch.expected.effect} ({patch.expected.source})"))
-    parts.append(_fill(f"Without it: {patch.without}"))
-    parts.append("\n".join(f"Link: {link}" for link in patch.links))
-    trailers = [f"Patchkit-Id: {patch.id}"]
+    parts = [commit_subject(selected)]
+    if patch.why is not None:
+        parts.append(_fill(patch.why))
+    if patch.expected.effect:
+        parts.append(_fill(f"Expected: {patch.expected.effect} ({patch.expected.source})"))
+    if patch.without is not None:
+        parts.append(_fill(f"Without it: {patch.without}"))
+    if patch.links:
+        parts.append("\n".join(f"Link: {link}" for link in patch.links))
+    trailers = [f"Co-authored-by: {author}" for author in patch.authors]
+    trailers.append(f"Patchkit-Id: {patch.id}")
     for profile in sorted(selected.targets, key=lambda profile: profile.arch):
         digests = "".join(f"{path}{sha256}" for path, sha256 in profile.inputs.items())
         trailers.append(

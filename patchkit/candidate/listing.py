@@ -21,7 +21,7 @@ from patchkit.series.profile import (
     load_profile,
     load_profiles,
 )
-from patchkit.series.selection import select_patches
+from patchkit.series.selection import default_of, select_patches
 
 _T = TypeVar("_T")
 
@@ -37,8 +37,8 @@ class Catalogue:
     def standing(self, patch: str, arch: str) -> str:
         """``on``, ``opt-in`` or ``off``."""
         (profile,) = (profile for profile in self.profiles if profile.arch == arch)
-        choice = profile.patches.get(patch)
-        return choice.default if choice is not None else "off"
+        (found,) = (each for each in self.patches if each.id == patch)
+        return default_of(found, profile)
 
     def count(self, default: PatchDefault, arch: str) -> int:
         """How many patches for the default build a GPU has on, opt-in or off."""
@@ -79,9 +79,13 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
     Raises the errors of the lock, the series and the profiles.
     """
     build = load_lock(series.lock).default
-    of_build = {patch.id for patch in load_series(series.patches).patches if patch.builds.covers(build)}
+    of_build = [patch for patch in load_series(series.patches).patches if patch.builds.covers(build)]
     profiles = load_profiles(series.profiles, list_profiles(series.profiles))
-    return tuple(profile.arch for profile in profiles if of_build & set(profile.patches_by_default("on")))
+    # A plain patch alone does not make a GPU one of the series': every GPU has it.
+    own = [patch for patch in of_build if not patch.is_plain]
+    return tuple(
+        profile.arch for profile in profiles if any(default_of(patch, profile) == "on" for patch in own)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import load_series
 from patchkit.series.folder import SeriesDir, is_editors
 from patchkit.series.lock import Lock, Result, load_lock, record_result, replace_results
+from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
 from patchkit.series.selection import opted_in, select_patches
 from patchkit.upstream.cache import open_cache
@@ -218,7 +219,7 @@ class Relocked:
 def relock(request: Request, workspace: Workspace) -> Recorded:
     """Make the commits of a request and record them; no branch moves.
 
-    Raises what planning raises; the lock is replaced as a whole or not at all.
+    Raises what planning raises, and PATCH_UNDOCUMENTED; the lock is replaced as a whole or not at all.
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
@@ -236,6 +237,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
     Raises:
         ErrorGroup: the errors of all results that cannot be made; the lock is as it was.
         LOCK_CHANGED: somebody else changed the lock meanwhile.
+        PATCH_UNDOCUMENTED: a patch of a result does not say everything yet.
         PatchkitError: what planning raises.
     """
     path = workspace.series.lock
@@ -299,6 +301,27 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
     return made
 
 
+def check_documented(patches: Iterable[Patch]) -> None:
+    """Raises PATCH_UNDOCUMENTED, with the lines to add, for every patch that does not say what others need.
+
+    While a patch is being written it may lack them; what is recorded or published is for other people.
+    """
+    errors = [
+        ConfigError(
+            f"patch '{patch.id}' does not say everything yet",
+            code="PATCH_UNDOCUMENTED",
+            where=patch.where,
+            why="what is recorded or published is for people who did not write it",
+            hint="add to its patch.toml, above the first table:\n" + "\n".join(patch.undocumented),
+        )
+        for patch in patches
+        if patch.undocumented
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup("patches do not say everything yet", errors)
+
+
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:
+    check_documented(selected.patch for selected, _ in plan.steps)
     candidate, tree = write_plan(plan, repository)
     return make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)

@@ -206,10 +206,21 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
     )
     for each in selected:
         if not each.targets and each.patch.id in (*request.with_, *request.only):
-            workspace.reporter.warn(f"asked for, and not in the series: {each.patch.id}, {each.reason}")
+            workspace.reporter.warn(
+                f"asked for, and not in the series: {each.patch.id}, {each.reason}{_line_for(each, profiles)}"
+            )
     choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
     choice.warn_of_faults(workspace.reporter)
     return choice
+
+
+def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:
+    """The line that a profile lacks, where that is why the patch is not there."""
+    lacking = [each for each in profiles if selected.patch.id not in each.patches]
+    if not selected.reason.startswith("not for") or not lacking:
+        return ""
+    line = f'{selected.patch.id} = {{ default = "opt-in", why = "...", source = "..." }}'
+    return f"; add below [patches] of {lacking[0].where.path}:\n{line}"
 
 
 def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
@@ -232,7 +243,7 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
     repository = cache.peek(reporter)
     files = UpstreamFiles({})
     if repository is not None and any(selected.targets for selected in choice.selected):
-        files = read_upstream(repository, base, choice.series.folders)
+        files = read_upstream(repository, base, choice.series.read)
     planned: list[PlannedPatch] = []
     errors: list[PatchkitError] = []
     for selected in choice.selected:

@@ -7,20 +7,21 @@ published. What git says decides which files changed and which patch a line come
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.build.toolchain import Toolchain
-from patchkit.build.tree import export_tree
+from patchkit.build.tree import export_tree, overlay_tree
 from patchkit.candidate.record import Candidate, CandidateCommit
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.context import make_guard
 from patchkit.edits.guard import Guard
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, list_profiles, load_profile
+from patchkit.series.profile import ArchProfile, list_profiles, load_profile, load_profiles
+from patchkit.series.selection import Selected
 from patchkit.upstream.repository import Repository
 
 
@@ -52,7 +53,8 @@ class Subject:
     ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
     commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
     ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
-    (None: upstream); index 0 is line 1.
+    (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
+    there are any.
     """
 
     baseline: Path
@@ -69,6 +71,18 @@ class Subject:
     cache_root: Path
     reporter: Reporter
     base: str = ""
+    plain_baseline: Path | None = None
+
+    @property
+    def guarded_part(self) -> Subject:
+        """The same without its plain patches: their change stands in the baseline, too."""
+        guarded = tuple(patch for patch in self.patches if not patch.patch.is_plain)
+        return replace(self, patches=guarded, baseline=self.plain_baseline or self.baseline)
+
+    @property
+    def plain(self) -> tuple[PatchPart, ...]:
+        """The patches for every build."""
+        return tuple(patch for patch in self.patches if patch.patch.is_plain)
 
     @property
     def changed_files(self) -> tuple[str, ...]:
@@ -122,7 +136,37 @@ def make_subject(
         cache_root=workspace.cache_root,
         reporter=workspace.reporter,
         base=candidate.base,
+        plain_baseline=_with_plain(workspace, repository, candidate, series, parts, baseline.root),
     )
+
+
+def _with_plain(
+    workspace: Workspace,
+    repository: Repository,
+    candidate: Candidate,
+    series: Series,
+    parts: Sequence[PatchPart],
+    baseline: Path,
+) -> Path | None:
+    """The baseline with the plain patches alone, placed as the candidate's were.
+
+    Raises an ErrorGroup when they need what a guarded patch changes: then nothing tells the two apart.
+    """
+    plain = [part for part in parts if part.patch.is_plain]
+    if not plain:
+        return None
+    from patchkit.edits.place import place_patch  # noqa: PLC0415  # it imports all of clang and jinja2
+    from patchkit.edits.tree import read_upstream  # noqa: PLC0415  # as above
+
+    files = read_upstream(repository, candidate.base, series.read)
+    changes: dict[str, bytes] = {}
+    every = load_profiles(workspace.series.profiles, candidate.archs)
+    for part in plain:
+        selected = Selected(patch=part.patch, targets=every, reason="")
+        placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
+        files.write(placed.changes)
+        changes |= placed.changes
+    return overlay_tree(baseline, changes, "plain", below=".")
 
 
 def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Patch:

@@ -6,6 +6,7 @@ click finds most of the mistakes; here they get a code, the near misses and the 
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -23,6 +24,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "status": "Show the pins, what is cached, and which candidates exist.",
         "list": "List the patches and the GPUs.",
         "show": "Show one patch or one GPU in full.",
+        "new": "Write a patch of one change: a place, and what to put there.",
+        "import": "Make a patch of a diff, of commits or of a pull request.",
         "build": "Build the baseline and the candidate for this machine, side by side.",
         "verify": "Prove what can be proven of the candidate, and say what was not.",
         "report": "Make a report of what verify found, in one of several formats.",
@@ -74,7 +77,8 @@ class Verbs(Verb, click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"patchkit.cli.verbs.{cmd_name}")
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"patchkit.cli.verbs.{name}")
         command: click.Command = module.command
         return command
 

@@ -32,8 +32,8 @@ class ArchMissing(UsageError):
     code = "ARCH_MISSING"
 
 
-def _build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """6900 of ``6900`` or ``b6900``."""
+def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """6900 of ``6900`` or ``b6900``; a callback of options."""
     if value is None:
         return None
     text = value.removeprefix("b")
@@ -257,7 +257,7 @@ request_options = packed(
     click.option(
         "--as-build",
         type=TEXT,
-        callback=_build_number,
+        callback=build_number,
         metavar="N",
         help="The upstream build below --onto, where your clone does not tell.",
     ),

@@ -24,6 +24,13 @@ from patchkit.cpp.directives import (
 )
 from patchkit.cpp.lexer import Token, TokenKind, lex
 
+# What no C++ compiler reads, by the names in upstream's tree at b11549; everything else is taken for code.
+_TEXT = (
+    ".Dockerfile", ".bat", ".cmake", ".comp", ".css", ".gbnf", ".glsl", ".html", ".in", ".ini", ".jinja",
+    ".js", ".json", ".kt", ".kts", ".md", ".nix", ".ps1", ".py", ".sh", ".svelte", ".swift", ".toml", ".ts",
+    ".txt", ".wgsl", ".xml", ".yaml", ".yml", "LICENSE", "Makefile",
+)  # fmt: skip
+
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
 CLOSING = frozenset(OPENING.values())
 
@@ -293,12 +300,21 @@ class Entity:
         return self.name == name or self.name.endswith("::" + name)
 
 
+def is_code(path: str) -> bool:
+    """Whether a file is code of the family of C++; build files, scripts and documents are lines only."""
+    return not path.endswith(_TEXT)
+
+
 class ScopeMap:
-    """Everything structural about one source text. Built once by :func:`parse_scopes`."""
+    """Everything structural about one source text. Built once by :func:`parse_scopes`.
+
+    What is no code has lines only: no tokens, no entities, and a digest of its bytes.
+    """
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
-        self.code, self.directives = split_directives(source, lex(source))
+        tokens = lex(source) if is_code(source.path) else ()
+        self.code, self.directives = split_directives(source, tokens)
         self.match = match_brackets(self.code, self.directives)
 
     @cached_property
@@ -342,6 +358,8 @@ class ScopeMap:
 
     def digest(self, span: Span) -> str:
         """sha256 over code tokens and directives in ``span``; layout and comments do not count."""
+        if not is_code(self.source.path):
+            return hashlib.sha256(self.source.text(span)).hexdigest()
         pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from patchkit.base.errors import AnchorError
+from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
 from patchkit.cpp.ast import Pass, Tree
 from patchkit.cpp.scopes import Entity, ScopeMap
@@ -60,6 +60,37 @@ def confirm_entities(
                 raise _misplaced(after, anchor, span, "its tokens are not in")
 
 
+def confirm_untouched(
+    before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
+) -> None:
+    """By tokens: every definition in which no edit is stands there as before, whatever else comes or goes.
+
+    Raises TWIN_TOUCHED.
+    """
+    named = [anchor.entity.span for anchor, _ in anchors if anchor.entity is not None]
+    kept = Counter(
+        (entity.name, entity.digest)
+        for entity in before.entities
+        if entity.kind != "macro"
+        and not any(entity.span.contains(span) for span in named)
+        and not any(_meets(placement.span, entity.span) for placement in applied.placements)
+    )
+    kept.subtract(Counter((entity.name, entity.digest) for entity in after.entities))
+    for (name, _), missing in kept.items():
+        if missing > 0:
+            raise AnchorError(
+                f"'{name}' changed although no edit names it",
+                code="TWIN_TOUCHED",
+                where=[Location(path=after.source.path), *(anchor.edit.where for anchor, _ in anchors)],
+                hint="patchkit plan shows where each edit goes",
+            )
+
+
+def _meets(one: Span, other: Span) -> bool:
+    """Whether an edit changes bytes of a definition, or stands between two of them."""
+    return one.start < other.end and other.start < one.end if len(one) else _strictly_in(one, other)
+
+
 def _strictly_in(inner: Span, outer: Span) -> bool:
     """Whether an edit of ``inner`` is one of ``outer``: what only touches its border is not."""
     return outer.contains(inner) and (len(inner) > 0 or outer.start < inner.start < outer.end)
@@ -91,8 +122,7 @@ def confirm_passes(
 
     Raises EditUnparsable or EDIT_MISPLACED.
     """
-    for key, tree in trees_after.items():
-        _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
+    refuse_new_issues(after, anchors, trees_before, trees_after)
     seen_in: list[tuple[str, ...]] = []
     for anchor, spans in anchors:
         entity = anchor.entity
@@ -165,6 +195,17 @@ def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> AnchorE
         where=[anchor.edit.where, after.source.locate(span.start, "the edit landed here")],
         hint="narrow the selector; patchkit plan shows where each edit goes",
     )
+
+
+def refuse_new_issues(
+    after: ScopeMap,
+    anchors: Sequence[tuple[Anchor, Sequence[Span]]],
+    trees_before: Mapping[tuple[Pass, str], Tree],
+    trees_after: Mapping[tuple[Pass, str], Tree],
+) -> None:
+    """Raises EditUnparsable for the first syntax error that only the trees after the edits have."""
+    for key, tree in trees_after.items():
+        _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
 
 
 def _refuse_new_issues(

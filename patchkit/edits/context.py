@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from patchkit.base.errors import ConfigError, Location
 from patchkit.edits.guard import Guard, Target
 from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.kernels.wmma import WmmaRow, wmma_table
@@ -48,9 +50,11 @@ class WmmaTableView:
     rows: tuple[WmmaRow, ...]
 
 
-def make_guard(wanted: GuardMacros, targets: Sequence[ArchProfile]) -> Guard:
+def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProfile]) -> Guard:
     """The guard of a patch for its targets and, with a family, all of that family; sorted by gfx id."""
     found = {profile.arch: _target(profile) for profile in targets}
+    if wanted == "none":
+        return Guard(macros=(), targets=tuple(sorted(found.values())))
     generic: set[str] = set()
     for profile in targets:
         for arch in profile.relatives.get(wanted.family or "", ()):
@@ -75,7 +79,25 @@ def make_context(
     ordered = sorted(targets, key=lambda profile: profile.arch)
     archs = tuple(_arch(guard, profile) for profile in ordered)
     wmma = tuple(_wmma(profile) for profile in ordered) if "wmma" in names else ()
-    return {"archs": archs, "guard": guard, "wmma": wmma}
+    values = _values(ordered) if "values" in names else {}
+    return {"archs": archs, "guard": guard, "values": values, "wmma": wmma}
+
+
+def _values(profiles: Sequence[ArchProfile]) -> dict[str, int | float]:
+    """The numbers that all of the profiles have under one name; raises TUNED_VALUE_DIFFERS."""
+    found: dict[str, tuple[int | float, Location]] = {}
+    for profile in profiles:
+        for row in profile.tuning.value:
+            value, where = found.setdefault(row.name, (row.value, row.where))
+            if value != row.value:
+                raise ConfigError(
+                    f"'{row.name}' is {value} for one GPU and {row.value} for another of the same patch",
+                    code="TUNED_VALUE_DIFFERS",
+                    where=[where, row.where],
+                    hint="make two patches of it, or give the GPUs one value",
+                )
+    every = [{row.name for row in profile.tuning.value} for profile in profiles]
+    return {name: value for name, (value, _) in found.items() if all(name in names for names in every)}
 
 
 def _arch(guard: Guard, profile: ArchProfile) -> ArchView:

@@ -12,19 +12,17 @@ from typing import Literal
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
 from patchkit.cpp.directives import find_unbalanced
-from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.edits.confirm import EditUnparsable, confirm_entities, confirm_passes
+from patchkit.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.edits.confirm import EditUnparsable, confirm_entities, confirm_passes, refuse_new_issues
 from patchkit.edits.context import make_context, make_guard
 from patchkit.edits.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
 from patchkit.edits.guard import Guard, GuardLeak, require_isolated
+from patchkit.edits.plain import confirm_plain, expand_plain
 from patchkit.edits.resolve import Anchor, resolve_anchor
 from patchkit.edits.templates import PatchRenderer
-from patchkit.edits.tree import UpstreamFiles
+from patchkit.edits.tree import HEADER_FOLDERS, UpstreamFiles
 from patchkit.series.patch import Edit, NewFile, Patch
 from patchkit.series.selection import Selected
-
-# What no compiler reads; everything else is taken for C++, whatever its name.
-_PROSE = (".md", ".txt", ".cmake", ".json")
 
 
 def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
@@ -77,7 +75,7 @@ def check_new_files(
 
     ``archs`` are the GPUs of the device passes, ``defines`` the macros of the guard.
     """
-    sources = [SourceText(path, data) for path, data in added.items() if not path.endswith(_PROSE)]
+    sources = [SourceText(path, data) for path, data in added.items() if is_code(path)]
     where = {file.path: file.where for file in new}
     trees = files.trees(sources, archs, defines, added) if sources else []
     for source, passes in zip(sources, trees, strict=True):
@@ -212,8 +210,14 @@ def _new_files(job: _Job, errors: list[PatchkitError]) -> dict[str, bytes]:
             added[file.path] = job.renderer.file(file.template, file.where).encode()
         except PatchkitError as exc:
             errors.append(exc)
-    errors.extend(check_new_files(job.patch.files, added, job.files, job.archs, job.guard.macros))
+    # Elsewhere than beside the backend's own files, what a new file includes is not known here.
+    read = {path: data for path, data in added.items() if not job.patch.is_plain or _is_backend(path)}
+    errors.extend(check_new_files(job.patch.files, read, job.files, job.archs, job.guard.macros))
     return added
+
+
+def _is_backend(path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in HEADER_FOLDERS)
 
 
 def _place_file(
@@ -229,11 +233,13 @@ def _place_file(
         applied = apply_placements(before.source, placements)
         after = parse_scopes(applied.after)
         pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
-        aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
-        require_isolated(before, after, job.guard, aliases, edits[0].where)
-        confirm_entities(before, after, applied, pairs)
-        trees = job.files.trees([before.source, applied.after], job.archs, job.guard.macros, added)
-        seen = confirm_passes(after, pairs, trees[0], trees[1])
+        if job.patch.is_plain:
+            confirm_plain(before, after, applied, pairs)
+        else:
+            aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
+            require_isolated(before, after, job.guard, aliases, edits[0].where)
+            confirm_entities(before, after, applied, pairs)
+        seen = _confirm_by_clang(job, before, after, pairs, added)
     except PatchkitError as exc:
         if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
             # The line exists in memory only, and plan shows no text of a patch that failed.
@@ -242,6 +248,24 @@ def _place_file(
         raise ErrorGroup("", [exc]) from exc
     done = [_placed(before, *each, passes) for each, passes in zip(anchored, seen, strict=True)]
     return applied.after.data, done
+
+
+def _confirm_by_clang(
+    job: _Job,
+    before: ScopeMap,
+    after: ScopeMap,
+    pairs: Sequence[tuple[Anchor, Sequence[Span]]],
+    added: Mapping[str, bytes],
+) -> tuple[tuple[str, ...], ...]:
+    """As :func:`confirm_passes`; of a plain patch only new syntax errors count, in files of the backend."""
+    path = before.source.path
+    if job.patch.is_plain and not (is_code(path) and _is_backend(path)):
+        return tuple(() for _ in pairs)
+    trees = job.files.trees([before.source, after.source], job.archs, job.guard.macros, added)
+    if job.patch.is_plain:
+        refuse_new_issues(after, pairs, trees[0], trees[1])
+        return tuple(() for _ in pairs)
+    return confirm_passes(after, pairs, trees[0], trees[1])
 
 
 def _anchor_all(
@@ -262,7 +286,10 @@ def _anchor_all(
         try:
             anchor = resolve_anchor(scopes, edit)
             text = _text(job, edit)
-            placements += expand_edit(scopes, anchor, job.guard, text)
+            if job.patch.is_plain:
+                placements += expand_plain(scopes.source, anchor, text)
+            else:
+                placements += expand_edit(scopes, anchor, job.guard, text)
             anchored.append((anchor, text or edit.alias or edit.header or ""))
         except PatchkitError as exc:
             errors.append(exc)
@@ -294,7 +321,7 @@ def _placed(scopes: ScopeMap, anchor: Anchor, text: str, seen_in: tuple[str, ...
         file=edit.file,
         entity=anchor.entity_name,
         verb=edit.verb,
-        side=edit.side,
+        side=edit.side or "every build",
         locations=tuple(scopes.source.locate(span.start) for span in anchor.spans)
         or (Location(path=edit.file),),
         text=text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from patchkit.edits.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.edits.select import covers_controlled, ends_controlled, select, starts_controlled
 from patchkit.series.patch import Edit
 from patchkit.series.selector import Selector
+
+_SHOWN = 9  # places that a message names
+_MOST_MORE = 16  # tokens on each side; a person reads no longer pattern
 
 
 def line_text(scopes: ScopeMap, span: Span) -> str:
@@ -147,10 +151,21 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     if edit.function is not None:
         entity = find_entity(scopes, edit.function, edit.parameters, edit.where)
     digest = scopes.digest(entity.span) if entity is not None else ""
+    if edit.digest is not None and entity is not None and edit.digest != digest:
+        raise AnchorError(
+            f"edit '{edit.id}' is pinned to another version of '{entity.name}'",
+            code="ENTITY_CHANGED",
+            where=[edit.where, scopes.source.locate(entity.span.start, f"'{entity.name}' begins here")],
+            why=f"a hunk of text goes into exactly the function it was taken from; sha256 {digest[:12]}, "
+            f"pinned {edit.digest[:12]}",
+            hint="look at the function on both sides; write the edit with tokens instead, or import it anew",
+        )
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
     _require_clear_ends(scopes, entity, edit, edit.at)
-    spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
+    spans = select(scopes, entity, edit.at)
+    if edit.at.lines is None:  # the last of them may be empty
+        spans = [_without_final_newline(scopes, span) for span in spans]
     if not spans:
         raise _not_found(scopes, entity, edit, edit.at)
     if len(spans) != edit.count:
@@ -159,10 +174,33 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="an edit never picks one of several places by itself",
-            hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
+            hint=_narrower(scopes, entity, edit.at, spans)
+            or "narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
-    refuse_hazards(scopes, entity, edit, spans)
+    if edit.at.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
+        refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _narrower(
+    scopes: ScopeMap, entity: Entity | None, selector: Selector, spans: Sequence[Span]
+) -> str | None:
+    """A longer pattern for each of the first places, which only that one has; to be pasted."""
+    if selector.tokens is None or selector.inside is not None:
+        return None
+    domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
+    lines = []
+    for span in spans[:_SHOWN]:
+        found = scopes.code_in(span)
+        first, last = found.start, found.stop - 1
+        for more in range(1, _MOST_MORE):
+            low, high = max(domain.start, first - more), min(domain.stop - 1, last + more)
+            text = b" ".join(scopes.code[at].text for at in range(low, high + 1)).decode("utf-8", "replace")
+            if len(list(find_runs(scopes, parse_pattern(text), domain))) == 1:
+                place = scopes.source.line_of(span.start)
+                lines.append(f"at = {{ tokens = {json.dumps(text, ensure_ascii=False)} }}  # line {place}")
+                break
+    return "name one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
 
 
 def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:

@@ -343,6 +343,8 @@ def _select(  # noqa: C901 - one arm per selector word
             yield from _group_lines(scopes, entity, condition)
         case Selector(table_row=str(leading), of=str(table)):
             yield from _table_rows(scopes, entity, leading, table)
+        case Selector(lines=str(text)):
+            yield from _whole_lines(scopes.source, entity.span if entity else _whole(scopes), text)
         case Selector(body=True):
             yield _inner_lines(scopes, entity.body) if entity is not None else _whole(scopes)
         case _:
@@ -400,6 +402,17 @@ def _inner_lines(scopes: ScopeMap, body: Span) -> Span:
     if first == -1 or text[:first].strip() or text[last:].strip():
         return body
     return Span(body.start + first + 1, max(body.start + first + 1, body.start + last))
+
+
+def _whole_lines(source: SourceText, around: Span, text: str) -> Iterator[Span]:
+    """Each run of whole lines that reads ``text``, byte for byte but for the line breaks."""
+    wanted = text.removesuffix("\n").encode().split(b"\n")
+    first, last = source.line_of(around.start), source.line_of(max(around.start, around.end - 1))
+    found = [source.text(source.line_span(line)).rstrip(b"\r\n") for line in range(first, last + 1)]
+    for at in range(len(found) - len(wanted) + 1):
+        if found[at : at + len(wanted)] == wanted:
+            start, end = source.line_span(first + at).start, source.line_span(first + at + len(wanted) - 1)
+            yield Span(start, source.line_end(end.start))
 
 
 def _whole(scopes: ScopeMap) -> Span:

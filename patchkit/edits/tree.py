@@ -102,18 +102,22 @@ def declares_option(name: str, cmake: bytes) -> bool:
     return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
 
 
-def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -> UpstreamFiles:
-    """Every file that edits and includes may look at, in one read; ``folders`` end with a slash.
+def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> UpstreamFiles:
+    """Every file that edits and includes may look at, in one read.
+
+    ``read`` are folders, which end with a slash and of which the sources are read, and files.
 
     Raises GIT_OBJECT_MISSING, GitError.
     """
-    wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *folders])
+    wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *read])
     entries = repository.list_files(commit)
     paths = [
         entry.path
         for entry in entries
-        if entry.path.rpartition("/")[0] + "/" in wanted
-        and entry.path.endswith(_SOURCES)
+        if (
+            entry.path in wanted
+            or (entry.path.rpartition("/")[0] + "/" in wanted and entry.path.endswith(_SOURCES))
+        )
         and entry.mode in ("100644", "100755")
     ]
     return UpstreamFiles(repository.read_blobs(commit, sorted(paths)), (entry.path for entry in entries))

@@ -21,9 +21,10 @@ from patchkit.build.remarks import Diagnostic
 from patchkit.candidate.subject import Subject
 from patchkit.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
 from patchkit.gates.blocks import Block, Row, Table, columns, was_is
-from patchkit.gates.touched import Pair, compile_touched
+from patchkit.gates.touched import Pair, compile_touched, unreached_files
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
+_HOST_BUILD = "this gate builds nothing else: patchkit build --backend cpu, then upstream's ctest"
 
 
 class NewWarning(GateError):
@@ -152,6 +153,12 @@ class CompileGate:
         """The gate of a run."""
         return cls(library=setup.full)
 
+    def _not_run(self, subject: Subject) -> Iterator[str]:
+        if not self.library:
+            yield _NOT_LINKED
+        for path in unreached_files(subject):
+            yield f"{path}: no unit of the HIP backend includes it, and {_HOST_BUILD}"
+
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees. Raises what the compiler and the disk raise."""
         if subject.toolchain is None:
@@ -190,7 +197,7 @@ class CompileGate:
             evidence=CompileEvidence(
                 passes=tuple(Pass.of(pair) for pair in pairs), library=tuple(Library.of(one) for one in built)
             ),
-            not_run=() if self.library else (_NOT_LINKED,),
+            not_run=tuple(self._not_run(subject)),
             lines=(told, *(_library_line(one) for one in built)),
         )
 

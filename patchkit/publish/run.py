@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
 from patchkit.candidate.handover import Handover, hand_over
+from patchkit.candidate.lock import check_documented
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.verify import Report
 from patchkit.publish.decision import Decision, decide
 from patchkit.publish.evidence import collect_evidence
 from patchkit.publish.range_proof import carry_range
 from patchkit.publish.seal import Seal, Sealed, find_same, seal_message
-from patchkit.series.catalogue import load_series
+from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import load_lock
+from patchkit.series.patch import Patch
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.commits import write_note_commit, write_orphan
 from patchkit.upstream.git import redacted
@@ -104,6 +106,7 @@ def run_publish(
         PublishNothing: the candidate has no patch.
         PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
         RangeProofFailed: it, or what was published on another pin, differs where no patch declares it.
+        PATCH_UNDOCUMENTED: a patch does not say everything yet.
         EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence is not fit to be published.
         PUBLISH_CANDIDATE_MOVED, REF_MOVED: somebody else moved a branch meanwhile.
         SIGNING_FAILED: the user has a key, and git could not use it.
@@ -121,6 +124,7 @@ def run_publish(
     cache = open_cache(workspace.cache_root)
     with InterruptNote("nothing was published") as note, cache.hold(workspace.reporter) as repository:
         _check_candidate(repository, report)
+        check_documented(_patches_of(repository, series, report))
         carried = carry_range(repository, series, archs=report.archs, build=pin.build, tip=report.tip)
         told = Seal(report=report, decision=decision, pin=pin, range=carried)
         published = _publish(workspace, repository, told, request, environ, note)
@@ -207,6 +211,15 @@ def _write(
             hint="git config --global user.signingkey KEY, or leave --sign out",
         )
     return Sealed(tip=tip, evidence_ref=evidence_ref, evidence=evidence, tag=tag), refs
+
+
+def _patches_of(repository: Repository, series: Series, report: Report) -> list[Patch]:
+    """The patches whose commits the candidate has."""
+    out = repository.git.run(
+        "log", "--format=%(trailers:key=Patchkit-Id,valueonly)", f"{report.base}..{report.tip}", "--"
+    )
+    ids = out.decode("utf-8", "replace").split()
+    return [patch for patch in series.patches if patch.id in ids]
 
 
 def _check_candidate(repository: Repository, report: Report) -> None:

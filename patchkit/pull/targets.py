@@ -52,8 +52,9 @@ def _of_pins(before: Side, after: Side) -> Iterator[str]:
 
 
 def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
-    if was.guard.macros != now.guard.macros:
-        yield f"{where} is guarded by {', '.join(now.guard.macros)} instead of {', '.join(was.guard.macros)}"
+    if was.macros != now.macros:
+        guards = [", ".join(each.macros) or "nothing" for each in (now, was)]
+        yield f"{where} is guarded by {guards[0]} instead of {guards[1]}"
     if was.resources != now.resources:
         yield f"{where} changes what its kernels may cost ([resources])"
     if was.bench != now.bench:

@@ -69,7 +69,7 @@ _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series(TomlTable):
-    """series.toml, and the patches in order. ``folders`` of upstream are what they may touch.
+    """series.toml, and the patches in order. ``folders`` of upstream are what guarded ones may touch.
 
     ``faults``: what is known to be wrong in builds of upstream.
     """
@@ -80,6 +80,12 @@ class Series(TomlTable):
     )
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The folders in which guarded patches look around, and every file that a plain one edits."""
+        plain = {edit.file for patch in self.patches if patch.is_plain for edit in patch.edits}
+        return (*self.folders, *sorted(plain))
 
     def patch(self, name: str) -> Patch | None:
         """The patch of that id."""
@@ -210,6 +216,8 @@ def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
 
 
 def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
+    if patch.is_plain:
+        return  # it says itself that it is for every build: there is no folder in which that is proven
     touched = [(edit.file, edit.where) for edit in patch.edits]
     touched += [(file.path, file.where) for file in patch.files]
     touched += [(alias.file, alias.where) for alias in patch.aliases]
@@ -220,5 +228,6 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 code="EDIT_OUTSIDE_FOLDERS",
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
-                hint="change the path, or declare the folder in series.toml after review",
+                hint="change the path; declare the folder in series.toml after review; or, for code that is "
+                'for every build, write guard = "none"',
             )

@@ -63,7 +63,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
                 why="only why, without, effect and the text of an edit have several lines",
                 hint="remove it",
             )
-        elif path[0] in ("title", "links") and text != " ".join(text.split()):
+        elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
             yield ConfigError(
                 f"'{spell(path)}' has blanks that git am would not keep",
                 code="PATCH_UNTIDY_LINE",
@@ -103,11 +103,13 @@ def _one_line(text: str) -> str:
     return text
 
 
-_Id = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+PatchId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 _Path = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"), AfterValidator(_below_root)]
 _Macro = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Meaning = Annotated[Words, AfterValidator(_one_line)]
 _Build = Annotated[int, Field(ge=1)]
+_Author = Annotated[str, Field(pattern=r"^[^<>\n]+ <[^<>\s]+>$", description="Name <address>")]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +137,16 @@ class Expected(TomlTable):
     source: Prose
 
 
+NOTHING_EXPECTED = Expected(effect="", source="")
+"""What a patch without ``[expected]`` says: nothing yet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement(TomlTable):
     """``[[requires]]``: another patch without which this one must not be applied."""
 
     named_by: ClassVar[str] = "patch"
-    patch: _Id
+    patch: PatchId
     why: Words
     where: NotInFile[Location] = NOWHERE
 
@@ -203,17 +209,20 @@ class Edit(TomlTable):
 
     ``parameters`` tells twins apart: a token pattern that the parameter list must contain.
     ``count`` is the exact number of places. ``text`` is template source, given inline or by file.
+    ``side`` None: of a plain patch. ``digest`` pins the entity, sha256 of its tokens: the edit is placed in
+    exactly this one, or not at all.
     """
 
     named_by: ClassVar[str] = "id"
-    id: _Id
+    id: PatchId
     file: _Path
     function: Words | None = None
     parameters: Words | None = None
     at: Selector | None = None
     verb: Verb
-    side: Side
+    side: Side | None = None
     count: _Build = 1
+    digest: _Digest | None = None
     text: Words | None = None
     template: _Path | None = None
     alias: _Macro | None = None
@@ -240,6 +249,10 @@ class Edit(TomlTable):
             raise ValueError(f"'count' counts the places of 'at': verb '{self.verb}' has one place")
         if self.parameters is not None and self.function is None:
             raise ValueError("'parameters' tells twins of a function apart: name the 'function'")
+        if self.digest is not None and self.function is None:
+            raise ValueError("'digest' pins a function: name the 'function'")
+        if self.at is not None and self.at.lines is not None and self.function and self.digest is None:
+            raise ValueError("lines of a function are a hunk of text: give the function's 'digest', too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,16 +301,17 @@ class Patch(TomlTable):
     """One patch.toml."""
 
     named_by: ClassVar[str] = "id"
-    id: _Id
+    id: PatchId
     title: Annotated[str, Field(min_length=1, max_length=72)]
-    why: Prose
-    links: Annotated[Several[str], Field(min_length=1)]
-    status: Status
-    without: Prose
+    why: Prose | None = None
+    links: Several[str] = ()
+    authors: Several[_Author] = ()
+    status: Status = "not-submitted"
+    without: Prose | None = None
     context: Several[str] = ()
     builds: BuildRange
-    expected: Expected
-    guard: GuardMacros
+    expected: Expected = NOTHING_EXPECTED
+    guard: GuardMacros | Literal["none"]
     requires: Several[Requirement] = ()
     files: Annotated[Several[NewFile], Field(alias="file")] = ()
     aliases: Annotated[Several[Alias], Field(alias="alias")] = ()
@@ -315,6 +329,7 @@ class Patch(TomlTable):
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
+        self._check_sides()
         table = self.upstream
         if table is None:
             return  # a patch stands as its status says, by its first link
@@ -324,6 +339,40 @@ class Patch(TomlTable):
         if self.status != "backport" and table.merged_in is not None:
             raise ValueError(f"merged_in does not go with status '{self.status}': it is a 'backport' then")
 
+    def _check_sides(self) -> None:
+        for edit in self.edits:
+            if not self.is_plain and edit.side is None:
+                raise ValueError(f'edit \'{edit.id}\' needs a side: write side = "device" or "host"')
+            if self.is_plain and edit.side is not None:
+                raise ValueError(f"edit '{edit.id}' takes no side: guard = \"none\" is for every build")
+            if self.is_plain and edit.verb in ("add_include", "use_alias"):
+                raise ValueError(f"verb '{edit.verb}' is for guarded patches: write the lines themselves")
+        if self.is_plain and self.aliases:
+            raise ValueError("an alias is for guarded patches: write the lines themselves")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is for every build and every GPU: ``guard = "none"``."""
+        return self.guard == "none"
+
+    @property
+    def macros(self) -> tuple[str, ...]:
+        """The macros of its guard; none of a plain patch."""
+        return self.guard.macros if isinstance(self.guard, GuardMacros) else ()
+
+    @property
+    def undocumented(self) -> tuple[str, ...]:
+        """The keys, as a line each, that a patch may lack until its result is recorded or published."""
+        lines = {
+            'why = "..."  # the reason, for somebody who reads git log in a year': self.why,
+            'links = ["..."]  # where it was discussed': self.links,
+            'without = "..."  # what fails or is lost without it': self.without,
+            'expected = { effect = "...", source = "..." }  # what it is good for, and who measured it': (
+                self.expected.effect
+            ),
+        }
+        return tuple(line for line, given in lines.items() if not given)
+
     @property
     def standing(self) -> str:
         """What became of the patch upstream, for people."""
@@ -332,7 +381,7 @@ class Patch(TomlTable):
             case "not-submitted":
                 return "not submitted"
             case "submitted":
-                return f"submitted: {table.url if table is not None else self.links[0]}"
+                return f"submitted: {table.url if table is not None else ', '.join(self.links[:1])}"
             case "backport":
                 return (
                     f"merged in b{table.merged_in}" if table is not None else "merged, build not written down"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -130,6 +130,15 @@ class TunedMmvqWarps(_Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedValue(_Row):
+    """One number that a patch asks for by name (``mmq.q6k_columns``): ``values['...']`` in its templates."""
+
+    named_by: ClassVar[str] = "name"
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$")]
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(TomlTable):
     """Explicit parameter tables."""
 
@@ -139,6 +148,7 @@ class Tuning(TomlTable):
     mmq_batch: Several[TunedMmqBatch] = ()
     mmvq_batch: Several[TunedMmvqBatch] = ()
     mmvq_warps: Several[TunedMmvqWarps] = ()
+    value: Several[TunedValue] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +383,8 @@ def _check_tuning(profile: ArchProfile) -> None:
     mmq_batch = [(("mmq_batch", r.type), r.where) for r in profile.tuning.mmq_batch]
     batch = [(("mmvq_batch", r.type), r.where) for r in profile.tuning.mmvq_batch]
     warps = [(("mmvq_warps", r.type), r.where) for r in profile.tuning.mmvq_warps]
-    for variant, where in (*wmma, *tile, *mmq, *mmq_batch, *batch, *warps):
+    values = [(("value", r.name), r.where) for r in profile.tuning.value]
+    for variant, where in (*wmma, *tile, *mmq, *mmq_batch, *batch, *warps, *values):
         first = named.setdefault(variant, where)
         if first is not where:
             raise ConfigError(

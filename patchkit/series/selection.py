@@ -9,7 +9,7 @@ from patchkit.base.errors import ErrorGroup, UsageError
 from patchkit.base.text import near_miss
 from patchkit.series.catalogue import Series
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile
+from patchkit.series.profile import ArchProfile, PatchDefault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,12 @@ class Selected:
     patch: Patch
     targets: tuple[ArchProfile, ...]
     reason: str
+
+
+def default_of(patch: Patch, profile: ArchProfile) -> PatchDefault:
+    """Whether the GPU gets the patch when nobody asks: a plain one unless its profile says otherwise."""
+    choice = profile.patches.get(patch.id)
+    return choice.default if choice is not None else "on" if patch.is_plain else "off"
 
 
 def select_patches(
@@ -113,8 +119,7 @@ def _choose(
     targets = []
     reasons = []
     for profile in profiles:
-        choice = profile.patches.get(patch.id)
-        default = choice.default if choice is not None else "off"
+        choice, default = profile.patches.get(patch.id), default_of(patch, profile)
         if default == "on" or (default == "opt-in" and patch.id in with_):
             targets.append(profile)
         elif default == "opt-in":

@@ -19,6 +19,7 @@ _WORDS = (
     "group",
     "table_row",
     "body",
+    "lines",
     "before",
     "after",
     "between",
@@ -40,6 +41,7 @@ class Selector(TomlTable):
     ``group``: the lines below each preprocessor line that reads so, up to its next sibling.
     ``table_row``: each row ``of(table_row...)`` of a table of macro calls; of ``{}`` each ``{table_row...}``.
     ``body``: everything inside the braces of the entity.
+    ``lines``: each run of whole lines that are these, blanks and comments included.
     ``before``, ``after``: the empty place in front of, or behind, each span of a selector.
     ``between``: from the end of the one span of the first to the start of the one span of the second.
     """
@@ -53,6 +55,7 @@ class Selector(TomlTable):
     group: Words | None = None
     table_row: Words | None = None
     body: bool | None = None
+    lines: Words | None = None
     before: Selector | None = None
     after: Selector | None = None
     between: Annotated[tuple[Selector, ...], Field(strict=False, min_length=2, max_length=2)] | None = None

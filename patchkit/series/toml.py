@@ -326,6 +326,11 @@ def _set_places(value: object, path: KeyPath, document: Document) -> None:
             _set_places(inner, (*path, key), document)
 
 
+# Of what a patch.toml must have: the lines to add.
+_EXAMPLES = {
+    "guard": 'add: guard = { macros = ["GGML_USE_HIP"] }, for some GPUs; or guard = "none", for every build',
+    "builds": 'add: builds = { first = 11549, why = "looked at in this build only" }',
+}
 EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
 
 
@@ -374,7 +379,7 @@ def _explain(
             f"{what}: '{name}' is missing",
             code="CONFIG_MISSING_KEY",
             where=where,
-            hint=f"add '{path[-1]}' here",
+            hint=_EXAMPLES.get(str(path[-1]), f"add '{path[-1]}' here"),
         )
     if kind in _CHOICE_FAILURES:
         expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))

@@ -211,7 +211,7 @@ def make_wmma_family(site: Site) -> WmmaFamily:
             hint=f"patchkit show {name} says which builds" if following else None,
         )
     site.require_matrix("wmma", known="the fragments of gfx11")
-    files = read_upstream(site.repository, site.base, series.folders)
+    files = read_upstream(site.repository, site.base, series.read)
     selected = Selected(patch=patch, targets=(profile,), reason="tuning")
     placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
 

@@ -60,7 +60,7 @@ def test_the_result_is_the_one_the_lock_records(patchkit, result):
     assert [made["id"] for made in applied["commits"]] == list(result.patches)
     # The option exists up to build 10068, and is on for the patches that are about it alone; what upstream
     # does not have is not asked of its CMake.
-    about = {patch.id for patch in SERIES.patches if "GGML_HIP_ROCWMMA_FATTN" in patch.guard.macros}
+    about = {patch.id for patch in SERIES.patches if "GGML_HIP_ROCWMMA_FATTN" in patch.macros}
     value = "ON" if about & {*result.patches} else "OFF"
     said = [option for option in applied["cmake"] if "ROCWMMA" in option]
     assert said == ([f"-DGGML_HIP_ROCWMMA_FATTN={value}"] if result.build <= 10068 else [])

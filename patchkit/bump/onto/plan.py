@@ -26,7 +26,7 @@ from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, load_profiles
-from patchkit.series.selection import Selected, opted_in, select_patches
+from patchkit.series.selection import Selected, default_of, opted_in, select_patches
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
 from patchkit.upstream.pin import obtain
@@ -67,7 +67,7 @@ def _render_on(
         fetched = _copy_from_clone(pin, clone, repository)
         base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
         chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
-        upstream = read_upstream(repository, base, choice.series.folders)
+        upstream = read_upstream(repository, base, choice.series.read)
     return last_renderings(chosen, upstream, workspace.series)
 
 
@@ -164,7 +164,7 @@ def plan_onto(
     choice.warn_of_faults(workspace.reporter)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
-        files = read_upstream(repository, commit.sha, series.folders)
+        files = read_upstream(repository, commit.sha, series.read)
     last, reference = _last_renderings(choice, clone, workspace, cache)
     verdicts, renderings = classify_series(
         Comparison(
@@ -245,7 +245,7 @@ def _refuse_patched(
 
 def _is_guarded(selected: Selected, text: bytes) -> bool:
     """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
-    macros = [f"defined({macro})".encode() for macro in selected.patch.guard.macros]
+    macros = [f"defined({macro})".encode() for macro in selected.patch.macros]
     gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
     return any(
         all(macro in line for macro in macros) and any(gpu in line for gpu in gpus)
@@ -257,7 +257,7 @@ def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request)
     """Patches that these GPUs get at some build: whose range must be decided."""
     found = []
     for patch in series.patches:
-        choices = {each.patches[patch.id].default for each in profiles if patch.id in each.patches}
+        choices = {default_of(patch, profile) for profile in profiles}
         asked = "opt-in" in choices and (request.with_opt_in or patch.id in request.with_)
         left_out = patch.id in request.without or (request.only and patch.id not in request.only)
         if ("on" in choices or asked) and not left_out:

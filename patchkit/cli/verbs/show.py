@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from patchkit.series.profile import ArchProfile
 
 
+_NOT_SAID = "not said yet"
+
+
 @verb("show", example=("patchkit show tile-unprune", "patchkit show gfx1151"))
 @click.argument("name", metavar="PATCH|ARCH")
 def command(settings: Settings, name: str) -> None:
@@ -81,9 +84,10 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     yield f"{patch.number:04d} {patch.id}: {patch.title}"
     yield f"  {patch.where}"
     yield ""
-    yield from _paragraph("why", patch.why)
-    yield from _paragraph("without it", patch.without)
-    yield from _paragraph("expected", f"{patch.expected.effect} (source: {patch.expected.source})")
+    yield from _paragraph("why", patch.why or _NOT_SAID)
+    yield from _paragraph("without it", patch.without or _NOT_SAID)
+    expected = f"{patch.expected.effect} (source: {patch.expected.source})"
+    yield from _paragraph("expected", expected if patch.expected.effect else _NOT_SAID)
     builds = f"builds {patch.builds.first} to {last}: {patch.builds.why}"
     yield from _paragraph("upstream", f"{patch.standing}; {builds}")
     for need in patch.requires:
@@ -91,7 +95,8 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     yield from _paragraph("GPUs", standings or "none")
     yield "edits:"
     for edit in patch.edits:
-        yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.function or 'the file'}, {edit.file}"
+        where = f"{edit.function or 'the file'}, {edit.file}"
+        yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}"
     yield from (f"  new file {new.path}" for new in patch.files)
     yield "links:"
     yield from (f"  {link}" for link in patch.links)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from patchkit.base.text import counted
 from patchkit.build.units import Platform
 from patchkit.gates.base import Count, Evidence, Many, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
@@ -71,8 +72,20 @@ class HostBranch(Record):
     branch_dead_assembly: Many[Compared] = ()
 
 
+class Declared(Record):
+    """A plain patch: its files, and the units of GPU backends that change with them in every build."""
+
+    patch: str
+    files: Many[str]
+    units: Many[str]
+
+    def __str__(self) -> str:
+        where = counted(len(self.units), "GPU unit") if self.units else "no GPU unit"
+        return f"{self.patch} changes every build, by declaration: {', '.join(self.files)} ({where})"
+
+
 class IsolationEvidence(Evidence):
-    """Everything the gate looked at; units by platform."""
+    """Everything the gate looked at; units by platform; what plain patches change."""
 
     changed_files: Many[str]
     units: Mapping[Platform, Many[str]]
@@ -80,6 +93,7 @@ class IsolationEvidence(Evidence):
     readings: Many[Reading]
     host_branch: HostBranch
     device_code: Many[Compared]
+    declared: Many[Declared] = ()
 
     def blocks(self) -> Iterator[Block]:
         """Readings by configuration, those that differ in full, and the assembly that was compared."""
@@ -112,6 +126,16 @@ class IsolationEvidence(Evidence):
             ),
             is_detail=True,
         )
+        if self.declared:
+            yield Table(
+                name="declared",
+                caption="What changes every build, by declaration",
+                columns=columns("patch", "files", "GPU units"),
+                rows=tuple(
+                    Row(cells=(one.patch, ", ".join(one.files), ", ".join(one.units) or "none"))
+                    for one in self.declared
+                ),
+            )
         code = [("device", one) for one in self.device_code]
         code += [("host, branch dead", one) for one in self.host_branch.branch_dead_assembly]
         yield Table(

@@ -10,7 +10,7 @@ time where a guard is live; :mod:`patchkit.gates.isolation.host_branch` says wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -18,11 +18,11 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import Platform, SourceTree, platform_units
+from patchkit.build.toolchain import Toolchain, rocwmma_for
+from patchkit.build.units import Platform, SourceTree, platform_units, units_including
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.gates.base import GateResult, RunSetup
-from patchkit.gates.isolation.evidence import Compared, HostBranch, IsolationEvidence
+from patchkit.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
 from patchkit.gates.isolation.host_branch import (
     HostBranchLeaks,
     HostExpressionForeign,
@@ -106,6 +106,19 @@ def _not_run(
 
 
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
+
+
+def _declared(part: PatchPart, subject: Subject) -> Declared:
+    """The files of a plain patch, and the GPU units that have them in; the rest is other host code."""
+    files = (*part.touched, *part.new_files)
+    units = {
+        unit
+        for platform in _PLATFORMS
+        for unit in units_including(subject.candidate, files, platform_units(subject.candidate, platform))
+    }
+    return Declared(patch=part.id, files=tuple(sorted(files)), units=tuple(sorted(units)))
+
+
 # Neutral values for what may differ without meaning anything: line numbers, and the name of the unit's
 # fat binary, which clang makes from the folder.
 _COMPARABLE = ("-D__LINE__=0", "-Wno-builtin-macro-redefined", "-cuid=patchkit")
@@ -127,10 +140,49 @@ class IsolationGate:
         return cls(device_code="all" if setup.full else "sample")
 
     def run(self, subject: Subject) -> GateResult:
-        """Compare candidate and baseline. Raises what the compiler and the disk raise."""
-        toolchain = subject.toolchain
-        if toolchain is None:
+        """Compare candidate and baseline. Raises what the compiler and the disk raise.
+
+        Plain patches are for every build: they stand on both sides, and what they change is listed.
+        """
+        if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
+        declared = tuple(_declared(part, subject) for part in subject.plain)
+        if not declared:
+            return self._guarded(subject, subject.toolchain)
+        lines = tuple(map(str, declared))
+        summary = f"changes every build, by declaration: {', '.join(one.patch for one in declared)}"
+        own = subject.guarded_part
+        if not own.patches:
+            evidence = IsolationEvidence(
+                changed_files=subject.changed_files,
+                units={},
+                stand_in_headers=(),
+                readings=(),
+                host_branch=HostBranch(),
+                device_code=(),
+                declared=declared,
+            )
+            told = "no patch is guarded: there was nothing to hold apart"
+            return GateResult(
+                gate=self.name,
+                verdict="passed",
+                summary=summary,
+                evidence=evidence,
+                not_run=(told,),
+                lines=lines,
+            )
+        found = self._guarded(own, subject.toolchain)
+        read = found.evidence
+        return replace(
+            found,
+            summary=f"{found.summary}; {summary}",
+            evidence=read.model_copy(update={"declared": declared})
+            if isinstance(read, IsolationEvidence)
+            else read,
+            lines=(*found.lines, *lines),
+        )
+
+    def _guarded(self, subject: Subject, toolchain: Toolchain) -> GateResult:
         compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
         trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
         problems = list(_lists(subject, trees))

@@ -125,6 +125,15 @@ def test_a_proven_branch_is_the_candidate_and_one_commit_that_changes_nothing(re
     ready.git("fsck", "--strict", "--no-dangling")
 
 
+def test_a_patch_that_does_not_say_everything_is_not_published(ready, report, publish) -> None:
+    made = report()
+    path = ready.series / "patches/0002-demo-twin/patch.toml"
+    path.write_text(path.read_text().replace('why = "The twin needs another scale."\n', ""))
+    with refused("PATCH_UNDOCUMENTED"):
+        publish(made)
+    assert PROVEN not in ready.refs()
+
+
 def test_a_published_branch_is_handed_over_like_a_candidate(ready, report, publish, tmp_path: Path) -> None:
     published = publish(report())
     clone = tmp_path / "clone"

@@ -143,7 +143,9 @@ def test_a_build_range_includes_both_ends(build, last, covered):
     [
         ('without = "A', 'witout = "A', "CONFIG_UNKNOWN_KEY", 8, "did you mean 'without'?"),
         ('{ call = "kernel" }', '{ cal = "kernel" }', "CONFIG_UNKNOWN_KEY", 50, "did you mean 'call'?"),
-        ('without = "A gate fails."\n', "", "CONFIG_MISSING_KEY", 1, "'without' is missing"),
+        ('title = "do it better"\n', "", "CONFIG_MISSING_KEY", 1, "'title' is missing"),
+        ('side = "host"\npairs', "pairs", "CONFIG_BAD_VALUE", 1, "edit 'launch' needs a side"),
+        ('[guard]\nmacros = ["GGML_USE_HIP"]', "", "CONFIG_MISSING_KEY", 1, "'guard' is missing"),
         ('id = "my-patch"', 'id = "my-patch\\n"', "CONFIG_BAD_VALUE", 1, "'id'"),
         ('id = "launch"', 'id = "-launch"', "CONFIG_BAD_VALUE", 46, "-launch"),
         ('verb = "change_to"', 'verb = "change"', "CONFIG_BAD_VALUE", 51, "insert_before"),
@@ -362,3 +364,50 @@ def test_a_status_calls_for_a_key_of_the_table(status, key):
         stands(status, "[upstream]")
     assert caught.value.message.startswith(f"{PATH} is not a valid patch")
     assert f"status '{status}' needs [upstream] {key}" in str(caught.value.errors[0].why)
+
+
+PLAIN = """\
+id = "my-patch"
+title = "do it better"
+guard = "none"
+builds = { first = 6900, why = "seen there" }
+
+[[edit]]
+id = "launch"
+file = "common/arg.cpp"
+function = "launch"
+at = { call = "kernel" }
+verb = "change_to"
+text = "new"
+"""
+
+
+def test_a_plain_patch_needs_little_and_says_what_is_missing_of_it():
+    patch = parse(PLAIN)
+    assert patch.is_plain
+    assert patch.macros == ()
+    assert [line.split(" ")[0] for line in patch.undocumented] == ["why", "links", "without", "expected"]
+    assert parse(GOOD).undocumented == ()
+
+
+INCLUDE = 'verb = "add_include"\nheader = "a.h"'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('guard = "none"', 'guard = "nothing"', "'guard'"),
+        ('text = "new"', 'text = "new"\nside = "host"', "takes no side"),
+        ('at = { call = "kernel" }\n', 'alias = "A"\n', "needs at"),
+        ('verb = "change_to"\n', 'verb = "use_alias"\nalias = "A"\n', "takes no text"),
+        ('at = { call = "kernel" }\nverb = "change_to"\ntext = "new"', INCLUDE, "for guarded patches"),
+        ('at = { call = "kernel" }', 'at = { lines = "kernel();" }', "give the function's 'digest'"),
+        ('text = "new"', 'text = "new"\ndigest = "abc"', "digest' is 'abc'"),
+        ('function = "launch"', f'digest = "{"0" * 64}"', "name the 'function'"),
+        ('guard = "none"', 'guard = "none"\nauthors = ["nobody"]', "authors[0]"),
+    ],
+)  # fmt: skip
+def test_each_mistake_in_a_plain_patch_is_told(old, new, says):
+    assert old in PLAIN
+    told = [f"{message} {why}" for _, _, message, why, _ in failures(PLAIN.replace(old, new))]
+    assert any(says in text for text in told), told

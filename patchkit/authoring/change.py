@@ -1,0 +1,371 @@
+"""What a diff, commits or a pull request change, and whose they are: read by git, checked, never run.
+
+git itself places a diff, in an index of its own, exactly: without fuzz. What comes of it is compared with the
+tree below as two trees, so nothing of the diff's text is believed: a path, a mode or a link is what git made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, SourceError, UsageError
+from patchkit.base.files import disk_errors, open_regular, temporary_folder, working_folder
+from patchkit.base.text import visible
+from patchkit.upstream.clone import Clone, Commit, copy_commit, read_commit
+from patchkit.upstream.git import Change as TreeChange
+from patchkit.upstream.git import Git, GitSilent, redacted
+from patchkit.upstream.remote import checked_url, complaint, fetch_commit, list_builds
+from patchkit.upstream.repository import ATTRIBUTES, Repository
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""
+_MOST_COMMITS = 200
+_SHOWN = 6  # lines of what git says
+_FILE = "100644"
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+_URL = re.compile(r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:]")
+_ANSWER_S = 30.0
+_SILENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorship:
+    """Whose a change is: ``message`` without its first line, which is ``subject``."""
+
+    subject: str = ""
+    message: str = ""
+    authors: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file before and after; ``before`` None: the change adds it."""
+
+    path: str
+    before: bytes | None
+    after: bytes
+
+
+def read_diff(path: Path) -> bytes:
+    """The bytes of a diff.
+
+    Raises IMPORT_UNREADABLE, IMPORT_TOO_LARGE.
+    """
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}",
+            code="IMPORT_UNREADABLE",
+            where=Location(path=str(path)),
+            why=error.strerror,
+            hint="name a file with a diff, a range of commits REV..REV, or --pr N --url REMOTE",
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            f"{path} has more than {MAX_BYTES // 2**20} MiB",
+            code="IMPORT_TOO_LARGE",
+            where=Location(path=str(path)),
+            why="no patch of a person's is that large",
+            hint="split it, or leave generated files and binaries out of it",
+        )
+    return data
+
+
+def place_diff(
+    data: bytes, name: str, base: str, cache: Repository
+) -> tuple[tuple[FileChange, ...], Authorship]:
+    """What the diff makes of the commit ``base``; of a file with several mails, one after the other.
+
+    Raises IMPORT_NO_DIFF, IMPORT_NOT_APPLYING: git does not read it, or not place it exactly; and as
+    :func:`check_changes`.
+    """
+    with temporary_folder("import") as folder:
+        git = _own_repository(folder, cache)
+        git.run("read-tree", base)
+        found = []
+        for diff, by in _parts(data, name, folder, git):
+            done = git.attempt("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
+            if done.status != 0:
+                raise _not_placed(name, done.stderr)
+            found.append(by)
+        tree = git.run("write-tree").decode("ascii").strip()
+        files = check_changes(git.changes(f"{base}^{{tree}}", tree), name, git)
+        return files, _together(found)
+
+
+def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
+    """The commits at both ends of ``FIRST..LAST`` (or of one commit alone), now in the cache, too.
+
+    The first end is where the last one's history leaves that of FIRST.
+
+    Raises IMPORT_NO_RANGE, ONTO_NO_COMMIT, CLONE_INCOMPLETE, GitError.
+    """
+    first, dots, last = revisions.partition("..")
+    if dots and (not first or last.startswith(".")):
+        raise UsageError(
+            f"'{revisions}' is no range of commits",
+            code="IMPORT_NO_RANGE",
+            hint="FIRST..LAST, as in master..my-branch, or one commit",
+        )
+    tip = read_commit(clone, (last or "HEAD") if dots else first)
+    fork = clone.ask("merge-base", read_commit(clone, first).sha, tip.sha) if dots else ()
+    base = read_commit(clone, fork[0] if fork else first if dots else f"{tip.sha}^")
+    shas = clone.ask("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base.sha}..{tip.sha}", "--")
+    for commit in (base, tip):
+        copy_commit(clone, commit.sha, commit.tree, cache)
+    found = clone.git.objects(sha.encode() for sha in shas)
+    return base, tip, _together([_of_commit(each.data) for each in found if each is not None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """``refs/pull/N/head`` of a remote, the commit where it left the main line, and that one's build."""
+
+    head: str
+    base: str
+    build: int | None
+    by: Authorship
+
+
+def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullRequest:
+    """A pull request's head and base, both fetched into the cache.
+
+    Args:
+        url: of a git remote that keeps ``refs/pull/<number>/head``, as GitHub does.
+        number: of the pull request.
+        cache: held by the caller.
+        root: the cache folder: the history is kept there while it is asked.
+
+    Raises:
+        RemoteUrlBad: no such kind of address.
+        IMPORT_NO_PULL: the remote does not answer, or has no such pull request.
+        GitError, CacheError, SourceError: git, the disk or the remote refused.
+    """
+    where = checked_url(url)
+    name = f"refs/pull/{number}/head"
+    with working_folder(root, "pull-", "making room for the history") as folder:
+        git = Git(reporter=cache.reporter, git_dir=folder)
+        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
+        git.run("config", "remote.upstream.url", where)
+        args = (
+            "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+            "--filter=tree:0", "upstream", f"+{name}:refs/import/head", "+HEAD:refs/import/main",
+        )  # fmt: skip
+        try:
+            done = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+            failed = complaint(done.stderr) if done.status else None
+        except GitSilent as error:
+            failed = error.message
+        if failed is not None:
+            raise SourceError(
+                f"{redacted(url)} gives no pull request {number}",
+                code="IMPORT_NO_PULL",
+                why=failed or None,
+                hint=f"git ls-remote {redacted(url)} '{name}' shows whether it is there",
+            )
+        for key in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
+            git.attempt("config", "--unset", key)  # from here on nothing is fetched that nobody asked for
+        head = git.run("rev-parse", "refs/import/head").decode("ascii").strip()
+        base = git.run("merge-base", "refs/import/head", "refs/import/main").decode("ascii").split()[0]
+        if base == head:  # merged as it is: its own commits are those behind the main line's last
+            base = git.run("rev-parse", f"{head}^").decode("ascii").strip()
+        span = git.run("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base}..{head}")
+        found = git.objects(sha.encode() for sha in span.decode("ascii").split())
+        by = _together([_of_commit(each.data) for each in found if each is not None])
+        below = set(git.run("rev-list", base).decode("ascii").split())
+    try:
+        tags = list_builds(url, cache.reporter)
+    except SourceError:
+        tags = {}
+    for commit in (base, head):
+        fetch_commit(cache, url, commit)
+    build = max((build for build, sha in tags.items() if sha in below), default=None)
+    return PullRequest(head=head, base=base, build=build, by=by)
+
+
+def compare_commits(base: str, tip: str, name: str, cache: Repository) -> tuple[FileChange, ...]:
+    """The files that differ between two commits of the cache; raises as :func:`check_changes`."""
+    return check_changes(cache.git.changes(base, tip), name, cache.git)
+
+
+def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[FileChange, ...]:
+    """The files of a change, with their bytes, if patches can carry all of it.
+
+    Raises one ErrorGroup of IMPORT_UNSUPPORTED, one for each file that no patch can carry, and IMPORT_EMPTY.
+    """
+    wrong = [(change.path, why) for change in changes if (why := _unsupported(change)) is not None]
+    wanted = [change for change in changes if _unsupported(change) is None]
+    ids = [sha for change in wanted for sha in change.ids if sha.strip("0")]
+    blobs = {
+        sha: found.data for sha, found in zip(ids, git.objects(map(str.encode, ids)), strict=True) if found
+    }
+    files = []
+    for change in wanted:
+        after = blobs[change.ids[1]]
+        if (why := _unreadable(after)) is not None:
+            wrong.append((change.path, why))
+        else:
+            files.append(FileChange(path=change.path, before=blobs.get(change.ids[0]), after=after))
+    if wrong:
+        errors = [
+            UsageError(
+                f"{visible(path)}: {why}",
+                code="IMPORT_UNSUPPORTED",
+                where=Location(path=name),
+                hint="leave it out of the diff; a series of patchkit changes and adds files of text",
+            )
+            for path, why in sorted(wrong)
+        ]
+        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot become a patch", errors)
+    if not files:
+        raise UsageError(f"{name} changes nothing", code="IMPORT_EMPTY", where=Location(path=name))
+    return tuple(files)
+
+
+def _unsupported(change: TreeChange) -> str | None:
+    """Why no patch can carry a change of this kind."""
+    before, after = change.modes
+    modes = {before, after} - {"000000"}
+    names = change.path.split("/")
+    reasons = {
+        "it is removed, or renamed: patches change and add files, and nothing of upstream goes": (
+            change.letter == "D"
+        ),
+        "a symbolic link": "120000" in modes,
+        "a submodule": "160000" in modes,
+        f"its mode is {after}: patches add files of mode {_FILE}": change.letter == "A" and after != _FILE,
+        f"its mode becomes {after} from {before}": change.letter != "A" and before != after,
+        "its path has other characters than letters, digits, '_', '.', '+', '-' and '/'": (
+            _PLAIN_PATH.fullmatch(change.path) is None
+        ),
+        "names that begin with '.git' are git's own, and a path goes down only": any(
+            name.casefold().startswith(".git") or name in (".", "..") for name in names
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _unreadable(data: bytes) -> str | None:
+    if b"\0" in data:
+        return "a binary file"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"its text is not UTF-8: byte 0x{data[error.start]:02x}"
+    return None
+
+
+def _own_repository(folder: Path, cache: Repository) -> Git:
+    """A bare repository in ``folder`` with an index of its own, which reads the cache's objects."""
+    path = folder / "index.git"
+    Git(reporter=cache.reporter).run(
+        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", str(path)
+    )
+    with disk_errors(path, "writing a temporary file"):
+        (path / "info").mkdir(exist_ok=True)
+        (path / "info" / "attributes").write_bytes(ATTRIBUTES)
+    return Git(reporter=cache.reporter, git_dir=path, borrows=cache.path / "objects")
+
+
+def _not_placed(name: str, stderr: str) -> AnchorError | UsageError:
+    lines = [visible(line) for line in stderr.splitlines() if line.startswith(("error:", "fatal:"))]
+    why = "\n".join(lines[:_SHOWN]) or None
+    if any(words in stderr for words in ("invalid path", "beyond a symbolic link", "wrong type")):
+        return UsageError(
+            f"{name} has a path that leads out of the tree, or through a link",
+            code="IMPORT_UNSUPPORTED",
+            where=Location(path=name),
+            why=why,
+        )
+    if any(words in stderr for words in ("No valid patches", "corrupt", "unrecognized", "without filename")):
+        return UsageError(
+            f"git does not read {name} as a diff",
+            code="IMPORT_NO_DIFF",
+            where=Location(path=name),
+            why=why,
+            hint="git diff, git format-patch or 'git show' make one; save it as it comes, with LF line ends",
+        )
+    return AnchorError(
+        f"{name} does not apply exactly",
+        code="IMPORT_NOT_APPLYING",
+        where=Location(path=name),
+        why=why,
+        hint="name the upstream it was made for, with --upstream; or import the commits: REV..REV",
+    )
+
+
+def _parts(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
+    """Each diff of a file, with whose it is: of mails as git format-patch writes them, or of the file."""
+    if not data.startswith(b"From "):
+        yield data, _of_text(data)
+        return
+    mails = folder / "mails"
+    with disk_errors(mails, "writing temporary files"):
+        mails.mkdir()
+        (folder / "mbox").write_bytes(data)
+    git.run("mailsplit", "--keep-cr", f"-o{mails}", str(folder / "mbox"))
+    paths = sorted(mails.iterdir())
+    if len(paths) > _MOST_COMMITS:
+        raise UsageError(
+            f"{name} has {len(paths)} mails; the limit is {_MOST_COMMITS}", code="IMPORT_TOO_LARGE"
+        )
+    for path in paths:
+        message, diff = path.with_suffix(".msg"), path.with_suffix(".diff")
+        with path.open("rb") as stream:
+            told = git.run("mailinfo", str(message), str(diff), stdin=stream).decode("utf-8", "replace")
+        fields = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+        text = message.read_text("utf-8", "replace")
+        author = f"{fields.get('Author', '')} <{fields.get('Email', '')}>"
+        yield diff.read_bytes(), _authorship(fields.get("Subject", ""), text, author)
+
+
+def _of_text(data: bytes) -> Authorship:
+    """What stands above a diff: words, or a commit as git show writes it."""
+    head = re.split(rb"(?m)^(?:diff |--- |Index: )", data, maxsplit=1)[0].decode("utf-8", "replace")
+    author = re.search(r"(?m)^Author: +(.+ <.+>)$", head)
+    if author is not None:
+        lines = [line.strip() for line in head.splitlines() if line.startswith("    ")]
+    else:
+        lines = [line.strip() for line in head.splitlines()]
+    subject, _, message = "\n".join(lines).strip().partition("\n")
+    return _authorship(subject, message, author[1] if author is not None else "")
+
+
+def _of_commit(raw: bytes) -> Authorship:
+    head, _, text = raw.partition(b"\n\n")
+    author = next((line[7:] for line in head.split(b"\n") if line.startswith(b"author ")), b"")
+    subject, _, message = text.decode("utf-8", "replace").partition("\n")
+    who = author.decode("utf-8", "replace")
+    return _authorship(subject, message, who[: who.find(">") + 1])
+
+
+def _authorship(subject: str, message: str, author: str) -> Authorship:
+    message = visible(message.replace("\r\n", "\n")).strip()
+    links = tuple(dict.fromkeys(_URL.findall(f"{subject}\n{message}")))
+    author = " ".join(visible(author).split())
+    known = re.fullmatch(r"[^<>\n]+ <[^<>\s]+>", author) is not None
+    return Authorship(
+        subject=" ".join(visible(subject).split()),
+        message=message,
+        authors=(author,) if known else (),
+        links=links,
+    )
+
+
+def _together(found: Sequence[Authorship]) -> Authorship:
+    """Of several commits: the first one's subject, all messages, authors and links."""
+    if not found:
+        return Authorship()
+    rest = [f"{each.subject}\n\n{each.message}".strip() for each in found[1:]]
+    return Authorship(
+        subject=found[0].subject,
+        message="\n\n".join(text for text in (found[0].message, *rest) if text),
+        authors=tuple(dict.fromkeys(author for each in found for author in each.authors)),
+        links=tuple(dict.fromkeys(link for each in found for link in each.links)),
+    )

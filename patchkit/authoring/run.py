@@ -1,0 +1,452 @@
+"""``patchkit import``: from a diff, commits or a pull request to a patch of the series, or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.authoring.change import (
+    Authorship,
+    FileChange,
+    compare_commits,
+    place_diff,
+    read_diff,
+    read_pull,
+    read_range,
+)
+from patchkit.authoring.guarded import NewText, escape_template, guard_draft
+from patchkit.authoring.lift import Draft, NotLifted, lift_file
+from patchkit.authoring.stage import Proof, prove
+from patchkit.authoring.write import (
+    NewEdit,
+    NewPatch,
+    next_number,
+    patch_id,
+    short_title,
+    write_patch,
+)
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.source import SourceText
+from patchkit.bump.onto.pin import find_build, ggml_version
+from patchkit.bump.target import catalogue_pins
+from patchkit.candidate.workspace import Workspace
+from patchkit.edits.tree import OPTIONS_FILE
+from patchkit.series.catalogue import load_series
+from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.series.patch import BREAKS_MAIL
+from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.upstream.cache import Cache, open_cache
+from patchkit.upstream.clone import open_clone, read_file
+from patchkit.upstream.pin import find_pinned, obtain
+from patchkit.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The patch that is asked for: ``guard`` is ``none``, a GPU or a family of them.
+
+    ``lifts`` are numbers, and the names that the profiles have for them.
+    """
+
+    guard: str
+    id: str | None = None
+    title: str | None = None
+    lifts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """What is imported. One of ``source`` (a file or ``REV..REV``) and ``pull`` is given.
+
+    ``upstream`` is the pin that a diff was made for, None: the newest one that it fits.
+    """
+
+    wanted: Wanted
+    source: str | None = None
+    pull: int | None = None
+    url: str | None = None
+    repo: Path | None = None
+    upstream: PinWanted = None
+    as_build: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The patch as it was written, and what was proven of it. ``hunks`` are edits that stayed text."""
+
+    patch: NewPatch
+    folder: Path
+    source: str
+    proof: Proof
+    hunks: Mapping[str, str]
+    places: Mapping[str, str]
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        return {
+            "id": self.patch.id,
+            "folder": str(self.folder),
+            "archs": list(self.patch.archs) if self.patch.archs is not None else None,
+            "source": self.source,
+            "authors": list(self.patch.authors),
+            "edits": [
+                {
+                    "id": edit.id,
+                    "file": edit.file,
+                    "function": edit.function,
+                    "side": edit.side,
+                    "place": self.places[edit.id],
+                    "text_because": self.hunks.get(edit.id),
+                }
+                for edit in self.patch.edits
+            ],
+            "new_files": list(self.patch.files),
+            "same_as_diff": self.proof.same,
+            "newest": self.proof.newest,
+            "newest_errors": [{"code": e.code, "message": e.message} for e in self.proof.newest_errors],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundChange:
+    """A change to the commit ``base`` of the cache; ``name`` is what that is called."""
+
+    build: int
+    base: str
+    name: str
+    files: tuple[FileChange, ...]
+    by: Authorship
+    url: str | None = None
+    how: str = "imported from"
+
+
+def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
+    """Make a patch of a change and put it into the series.
+
+    Raises:
+        IMPORT_UNREADABLE, IMPORT_TOO_LARGE, IMPORT_NO_DIFF, IMPORT_UNSUPPORTED, IMPORT_EMPTY: the diff.
+        IMPORT_NOT_APPLYING: it does not fit the upstreams that it was tried on.
+        PatchkitError: of the clone, the remote or the cache, and as :func:`make_patch`.
+
+    Whatever is raised, the series is as it was.
+    """
+    lock = load_lock(workspace.series.lock)
+    target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
+    cache = open_cache(workspace.cache_root)
+    with cache.hold(workspace.reporter) as repository:
+        found = _find(request, workspace, lock, cache, repository)
+        fallback = found.by.subject or Path(request.source or "imported").stem
+        return make_patch(found, request.wanted, fallback, workspace, cache, repository)
+
+
+def make_patch(
+    found: FoundChange,
+    wanted: Wanted,
+    title: str,
+    workspace: Workspace,
+    cache: Cache,
+    repository: Repository,
+) -> Imported:
+    """The patch of a change, proven on a copy of the series and written; ``title`` if none is asked for.
+
+    Raises:
+        IMPORT_NOT_LIFTED, IMPORT_DIFFERS: a person has to write it.
+        IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: what was asked for.
+        PatchkitError: of the series, and of placing what was made.
+    """
+    series = load_series(workspace.series.patches)
+    lock = load_lock(workspace.series.lock)
+    profiles = target_profiles(wanted.guard, workspace)
+    title = short_title(wanted.title or title)
+    name = patch_id(wanted.id, title, series)
+    texts, edits, files = _edits(found, profiles, lock, repository, workspace)
+    patch = NewPatch(
+        id=name,
+        title=title,
+        first_build=found.build,
+        builds_why=f"{found.how} {found.name}; no other build was looked at",
+        archs=tuple(each.arch for each in profiles) if profiles is not None else None,
+        edits=edits,
+        why=_why(found.by),
+        links=found.by.links,
+        authors=found.by.authors,
+        files=files,
+        upstream_url=found.url,
+    )
+    patch = lift_numbers(patch, wanted.lifts, profiles or ())
+    proof = prove(
+        patch,
+        workspace,
+        base=found.base,
+        expected={each.path: each.after for each in found.files},
+        guarded=texts,
+        repository=repository,
+        cache=cache,
+    )
+    folder = write_patch(
+        patch,
+        workspace.series,
+        number=next_number(series),
+        profiles=profiles or (),
+        source=f"{found.how} {found.name}",
+    )
+    drafts = dict(zip((edit.id for edit in edits), (each.draft for each in texts), strict=True))
+    return Imported(
+        patch=patch,
+        folder=folder,
+        source=found.name,
+        proof=proof,
+        hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
+        places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
+    )
+
+
+def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
+    """The GPUs that a guard names, None for a plain patch; raises IMPORT_GUARD_UNKNOWN."""
+    if guard == "none":
+        return None
+    folder = workspace.series.profiles
+    every = load_profiles(folder, list_profiles(folder))
+    found = tuple(each for each in every if each.arch == guard or guard in each.families[:1])
+    if not found:
+        families = sorted({each.families[0] for each in every if each.families})
+        raise UsageError(
+            f"'{guard}' is no GPU and no family of GPUs",
+            code="IMPORT_GUARD_UNKNOWN",
+            where=Location(path=str(folder)),
+            hint=f"--guard none; a GPU: {', '.join(each.arch for each in every)}; or a family: "
+            f"{', '.join(families)}",
+        )
+    return found
+
+
+def _find(
+    request: ImportRequest, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
+) -> FoundChange:
+    if request.pull is not None:
+        return _of_pull(request, workspace, repository)
+    if request.source is None:
+        raise UsageError(
+            "nothing to import was named",
+            code="IMPORT_NOTHING_NAMED",
+            hint="patchkit import FILE.patch, patchkit import REV..REV, or --pr N --url REMOTE",
+        )
+    if Path(request.source).is_file() or not re.search(r"\.\.", request.source):
+        return _of_file(request, Path(request.source), workspace, lock, cache, repository)
+    return _of_range(request, request.source, workspace, lock, repository)
+
+
+def _of_file(
+    request: ImportRequest, path: Path, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
+) -> FoundChange:
+    data = read_diff(path)
+    pins = _likely_pins(request, lock, repository)
+    failures: list[PatchkitError] = []
+    for pin in pins:
+        workspace.reporter.step(f"trying the diff on {pin.name}")
+        base = obtain(pin, cache=cache, reporter=workspace.reporter)
+        try:
+            files, by = place_diff(data, str(path), base, repository)
+        except AnchorError as error:
+            failures.append(error)
+            continue
+        return FoundChange(build=pin.build, base=base, name=pin.name, files=files, by=by)
+    failed = failures[0]
+    tried = ", ".join(pin.name for pin in pins)
+    failed.hint = (
+        f"tried on {tried}; name the pin that it was made for: --upstream bNUMBER; or import the commits"
+    )
+    raise failed
+
+
+def _likely_pins(request: ImportRequest, lock: Lock, repository: Repository) -> list[Pin]:
+    """The pin that was named, else those that are cached, the newest first; the default where none is."""
+    if request.upstream is not None:
+        return [lock.pin(request.upstream)]
+    cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
+    return sorted(cached, key=lambda pin: -pin.build) or [lock.pin(None)]
+
+
+def _of_range(
+    request: ImportRequest, revisions: str, workspace: Workspace, lock: Lock, repository: Repository
+) -> FoundChange:
+    clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
+    base, tip, by = read_range(clone, revisions, repository)
+    files = compare_commits(base.sha, tip.sha, revisions, repository)
+    build = request.as_build
+    if build is None:
+        pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+        version = ggml_version(read_file(clone, base, OPTIONS_FILE) or b"")
+        known = find_build(clone, base, version, pins)
+        build = known.low if known is not None else None
+    name = f"{base.sha[:12]} of {clone.top.name}"
+    return FoundChange(build=_known(build, name), base=base.sha, name=name, files=files, by=by)
+
+
+def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repository) -> FoundChange:
+    if request.url is None or request.pull is None:
+        raise UsageError(
+            "--pr needs --url, the remote that has the pull request",
+            code="IMPORT_NO_PULL",
+            hint=f"--pr {request.pull} --url https://github.com/ggml-org/llama.cpp",
+        )
+    pull = read_pull(request.url, request.pull, repository, workspace.cache_root)
+    name = f"pull request {request.pull}"
+    url = re.sub(r"(\.git)?/*$", "", request.url) + f"/pull/{request.pull}"
+    return FoundChange(
+        build=_known(request.as_build or pull.build, name),
+        base=pull.base,
+        name=name,
+        files=compare_commits(pull.base, pull.head, name, repository),
+        by=replace(pull.by, links=tuple(dict.fromkeys((url, *pull.by.links)))),
+        url=url,
+    )
+
+
+def _known(build: int | None, name: str) -> int:
+    if build is None:
+        raise UsageError(
+            f"which upstream build is {name} made from?",
+            code="ONTO_BUILD_UNKNOWN",
+            why="no tag b<number> lies below it",
+            hint="say the newest upstream build that is in it: --as-build bNUMBER",
+        )
+    return build
+
+
+def _edits(
+    found: FoundChange,
+    profiles: Sequence[ArchProfile] | None,
+    lock: Lock,
+    repository: Repository,
+    workspace: Workspace,
+) -> tuple[tuple[NewText, ...], tuple[NewEdit, ...], dict[str, str]]:
+    """The edits of a change with their drafts, and the templates of its new files.
+
+    Raises one ErrorGroup of IMPORT_NOT_LIFTED for all that a person has to write.
+    """
+    files: dict[str, str] = {}
+    guarded: list[NewText] = []
+    errors: list[PatchkitError] = []
+    for change in found.files:
+        if change.before is None:
+            files[change.path] = escape_template(change.after.decode("utf-8"))
+            continue
+        workspace.reporter.step(f"reading {change.path}")
+        others = list(_elsewhere(change.path, found.base, lock, repository))
+        try:
+            drafts = lift_file(change.path, change.before, change.after, others)
+        except NotLifted as error:
+            errors.append(_not_lifted(str(error), None))
+            continue
+        for draft in drafts:
+            try:
+                guarded += _for_whom(change.before, draft, profiles)
+            except NotLifted as error:
+                errors.append(_not_lifted(str(error), profiles))
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup("a person has to write a part of this", errors)
+    return tuple(guarded), tuple(_named(guarded)), files
+
+
+def _for_whom(before: bytes, draft: Draft, profiles: Sequence[ArchProfile] | None) -> tuple[NewText, ...]:
+    if profiles is None:
+        return (NewText(draft=draft, side=None, text=_template(draft), plain=draft.text),)
+    return guard_draft(SourceText(draft.file, before), draft)
+
+
+def _template(draft: Draft) -> str:
+    text = escape_template(draft.text.decode("utf-8").replace("\r\n", "\n"))
+    return text + "\n" if draft.selector.lines is not None else text
+
+
+def _not_lifted(why: str, profiles: Sequence[ArchProfile] | None) -> AnchorError:
+    place, _, reason = why.partition(": ")
+    path, _, line = place.partition(":")
+    return AnchorError(
+        f"{place} cannot become an edit: {reason}",
+        code="IMPORT_NOT_LIFTED",
+        where=Location(path=path, line=int(line) if line.isdigit() else None),
+        hint="docs/howto-patch.md shows how to write it"
+        + ("; or, for code that is for everybody: --guard none" if profiles is not None else ""),
+    )
+
+
+def _elsewhere(path: str, base: str, lock: Lock, repository: Repository) -> Iterator[bytes]:
+    """The file on every cached pin but the one the change is made to."""
+    for pin in lock.pins:
+        commit = find_pinned(repository, pin)
+        if commit is not None and commit != base and path in repository.find_entries(commit, [path]):
+            yield repository.read_blobs(commit, [path])[path]
+
+
+def _named(guarded: Sequence[NewText]) -> Iterator[NewEdit]:
+    """Edits with ids made of what they are in: ``should-use-mmq``, ``should-use-mmq-2``."""
+    taken: dict[str, int] = {}
+    for each in guarded:
+        draft = each.draft
+        word = draft.function or draft.file.rpartition("/")[2]
+        slug = re.sub(r"[^a-z0-9]+", "-", word.casefold()).strip("-") or "edit"
+        taken[slug] = taken.get(slug, 0) + 1
+        name = slug if taken[slug] == 1 else f"{slug}-{taken[slug]}"
+        is_include = each.header is not None
+        yield NewEdit(
+            id=name,
+            file=draft.file,
+            function=draft.function,
+            parameters=draft.parameters,
+            selector=None if is_include else draft.selector,
+            verb="add_include" if is_include else each.verb,
+            side=each.side,
+            text=None if is_include else each.text,
+            header=each.header,
+            digest=draft.digest,
+            note=f"A hunk of text: {draft.reason}." if draft.reason else "",
+        )
+
+
+def _why(by: Authorship) -> str:
+    text = by.message.strip()
+    return f"Imported. {text}" if BREAKS_MAIL.match(text) else text
+
+
+def lift_numbers(
+    patch: NewPatch, lifts: Sequence[tuple[str, str]], profiles: Sequence[ArchProfile]
+) -> NewPatch:
+    """The patch with each number, wherever it stands in a text, as the profile's value of that name.
+
+    Raises LIFT_UNKNOWN: a profile has no such value, or another one; or no text has the number.
+    """
+    for number, name in lifts:
+        row = f'[[tuning.value]]\nname = "{name}"\nvalue = {number}\nsource = "..."\nmeasured_on = "..."'
+        for profile in profiles:
+            known = {each.name: each.value for each in profile.tuning.value}
+            if str(known.get(name)) != number:
+                has = f"has {known[name]}" if name in known else "has no such value"
+                raise UsageError(
+                    f"--lift {number}={name}: the profile of {profile.arch} {has}",
+                    code="LIFT_UNKNOWN",
+                    where=profile.where,
+                    hint=f"add to it:\n{row}",
+                )
+        pattern = re.compile(rf"(?<![\w.]){re.escape(number)}(?![\w.])")
+        wanted = f"@{{ values['{name}'] }}@"  # no backslash: as a replacement it stands for itself
+        edits = tuple(
+            replace(edit, text=pattern.sub(wanted, edit.text)) if edit.text is not None else edit
+            for edit in patch.edits
+        )
+        files = {path: pattern.sub(wanted, text) for path, text in patch.files.items()}
+        if edits == patch.edits and files == patch.files:
+            raise UsageError(
+                f"--lift {number}={name}: no new text has the number {number}", code="LIFT_UNKNOWN"
+            )
+        patch = replace(patch, edits=edits, files=files)
+    if lifts and not profiles:
+        raise UsageError(
+            "--lift needs a GPU: a plain patch is for all of them",
+            code="LIFT_UNKNOWN",
+            hint="--guard gfx1151, for example",
+        )
+    return patch

@@ -1,0 +1,246 @@
+"""A patch as files: the text of its patch.toml, and all of it put into the series in one step, or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tomlkit
+
+from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.series.catalogue import Series
+from patchkit.series.folder import SeriesDir
+from patchkit.series.profile import ArchProfile
+from patchkit.series.selector import Selector
+
+_LONG = 60  # lines of a text that gets a file of its own
+_TITLE = 72  # characters, as patch.toml allows
+_ID = 40
+_MOST = 9999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEdit:
+    """One ``[[edit]]`` to be; ``text`` is the source of a template, None for an include."""
+
+    id: str
+    file: str
+    selector: Selector | None
+    verb: str
+    function: str | None = None
+    parameters: str | None = None
+    side: str | None = None
+    text: str | None = None
+    header: str | None = None
+    digest: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPatch:
+    """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
+
+    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from.
+    """
+
+    id: str
+    title: str
+    first_build: int
+    builds_why: str
+    archs: tuple[str, ...] | None
+    edits: tuple[NewEdit, ...]
+    why: str = ""
+    links: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    upstream_url: str | None = None
+
+    @property
+    def context(self) -> list[str]:
+        """The names that its templates use."""
+        texts = "".join([*(edit.text or "" for edit in self.edits), *self.files.values()])
+        return [name for name in ("guard", "values") if f"@{{ {name}" in texts]
+
+
+def patch_id(wanted: str | None, title: str, series: Series) -> str:
+    """The id that was asked for, or one made of the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
+    made = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:_ID].strip("-") or "imported"
+    name = wanted if wanted is not None else made
+    if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
+        raise UsageError(
+            f"'{name}' cannot be the id of a patch",
+            code="PATCH_ID_BAD",
+            why="an id has small letters and digits, in words joined by '-'",
+            hint=f"{made}, for example",
+        )
+    taken = series.patch(name)
+    if taken is not None:
+        raise UsageError(
+            f"the series has a patch '{name}' already",
+            code="PATCH_ID_TAKEN",
+            where=taken.where,
+            hint=f"another one: --id {name}-2; or take the old folder away first",
+        )
+    return name
+
+
+def short_title(text: str) -> str:
+    """One line of at most 72 characters, cut between words."""
+    line = " ".join(text.split()) or "imported"
+    return line if len(line) <= _TITLE else line[: _TITLE + 1].rpartition(" ")[0] or line[:_TITLE]
+
+
+def folder_files(patch: NewPatch) -> dict[str, str]:
+    """The files of the patch's folder by name: patch.toml, and long texts as templates."""
+    found: dict[str, str] = {}
+    tables = [_table(None, **_head(patch))]
+    tables.append(_table("[builds]", first=str(patch.first_build), why=_word(patch.builds_why)))
+    if patch.upstream_url is not None:
+        tables.append(_table("[upstream]", url=_word(patch.upstream_url)))
+    if patch.archs is not None:
+        tables.append(_table("[guard]", macros='["GGML_USE_HIP"]'))
+    for path, text in patch.files.items():
+        name = f"{path.rpartition('/')[2]}.jinja"
+        while name in found:
+            name = f"_{name}"
+        found[name] = text
+        tables.append(_table("[[file]]", path=_word(path), template=_word(name)))
+    for edit in patch.edits:
+        values = _edit(edit)
+        if edit.text is not None and edit.text.count("\n") > _LONG:
+            found[f"{edit.id}.jinja"] = edit.text
+            values |= {"text": None, "template": _word(f"{edit.id}.jinja")}
+        note = f"# {edit.note}\n" if edit.note else ""
+        tables.append(note + _table("[[edit]]", **values))
+    return {"patch.toml": "\n".join(tables), **found}
+
+
+def _table(header: str | None, /, **values: str | None) -> str:
+    lines = [f"{name} = {value}\n" for name, value in values.items() if value is not None]
+    return "".join([f"{header}\n" if header else "", *lines])
+
+
+def _head(patch: NewPatch) -> dict[str, str | None]:
+    def several(words: Sequence[str]) -> str | None:
+        return f"[{', '.join(map(_word, words))}]" if words else None
+
+    return {
+        "id": _word(patch.id),
+        "title": _word(patch.title),
+        "why": _text(patch.why) if patch.why else None,
+        "links": several(patch.links),
+        "authors": several(patch.authors),
+        "status": '"submitted"' if patch.upstream_url is not None else None,
+        "context": several(patch.context),
+        "guard": '"none"' if patch.archs is None else None,
+    }
+
+
+def _edit(edit: NewEdit) -> dict[str, str | None]:
+    words = {name: getattr(edit, name) for name in ("id", "file", "function", "parameters")}
+    more = {name: getattr(edit, name) for name in ("verb", "side", "header", "digest")}
+    return {
+        **{name: _word(word) if word is not None else None for name, word in words.items()},
+        "at": _selector(edit.selector) if edit.selector is not None else None,
+        **{name: _word(word) if word is not None else None for name, word in more.items()},
+        "text": _text(edit.text) if edit.text is not None else None,
+    }
+
+
+def _selector(selector: Selector) -> str:
+    if selector.lines is not None:
+        return f"{{ lines = {_text(selector.lines)} }}"
+    inside = f", inside = {_selector(selector.inside)}" if selector.inside is not None else ""
+    return f"{{ tokens = {_word(selector.tokens or '')}{inside} }}"
+
+
+def _word(text: str) -> str:
+    """A string on one line, without escapes where it can be."""
+    literal = "'" not in text and ('"' in text or "\\" in text) and text.isprintable()
+    return tomlkit.string(text, literal=literal).as_string()
+
+
+def _text(text: str) -> str:
+    """A string as it stands, over several lines; with escapes only where TOML has no other way."""
+    if "\n" not in text:
+        return _word(text)
+    if "'''" not in text and not text.endswith("'") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text):
+        return f"'''\n{text}'''"
+    return tomlkit.string(text).as_string()
+
+
+def profile_line(patch: NewPatch, source: str) -> str:
+    """The line below ``[patches]`` with which a GPU's profile offers the patch."""
+    why = "Written on this machine; nobody measured it yet."
+    return f'{patch.id} = {{ default = "opt-in", why = {_word(why)}, source = {_word(source)} }}\n'
+
+
+def with_profile_line(path: Path, line: str) -> str:
+    """The text of a profile with one more line below ``[patches]``; raises PROFILE_NOT_WRITTEN."""
+    with disk_errors(path, "reading the profile"):
+        text = path.read_text("utf-8")
+    head, table, tail = text.partition("\n[patches]\n")
+    made = f"{head}{table}{line}{tail}" if table else f"{text.rstrip()}\n\n[patches]\n{line}"
+    try:
+        ok = line.partition(" ")[0] in tomlkit.parse(made)["patches"]
+    except Exception as error:
+        raise _not_written(path, line) from error
+    if not ok:
+        raise _not_written(path, line)
+    return made
+
+
+def _not_written(path: Path, line: str) -> ConfigError:
+    return ConfigError(
+        f"{path} does not take a line below [patches]",
+        code="PROFILE_NOT_WRITTEN",
+        where=Location(path=str(path)),
+        hint=f"add it by hand:\n{line.strip()}",
+    )
+
+
+def next_number(series: Series) -> int:
+    """The number behind the last patch; raises PATCH_NUMBERS_USED_UP."""
+    number = max((patch.number for patch in series.patches), default=0) + 1
+    if number > _MOST:
+        raise UsageError(
+            "the series has no number left", code="PATCH_NUMBERS_USED_UP", hint="renumber its last folders"
+        )
+    return number
+
+
+def write_patch(
+    patch: NewPatch, series: SeriesDir, *, number: int, profiles: Sequence[ArchProfile], source: str
+) -> Path:
+    """Put a patch into a series: its folder in one step, then the lines of the profiles; its folder.
+
+    When a profile refuses, the folder is taken away again. Raises PROFILE_NOT_WRITTEN, CacheError.
+    """
+    folder = series.patches / f"{number:04d}-{patch.id}"
+    made = series.root / f".{folder.name}.{os.getpid()}.partial"  # no reader of patches/ may see it
+    changed: dict[Path, str] = {}
+    for profile in profiles:
+        path = series.profiles / f"{profile.arch}.toml"
+        changed[path] = with_profile_line(path, profile_line(patch, source))
+    before = {path: path.read_bytes() for path in changed}
+    try:
+        with disk_errors(folder, "writing the patch"):
+            made.mkdir()
+            for name, text in folder_files(patch).items():
+                (made / name).write_text(text, encoding="utf-8", newline="\n")
+            made.rename(folder)
+        for path, text in changed.items():
+            write_whole(path, text, "writing the profile")
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, data in before.items():
+            if path.read_bytes() != data:
+                write_whole(path, data, "writing the profile")
+        raise
+    return folder

@@ -1,0 +1,75 @@
+"""What ``import`` and ``new`` have in common: for whom the patch is, and what is told of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patchkit.cli.settings import TEXT, packed
+
+if TYPE_CHECKING:
+    from patchkit.authoring.run import Imported, Wanted
+
+
+def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for value in values:
+        number, _, name = value.partition("=")
+        if re.fullmatch(r"\d+(\.\d+)?", number) is None or not name:
+            raise click.BadParameter(f"'{value}' is not NUMBER=NAME, as 256=mmq.q6k_columns", ctx, param)
+        found.append((number, name))
+    return tuple(found)
+
+
+def _make_wanted(**given: Any) -> Wanted:
+    from patchkit.authoring.run import Wanted
+
+    return Wanted(**given)
+
+
+wanted_options = packed(
+    "wanted",
+    _make_wanted,
+    click.option(
+        "--guard",
+        "--arch",
+        "guard",
+        type=TEXT,
+        required=True,
+        metavar="GPUS",
+        help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
+    ),
+    click.option("--title", type=TEXT, metavar="TEXT", help="The patch's title, one line."),
+    click.option(
+        "--lift",
+        "lifts",
+        multiple=True,
+        callback=_lift,
+        metavar="NUMBER=NAME",
+        help="A number that the profiles of these GPUs have under that name.",
+    ),
+)
+
+
+def told_lines(done: Imported) -> Iterator[str]:
+    """The patch, where each edit goes, what was proven, and what to do next."""
+    patch = done.patch
+    whom = "for every build" if patch.archs is None else f"opt-in for {' '.join(patch.archs)}"
+    yield f"{done.folder}: {whom}"
+    for edit in patch.edits:
+        where = f"in {edit.function}" if edit.function else "in the file"
+        yield f"  {edit.id}: {where}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"
+        if edit.id in done.hunks:
+            yield f"    stays a hunk of text: {done.hunks[edit.id]}"
+    yield from (f"  new file {path}" for path in patch.files)
+    yield f"on {done.source}: as it was written, {done.proof.same}"
+    yield f"on {done.proof.newest}"
+    yield from (f"  {error.code}: {error.message}" for error in done.proof.newest_errors)
+    archs = [word for arch in patch.archs or ("gfx1151",) for word in ("--arch", arch)]
+    words = [*archs, "--upstream", f"b{patch.first_build}", *(["--with", patch.id] if patch.archs else [])]
+    yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
+    yield "       its patch.toml does not say yet what it is good for; lock and publish ask for that"

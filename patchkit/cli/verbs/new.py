@@ -1,0 +1,80 @@
+"""``patchkit new``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.cli.new_patch import told_lines, wanted_options
+from patchkit.cli.settings import TEXT, Settings, options, verb
+
+if TYPE_CHECKING:
+    from patchkit.authoring.new import NewVerb
+    from patchkit.authoring.run import Wanted
+
+_PLACE = options(
+    click.argument("topic", type=TEXT, metavar="TOPIC"),
+    click.option("--file", type=TEXT, required=True, metavar="PATH", help="The file, as upstream names it."),
+    click.option(
+        "--function", type=TEXT, metavar="NAME", help="The function (default: the file as a whole)."
+    ),
+    click.option(
+        "--parameters", type=TEXT, metavar="TOKENS", help="Tokens of its parameters, where it has twins."
+    ),
+    click.option("--at", type=TEXT, required=True, metavar="TOKENS", help="The tokens that are there now."),
+    click.option(
+        "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock (default: the newest cached)."
+    ),
+)
+_VERBS = options(
+    click.option("--change-to", type=TEXT, metavar="TEXT", help="What takes their place."),
+    click.option("--insert-before", type=TEXT, metavar="TEXT", help="What comes before them."),
+    click.option("--insert-after", type=TEXT, metavar="TEXT", help="What comes behind them."),
+    click.option("--remove", is_flag=True, help="Take them away."),
+)
+
+
+@verb(
+    "new",
+    example=(
+        "patchkit new q6k-columns --arch gfx1151 --file ggml/src/ggml-cuda/mmq.cu \\",
+        "  --function ggml_cuda_should_use_mmq --upstream b11549 \\",
+        "  --at '(cc) ? 128 : 256' --change-to '(cc) ? 128 : 1024'",
+    ),
+)
+@_PLACE
+@_VERBS
+@wanted_options
+def command(
+    settings: Settings,
+    wanted: Wanted,
+    change_to: str | None,
+    insert_before: str | None,
+    insert_after: str | None,
+    *,
+    remove: bool,
+    **place: Any,
+) -> None:
+    """Write a patch of one change: a place in a function, and what to put there.
+
+    The patch.toml has what it must have, the profile its line, and both are tried first: plan accepts them.
+    What it is good for is asked for when its result is recorded or published.
+    """
+    from patchkit.authoring.new import NewRequest, run_new
+
+    verbs = {"change_to": change_to, "insert_before": insert_before, "insert_after": insert_after}
+    given = {name: text for name, text in verbs.items() if text is not None} | (
+        {"remove": ""} if remove else {}
+    )
+    if len(given) != 1:
+        raise UsageError(
+            "say what to do there, once",
+            code="USAGE_MISSING",
+            hint="--change-to TEXT, --insert-before TEXT, --insert-after TEXT or --remove",
+        )
+    ((name, text),) = given.items()
+    request = NewRequest(wanted=wanted, verb=cast("NewVerb", name), text=text, **place)
+    done = run_new(request, settings.workspace())
+    settings.show(done.as_json(), told_lines(done))

@@ -1,0 +1,121 @@
+"""Edits of plain patches: the text goes in as it stands, without a guard, for every build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import AnchorError, RenderError
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.directives import find_unbalanced
+from patchkit.cpp.scopes import CLOSING, OPENING, ScopeMap, is_code
+from patchkit.edits.confirm import confirm_untouched
+from patchkit.edits.expand import Applied, Placement
+from patchkit.edits.resolve import Anchor
+from patchkit.series.patch import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The whole lines around a span: ``before`` and ``after`` are what else stands on them."""
+
+    span: Span
+    before: bytes
+    after: bytes
+
+
+def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[Placement, ...]:
+    """Placements of one edit of a plain patch, one per span; ``text`` None: of a removal.
+
+    A text that ends with a line break takes the place of whole lines, or goes on lines of its own; any
+    other replaces, precedes or follows exactly the tokens that are selected.
+
+    Raises PLAIN_SHARES_LINE: whole lines would take other code with them.
+    """
+    edit = anchor.edit
+    return tuple(
+        Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
+        for span, replacement in (_expand(source, edit, each, text) for each in anchor.spans)
+    )
+
+
+def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tuple[Span, bytes]:
+    new = (text or "").encode().replace(b"\n", source.newline)
+    lines = _lines_around(source, span)
+    by_line = new.endswith(b"\n") or (edit.at is not None and edit.at.lines is not None)
+    if edit.verb == "remove":
+        alone = not (lines.before.strip() or lines.after.strip())
+        return (source_lines(source, lines.span) if alone else span), b""
+    if not by_line:
+        if edit.verb == "insert_before":
+            span = Span(span.start, span.start)
+        elif edit.verb == "insert_after":
+            span = Span(span.end, span.end)
+        return span, new
+    if edit.verb == "insert_before":
+        start = lines.span.start
+        return Span(start, start), new if new.endswith(b"\n") else new + source.newline
+    if edit.verb == "insert_after":
+        end = lines.span.end
+        return Span(end, end), source.newline + new.removesuffix(source.newline)
+    if lines.before.strip() or lines.after.strip():
+        raise RenderError(
+            f"edit '{edit.id}' would replace a line that has other code on it",
+            code="PLAIN_SHARES_LINE",
+            where=[edit.where, source.locate(span.start)],
+            why="a text that ends with a line break takes the place of whole lines",
+            hint="end the text without a line break, or select all of the line",
+        )
+    return lines.span, new.removesuffix(source.newline)
+
+
+def source_lines(source: SourceText, span: Span) -> Span:
+    """The span with the line break behind it, where there is one."""
+    if source.data.startswith(source.newline, span.end):
+        return Span(span.start, span.end + len(source.newline))
+    return span
+
+
+def _lines_around(source: SourceText, span: Span) -> _Lines:
+    first = source.line_span(source.line_of(span.start)).start
+    end = source.line_end(span.end)
+    return _Lines(Span(first, end), source.data[first : span.start], source.data[span.end : end])
+
+
+def confirm_plain(
+    before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
+) -> None:
+    """What can be said by tokens alone: brackets and #if lines pair as before, other definitions stay.
+
+    Raises PLAIN_UNBALANCED, TWIN_TOUCHED.
+    """
+    if not is_code(before.source.path):
+        return
+    for what in _unbalanced(before, after):
+        raise AnchorError(
+            f"{after.source.path} is out of balance after the edits: {what}",
+            code="PLAIN_UNBALANCED",
+            where=[anchor.edit.where for anchor, _ in anchors],
+            why="everything behind it would be read as something else",
+            hint="correct the text in patch.toml, or its template",
+        )
+    confirm_untouched(before, after, applied, anchors)
+
+
+def _unbalanced(before: ScopeMap, after: ScopeMap) -> Iterator[str]:
+    stray = find_unbalanced(after.directives)
+    if stray is not None and find_unbalanced(before.directives) is None:
+        keyword = stray.keyword.decode("utf-8", "replace")
+        yield f"#{keyword} in line {after.source.line_of(stray.span.start)}"
+    if len(_unmatched(after)) > len(_unmatched(before)):
+        token = after.code[_unmatched(after)[0]]
+        yield f"'{token.text.decode()}' in line {after.source.line_of(token.span.start)}"
+
+
+def _unmatched(scopes: ScopeMap) -> list[int]:
+    brackets = {*OPENING, *CLOSING}
+    return [
+        index
+        for index, token in enumerate(scopes.code)
+        if token.text in brackets and index not in scopes.match
+    ]

@@ -1,0 +1,3 @@
+int one = 1;
+int three = 3;
+int two = 4;

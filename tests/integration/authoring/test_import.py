@@ -1,0 +1,277 @@
+"""``patchkit import``: what becomes of diffs, commits and pull requests."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from demo_world import FOLDER, git
+
+CHOICE = f"{FOLDER}/choice.cu"
+DEMO = f"{FOLDER}/demo.cu"
+
+
+def imported(desk, *args: str) -> dict[str, Any]:
+    done = desk.run("import", *args, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def manifest(desk, name: str) -> dict[str, Any]:
+    (folder,) = (desk.series / "patches").glob(f"*-{name}")
+    return tomllib.loads((folder / "patch.toml").read_text())
+
+
+def test_a_plain_diff_comes_out_byte_for_byte(desk) -> None:
+    desk.change("common/tool.cpp", "wanted > 256 ? 256 : wanted", "wanted > 512 ? 512 : wanted")
+    desk.change("common/tool.cpp", '"\\\\a@{b}"', '"\\\\b@{c} //% it\'s"')
+    desk.change("CMakeLists.txt", "OFF)", "ON)")
+    desk.change("dos.txt", "two\r\n", "two\r\nand a half\r\n")
+    desk.change(
+        DEMO,
+        "return x * scale;\n}\n\nstatic __device__ int twin_b",
+        "return x + scale;\n}\n\nstatic __device__ int twin_b",
+    )
+    desk.add("common/new.h", "#pragma once\n// @% new %@\n")
+    paths = ("common/tool.cpp", "CMakeLists.txt", DEMO, "dos.txt", "common/new.h")
+    wanted = {path: (desk.clone / path).read_bytes() for path in paths}
+    done = imported(desk, str(desk.diff()), "--guard", "none", "--title", "All of it")
+    assert done["same_as_diff"] == "byte for byte"
+    assert done["id"] == "all-of-it"
+    assert done["new_files"] == ["common/new.h"]
+    functions = {(edit["file"], edit["function"]) for edit in done["edits"]}
+    assert functions == {
+        ("common/tool.cpp", "tool::limit"),
+        ("common/tool.cpp", "tool::name"),
+        (DEMO, "twin_a"),
+        ("CMakeLists.txt", None),
+        ("dos.txt", None),
+    }
+    for path, data in wanted.items():
+        assert desk.shown("all-of-it", path) == data
+
+
+def test_a_guarded_diff_asks_on_the_host_and_is_guarded_on_the_device(desk) -> None:
+    desk.change(CHOICE, "(cc > 7 ? 128 : 256)", "(cc > 7 ? 128 : 1024)")
+    desk.change(CHOICE, "const int limit = 256;", "const int limit = 256 + type;")
+    desk.change(CHOICE, "if (type == 1) {", "if (type == 1 || ne11 == 0) {")
+    desk.change(CHOICE, "{\n        return false;\n", "{\n        log_it(ne11);\n        return false;\n")
+    desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
+    done = imported(desk, str(desk.diff()), "--guard", "gfx1151", "--id", "mine")
+    assert done["same_as_diff"].startswith("token for token, as gfx1151 get it; host code asks")
+    sides = {(edit["function"], edit["side"]) for edit in done["edits"]}
+    assert sides == {("demo_should_use", "host"), ("demo_kernel", "device")}
+    text = desk.shown("mine", CHOICE).decode()
+    gpu = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
+    assert f"({gpu} ? 1024 : 256)" in text
+    assert f"{gpu} ? (256 + type) : (256)" in text
+    assert f"{gpu} ? (type == 1 || ne11 == 0) : (type == 1)" in text
+    assert (
+        f"\n        if {gpu} {{\n            log_it(ne11);\n        }}\n#endif\n        return false;" in text
+    )
+    kernel = desk.shown("mine", DEMO).decode()
+    assert "#if defined(GGML_USE_HIP) && defined(__gfx1151__)\n    dst[i] = 2.0f*x[i];\n#else" in kernel
+    profile = tomllib.loads((desk.series / "arch_profiles/gfx1151.toml").read_text())
+    assert profile["patches"]["mine"]["default"] == "opt-in"
+    other = desk.run("plan", "--arch", "gfx1100", "--json")
+    assert {"id": "mine", "state": "skipped"}.items() <= json.loads(other.stdout)["patches"][-1].items()
+
+
+def test_a_family_is_guarded_for_all_its_gpus(desk) -> None:
+    desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
+    done = imported(desk, str(desk.diff()), "--guard", "rdna3_5", "--id", "mine")
+    assert done["archs"] == ["gfx1150", "gfx1151", "gfx1152", "gfx1153"]
+
+
+def test_author_message_and_links_of_commits_stay(desk) -> None:
+    desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
+    message = "tool: a larger limit\n\nMeasured, see https://example.invalid/42.\n"
+    desk.commit(message)
+    desk.change("CMakeLists.txt", "OFF)", "ON)")
+    desk.commit("cmake: fast\n")
+    done = imported(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
+    assert done["id"] == "tool-a-larger-limit"
+    made = manifest(desk, done["id"])
+    assert made["title"] == "tool: a larger limit"
+    assert made["authors"] == ["up <up@localhost>"]
+    assert made["links"] == ["https://example.invalid/42"]
+    assert made["why"].split() == ["Measured,", "see", "https://example.invalid/42.", "cmake:", "fast"]
+    assert made["builds"]["first"] == 1
+    mails = git(desk.clone, "format-patch", "-q", "b1", "--stdout")
+    (desk.root / "all.mbox").write_text(f"{mails}\n")
+    again = imported(desk, str(desk.root / "all.mbox"), "--guard", "none", "--id", "from-mail")
+    mailed = manifest(desk, "from-mail")
+    assert (mailed["title"], mailed["authors"]) == (made["title"], made["authors"])
+    assert again["same_as_diff"] == "byte for byte"
+
+
+def test_a_pull_request_is_fetched_and_remembered(desk) -> None:
+    desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
+    head = desk.commit("tool: a larger limit")
+    git(desk.clone, "push", "-q", "origin", f"{head}:refs/pull/7/head")
+    git(desk.upstream, "checkout", "-q", "master")
+    done = imported(desk, "--pr", "7", "--url", str(desk.upstream), "--guard", "none")
+    made = manifest(desk, done["id"])
+    assert made["status"] == "submitted"
+    assert made["upstream"]["url"] == f"{desk.upstream}/pull/7"
+    assert made["builds"]["first"] == 1
+    missing = desk.run("import", "--pr", "8", "--url", str(desk.upstream), "--guard", "none")
+    assert missing.returncode == 7
+    assert "IMPORT_NO_PULL" in missing.stderr
+
+
+def test_what_tokens_do_not_reach_stays_text_and_is_pinned(desk) -> None:
+    desk.change(CHOICE, "#ifdef DEMO_OLD\n", "#if defined(DEMO_OLD) || defined(DEMO_OLDER)\n")
+    done = imported(desk, str(desk.diff()), "--guard", "none", "--id", "mine")
+    (edit,) = done["edits"]
+    assert "preprocessor" in edit["text_because"]
+    (made,) = manifest(desk, "mine")["edit"]
+    assert len(made["digest"]) == 64
+    # In another version of that function it has no place.
+    moved = (desk.upstream / CHOICE).read_text().replace("type == 1", "type == 3")
+    (desk.upstream / CHOICE).write_text(moved)
+    git(desk.upstream, "commit", "-q", "-am", "other")
+    git(desk.clone, "fetch", "-q", "origin", "HEAD")
+    where = ("--onto", "FETCH_HEAD", "--repo", str(desk.clone), "--as-build", "1")
+    refused = desk.run("plan", "--arch", "gfx1151", "--only", "mine", *where)
+    assert refused.returncode == 3
+    assert "ENTITY_CHANGED" in refused.stderr
+
+
+def test_the_other_build_gets_it_where_its_text_is_the_same(desk) -> None:
+    desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
+    imported(desk, str(desk.diff()), "--guard", "none", "--id", "mine")
+    git(desk.clone, "checkout", "-q", "b2")
+    where = ("--onto", "b2", "--repo", str(desk.clone))
+    done = desk.run("apply", "--arch", "gfx1151", "--only", "mine", *where)
+    assert done.returncode == 0, done.stderr
+    text = git(desk.clone, "show", "patchkit/gfx1151:common/tool.cpp")
+    assert "wanted > 512 ? 512" in text
+    assert "how much there may be" in text
+
+
+def test_a_number_that_the_profile_knows_is_taken_from_there(desk) -> None:
+    desk.change(CHOICE, "(cc > 7 ? 128 : 256)", "(cc > 7 ? 128 : 1024)")
+    diff = str(desk.diff())
+    lift = ("--guard", "gfx1151", "--id", "mine", "--lift", "1024=mmq.q6k_columns")
+    refused = desk.run("import", diff, *lift)
+    assert refused.returncode == 2
+    assert "LIFT_UNKNOWN" in refused.stderr
+    profile = desk.series / "arch_profiles" / "gfx1151.toml"
+    row = refused.stderr[refused.stderr.index("[[tuning.value]]") :].split("measured_on")[0]
+    lines = "\n".join(line.strip() for line in row.splitlines()).replace('"..."', '"the test"')
+    profile.write_text(f'{profile.read_text()}\n{lines}measured_on = "nothing"\n')
+    imported(desk, diff, *lift)
+    (edit,) = manifest(desk, "mine")["edit"]
+    assert "@{ values['mmq.q6k_columns'] }@" in edit["text"]
+    assert "? 1024 : 256" in desk.shown("mine", CHOICE).decode()
+    profile.write_text(profile.read_text().replace("value = 1024", "value = 2048"))
+    assert "? 2048 : 256" in desk.shown("mine", CHOICE).decode()
+
+
+def refused(desk, code: str, exit_code: int, *args: str) -> str:
+    """The import ends so, with a code of its own, and the series is as it was."""
+    before = desk.snapshot()
+    done = desk.run("import", *args, "--json")
+    error = json.loads(done.stdout)["error"]
+    codes = {each["code"] for each in error.get("errors", [error])}
+    assert codes == {code}, done.stderr
+    assert done.returncode == exit_code
+    assert desk.snapshot() == before
+    return done.stderr
+
+
+def test_what_a_person_has_to_write_is_named_and_nothing_is_written(desk) -> None:
+    desk.change(DEMO, "template<int ncols>\n", "static int helper() { return 1; }\n\ntemplate<int ncols>\n")
+    desk.change(
+        CHOICE, "    const int limit = 256;\n", "    const int limit = 256;\n    const int more = 2;\n"
+    )
+    told = refused(desk, "IMPORT_NOT_LIFTED", 3, str(desk.diff()), "--guard", "gfx1151")
+    assert f"{DEMO}:13" in told
+    assert "code outside of functions" in told
+    assert "it declares names in host code" in told
+
+
+def new_file(path: str, mode: str, line: str) -> str:
+    head = f"diff --git a/{path} b/{path}\nnew file mode {mode}\n--- /dev/null\n+++ b/{path}\n"
+    return f"{head}@@ -0,0 +1 @@\n+{line}\n"
+
+
+_DOS = "--- a/dos.txt\n+++ b/dos.txt\n@@ -1,2 +1,"
+_GONE = "diff --git a/dos.txt b/dos.txt\ndeleted file mode 100644\n--- a/dos.txt\n+++ /dev/null\n"
+_RENAMED = "diff --git a/dos.txt b/win.txt\nsimilarity index 100%\nrename from dos.txt\nrename to win.txt\n"
+_MODE = "diff --git a/CMakeLists.txt b/CMakeLists.txt\nold mode 100644\nnew mode 100755\n"
+UNSUPPORTED, NO_DIFF, NOT_APPLYING = "IMPORT_UNSUPPORTED", "IMPORT_NO_DIFF", "IMPORT_NOT_APPLYING"
+HOSTILE = {
+    "a path above the tree": ("--- a/../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+a\n", UNSUPPORTED),
+    "an absolute path": ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", NOT_APPLYING),
+    "git's own folder": (new_file(".git/config", "100644", "a"), UNSUPPORTED),
+    "a new .gitattributes": (new_file(".gitattributes", "100644", "* text"), UNSUPPORTED),
+    "a symbolic link": (new_file("link", "120000", "/etc/passwd"), UNSUPPORTED),
+    "a submodule": (new_file("sub", "160000", f"Subproject commit {'1' * 40}"), UNSUPPORTED),
+    "a program": (new_file("run", "100755", "a"), UNSUPPORTED),
+    "a strange name": (new_file("a b$c", "100644", "a"), UNSUPPORTED),
+    "a mode": (_MODE, UNSUPPORTED),
+    "a rename": (_RENAMED, UNSUPPORTED),
+    "a removal": (f"{_GONE}@@ -1,3 +0,0 @@\n-one\r\n-two\r\n-three\r\n", UNSUPPORTED),
+    "a context that is not there": (f"{_DOS}2 @@\n one\n-deux\n+zwei\n", NOT_APPLYING),
+    "no diff": ("just words\n", NO_DIFF),
+    "nothing": ("", NO_DIFF),
+    "a broken hunk": (f"{_DOS}99 @@\n one\n", NO_DIFF),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_diff_is_refused_and_nothing_is_written(desk, what: str) -> None:
+    text, code = HOSTILE[what]
+    path = desk.root / "a.patch"
+    path.write_bytes(text.encode())
+    refused(desk, code, 3 if code == NOT_APPLYING else 2, str(path), "--guard", "none")
+    assert not (desk.root.parent / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"), [(b"\0\1\2" * 99, "a binary file"), (b"caf\xe9\n" * 9, "not UTF-8: byte 0xe9")]
+)
+def test_a_binary_and_another_encoding_are_refused(desk, data: bytes, says: str) -> None:
+    (desk.clone / "CMakeLists.txt").write_bytes(data)
+    assert says in refused(desk, "IMPORT_UNSUPPORTED", 2, str(desk.diff()), "--guard", "none")
+
+
+def test_line_ends_of_windows_are_refused_where_upstream_has_others(desk) -> None:
+    desk.change("CMakeLists.txt", "OFF)", "ON)")
+    path = desk.diff()
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
+
+
+def test_a_hundred_megabytes_are_refused_at_once(desk) -> None:
+    path = desk.root / "a.patch"
+    with path.open("wb") as stream:
+        stream.truncate(100 * 2**20)
+    refused(desk, "IMPORT_TOO_LARGE", 2, str(path), "--guard", "none")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (("no-such-file", "--guard", "none"), "IMPORT_UNREADABLE", 2),
+        (("--guard", "none"), "IMPORT_NOTHING_NAMED", 2),
+        (("--pr", "3", "--guard", "none"), "IMPORT_NO_PULL", 2),
+        (("b1..no-such", "--repo", "llama.cpp", "--guard", "none"), "ONTO_NO_COMMIT", 2),
+        (("b1..b1", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_EMPTY", 2),
+        (("b1...b2", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_NO_RANGE", 2),
+        (("a.patch", "--guard", "gfx9999"), "IMPORT_GUARD_UNKNOWN", 2),
+        (("a.patch", "--guard", "none", "--id", "demo-twin"), "PATCH_ID_TAKEN", 2),
+        (("a.patch", "--guard", "none", "--id", "Not An Id"), "PATCH_ID_BAD", 2),
+        (("a.patch", "--guard", "none", "--lift", "x"), "USAGE_VALUE", 2),
+        (("a.patch", "--guard", "none", "--lift", "512=a.b"), "LIFT_UNKNOWN", 2),
+        (("a.patch",), "USAGE_MISSING", 2),
+    ],
+)
+def test_what_was_asked_for_wrongly_is_told(desk, args: tuple[str, ...], code: str, exit_code: int) -> None:
+    desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
+    desk.diff()
+    refused(desk, code, exit_code, *args)

@@ -1,0 +1,147 @@
+"""Changes of functions cut from upstream's history: imported, and carried to where the truth is known.
+
+Between two neighbouring trees each function that differs is one change of its file. Lifted on the older
+tree it must come out byte for byte. Each of its edits alone is then carried to the newer tree without that
+edit, where the newer tree itself is the right answer; and to the newer tree, which has it already and must
+refuse it. As a bump does, a result that the merge as text contradicts is no result.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
+from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.reporter import NullReporter
+from patchkit.base.source import SourceText
+from patchkit.bump.derive import merge_file, same_tokens
+from patchkit.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.edits.plain import expand_plain
+from patchkit.edits.resolve import resolve_anchor
+from patchkit.series.patch import Edit
+
+
+@dataclass(frozen=True)
+class Change:
+    """One function that two neighbouring trees have differently: the file before, with it, and newer."""
+
+    path: str
+    function: str
+    old: bytes
+    new: bytes
+    newer: bytes
+    others: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        return f"{self.function} in {self.path}"
+
+
+class Carried(enum.StrEnum):
+    """What became of an edit on another tree."""
+
+    RIGHT = "right"
+    CONFLICT = "conflict"
+    WRONG = "wrong"
+
+
+def functions(path: str, data: bytes) -> tuple[ScopeMap, dict[str, Entity]]:
+    """The functions of a file whose names are theirs alone."""
+    scopes = parse_scopes(SourceText(path, data))
+    found = [entity for entity in scopes.entities if entity.kind == "function"]
+    count = collections.Counter(entity.name for entity in found)
+    return scopes, {entity.name: entity for entity in found if count[entity.name] == 1}
+
+
+def changes(
+    older: Mapping[str, bytes], newer: Mapping[str, bytes], before: Sequence[Mapping[str, bytes]]
+) -> Iterator[Change]:
+    """Every function-level change between two trees; ``before`` are the trees that are older still."""
+    for path in sorted(set(older) & set(newer)):
+        if older[path] == newer[path]:
+            continue
+        left, old = functions(path, older[path])
+        right, new = functions(path, newer[path])
+        others = tuple(tree[path] for tree in before if path in tree)
+        for name in sorted(set(old) & set(new)):
+            was, now = left.source.text(old[name].span), right.source.text(new[name].span)
+            if was != now:
+                made = older[path][: old[name].span.start] + now + older[path][old[name].span.end :]
+                yield Change(path, name, older[path], made, newer[path], others)
+
+
+def lifted(change: Change) -> tuple[Draft, ...] | None:
+    """The edits of a change, which come out byte for byte; None when it is refused."""
+    try:
+        drafts = lift_file(change.path, change.old, change.new, change.others)
+    except NotLifted:
+        return None
+    assert apply_drafts(change.old, drafts) == change.new
+    assert all(placed(change.old, draft) is not None for draft in drafts)
+    return drafts
+
+
+def placed(data: bytes, draft: Draft) -> bytes | None:
+    """A file with one draft in it, placed as an edit of a plain patch is; None: it is a conflict."""
+    source = SourceText(draft.file, data)
+    text = draft.text.decode() + ("\n" if draft.selector.lines is not None else "")
+    edit = Edit(
+        id="carried",
+        file=draft.file,
+        function=draft.function,
+        parameters=draft.parameters,
+        at=draft.selector,
+        verb="change_to",
+        text=text,
+        digest=draft.digest,
+        where=Location(path="carried"),
+    )
+    try:
+        anchor = resolve_anchor(parse_scopes(source), edit)
+        (placement,) = expand_plain(source, anchor, text)
+    except PatchkitError:
+        return None
+    return data[: placement.span.start] + placement.replacement + data[placement.span.end :]
+
+
+def carried(change: Change) -> Iterator[tuple[Carried, Carried]]:
+    """For each edit of the function: what becomes of it where it is missing, and where it is there already.
+
+    Looked at in the function alone: the rest of the file is the newer tree's anyway.
+    """
+    texts = [_function(change, data) for data in (change.old, change.new, *change.others)]
+    old, new = (text or b"" for text in texts[:2])
+    others = [text for text in texts[2:] if text is not None]
+    try:
+        drafts = lift_file(change.path, old, new, others)
+    except NotLifted:
+        return
+    for draft in drafts:
+        alone = apply_drafts(old, [draft])
+        rest = apply_drafts(old, [each for each in drafts if each is not draft])
+        try:
+            again = lift_file(change.path, old, alone, others)
+        except NotLifted:
+            continue
+        if len(again) == 1:
+            tree = replace(change, old=old, newer=new)
+            yield _judge(tree, again[0], alone, rest), _judge(tree, again[0], alone, new)
+
+
+def _function(change: Change, data: bytes) -> bytes | None:
+    scopes, found = functions(change.path, data)
+    entity = found.get(change.function)
+    return scopes.source.text(entity.span) + b"\n" if entity is not None else None
+
+
+def _judge(change: Change, draft: Draft, alone: bytes, onto: bytes) -> Carried:
+    made = placed(onto, draft)
+    if made is None:
+        return Carried.CONFLICT
+    if same_tokens(change.path, made, change.newer):
+        return Carried.RIGHT
+    merged, conflicts = merge_file(onto, change.old, alone, NullReporter())
+    contradicted = conflicts == 0 and not same_tokens(change.path, made, merged)
+    return Carried.CONFLICT if contradicted else Carried.WRONG

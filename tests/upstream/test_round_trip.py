@@ -1,0 +1,75 @@
+"""Import on upstream's own history: byte for byte where it was made, right or a conflict where it goes on."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import random
+
+import pytest
+from round_trip import Carried, carried, changes, lifted
+from test_corpus import BUILDS
+
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import load_lock
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+
+pytestmark = [pytest.mark.upstream, pytest.mark.network]
+FOLDER = "ggml/src/ggml-cuda/"
+SEED = 18  # any; another one takes other changes
+
+
+@pytest.fixture(scope="session")
+def trees(corpus_series, test_cache):
+    """The sources of ggml-cuda of each tree of the corpus that was asked for, by build."""
+    lock = load_lock(corpus_series / "patches" / "upstream.lock")
+    cache = open_cache(test_cache / "corpus")
+
+    def read(build: int) -> dict[str, bytes]:
+        base = obtain(lock.pin(f"b{build}"), cache=cache, reporter=NullReporter())
+        repository = cache.peek(NullReporter())
+        entries = repository.list_files(base, FOLDER)
+        paths = [each.path for each in entries if each.path.endswith((".cu", ".cuh"))]
+        flat = [path for path in paths if "/" not in path.removeprefix(FOLDER)]
+        return repository.read_blobs(base, flat)
+
+    return functools.cache(read)
+
+
+def round_trip(found) -> collections.Counter:
+    """How many changes were taken, lifted and refused, and what became of their edits."""
+    told: collections.Counter = collections.Counter()
+    for change in found:
+        told["changes"] += 1
+        drafts = lifted(change)
+        if drafts is None:
+            told["refused"] += 1
+            continue
+        told["edits"] += len(drafts)
+        told["hunks of text"] += sum(bool(draft.reason) for draft in drafts)
+        for missing, there in carried(change):
+            told[f"missing: {missing}"] += 1
+            told[f"there: {there}"] += 1
+            assert missing is not Carried.WRONG, change
+            assert there is not Carried.WRONG, change
+    return told
+
+
+def test_a_few_changes_of_one_step_come_out_and_go_on(trees) -> None:
+    found = list(changes(trees(6628), trees(6900), []))
+    told = round_trip(random.Random(SEED).sample(found, 6))
+    assert told["refused"] == 0
+    assert told["missing: right"] >= 5
+
+
+@pytest.mark.hours
+def test_two_hundred_and_fifty_changes_of_all_steps(trees) -> None:
+    steps = []
+    for rank, (older, newer) in enumerate(itertools.pairwise(BUILDS)):
+        before = [trees(build) for build in BUILDS[:rank]]
+        steps += changes(trees(older), trees(newer), before)
+    told = round_trip(random.Random(SEED).sample(steps, 250))
+    print(dict(sorted(told.items())))  # noqa: T201 - the table of the note
+    assert told["refused"] <= 0.05 * told["changes"]
