@@ -308,17 +308,25 @@ def test_the_committed_lock_is_what_patchkit_would_write(checkout: Path) -> None
     path = checkout / "patches" / "upstream.lock"
     lock = load_lock(path)
     assert format_lock(lock) == path.read_text()
-    pin = lock.pin()
+    pin = lock.pin("b6900")
     assert (pin.build, pin.commit) == (6900, "c22473b580807929fd9e3a3344a48e8cfbe6c88f")
     assert pin.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
     assert pin.commit_object is not None
     assert [type(source) for source in pin.sources] == [GitSource, SdistSource]
 
 
+def test_the_default_is_the_newest_pin_and_has_patches_for_strix_halo(checkout: Path) -> None:
+    lock = load_lock(checkout / "patches" / "upstream.lock")
+    assert lock.default == max(pin.build for pin in lock.pins)
+    recorded = [each for each in lock.results if (each.build, each.archs) == (lock.default, ("gfx1151",))]
+    assert min(len(each.patches) for each in recorded) >= 3
+
+
 def test_the_corpus_of_the_tests_is_a_lock_of_fourteen_trees(checkout: Path) -> None:
     corpus = load_lock(checkout / "tests" / "upstream" / "corpus.toml")
     assert len({pin.tree for pin in corpus.pins}) == 14
-    assert corpus.pin().tree == load_lock(checkout / "patches" / "upstream.lock").pin().tree
+    for pin in load_lock(checkout / "patches" / "upstream.lock").pins:
+        assert corpus.pin(pin.name).tree == pin.tree
 
 
 def test_results_recorded_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
