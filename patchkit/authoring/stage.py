@@ -126,7 +126,7 @@ def _compare(
                 path, placed.changes.get(path, b""), data, (guard.device, guard.region), asked
             )
         ]
-        told = f"token for token, as {' and '.join(each.arch for each in guard.targets)} get it"
+        told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
         if asked:
             told += "; host code asks which GPU it is"
     if wrong:

@@ -60,7 +60,7 @@ def test_a_guarded_diff_asks_on_the_host_and_is_guarded_on_the_device(desk) -> N
     desk.change(CHOICE, "{\n        return false;\n", "{\n        log_it(ne11);\n        return false;\n")
     desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
     done = imported(desk, str(desk.diff()), "--guard", "gfx1151", "--id", "mine")
-    assert done["same_as_diff"].startswith("token for token, as gfx1151 get it; host code asks")
+    assert done["same_as_diff"].startswith("token for token, for gfx1151; host code asks")
     sides = {(edit["function"], edit["side"]) for edit in done["edits"]}
     assert sides == {("demo_should_use", "host"), ("demo_kernel", "device")}
     text = desk.shown("mine", CHOICE).decode()
