@@ -14,6 +14,7 @@ from typing import Literal
 
 from patchkit.authoring.lift import Draft, NotLifted, spelled
 from patchkit.base.source import SourceText, Span
+from patchkit.cpp.directives import find_unbalanced
 from patchkit.cpp.lexer import lex_pattern
 from patchkit.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.edits.select import brace_role, select, statement_around
@@ -75,6 +76,11 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
     if draft.digest is not None:
         if side == "host":
             raise NotLifted(f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is")
+        for text in (source.text(draft.span), draft.text):
+            if find_unbalanced(parse_scopes(SourceText(draft.file, text)).directives) is not None:
+                raise NotLifted(
+                    f"{where}: a line of the preprocessor that changes cannot stand under another"
+                )
         return (NewText(draft=draft, side=side, text=_escaped(draft.text) + "\n", plain=draft.text),)
     place = _Place(scopes, entity, draft, side)
     return (_device_edit(place) if side == "device" else _host_edit(place, where),)

@@ -47,12 +47,13 @@ from patchkit.upstream.repository import Repository
 class Wanted:
     """The patch that is asked for: ``guard`` is ``none``, a GPU or a family of them.
 
-    ``lifts`` are numbers, and the names that the profiles have for them.
+    ``macros`` must be defined, too; ``lifts`` are numbers, and the names that the profiles have for them.
     """
 
     guard: str
     id: str | None = None
     title: str | None = None
+    macros: tuple[str, ...] = ()
     lifts: tuple[tuple[str, str], ...] = ()
 
 
@@ -174,6 +175,7 @@ def make_patch(
         authors=found.by.authors,
         files=files,
         upstream_url=found.url,
+        macros=wanted.macros,
     )
     patch = lift_numbers(patch, wanted.lifts, profiles or ())
     proof = prove(

@@ -18,6 +18,7 @@ from patchkit.candidate.plan import Request, make_plan
 from patchkit.candidate.workspace import Workspace
 from patchkit.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.edits.context import make_guard
+from patchkit.edits.guard import Guard
 from patchkit.edits.place import PlacedPatch, place_patch
 from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
@@ -71,7 +72,8 @@ def prove(
             placed = _place(patch, stage, tuple(targets) or _one(every), base, repository)
             same = "there is no diff to compare with"
             if expected is not None:
-                same = _compare(placed, expected, guarded, targets)
+                guard = make_guard(patch.guard_macros, targets) if targets else None
+                same = _compare(placed, expected, guarded, guard)
             return _on_newest(patch, replace(workspace, series=stage), cache, repository, same)
         except PatchkitError as error:
             name_series(error, stage=folder, series=workspace.series)
@@ -104,16 +106,15 @@ def _compare(
     placed: PlacedPatch,
     expected: Mapping[str, bytes],
     guarded: Sequence[NewText],
-    targets: Sequence[ArchProfile],
+    guard: Guard | None,
 ) -> str:
     """How the result is the diff's; raises IMPORT_DIFFERS."""
-    if not targets:
+    if guard is None:
         wrong = sorted(
             path for path in {*expected, *placed.changes} if expected.get(path) != placed.changes.get(path)
         )
         told = "byte for byte"
     else:
-        guard = make_guard(GuardMacros(macros=("GGML_USE_HIP",)), targets)
         asked = [
             (edit.file, edit.text, each.plain)
             for edit, each in zip(placed.edits, guarded, strict=True)
@@ -126,7 +127,7 @@ def _compare(
                 path, placed.changes.get(path, b""), data, (guard.device, guard.region), asked
             )
         ]
-        told = f"token for token, as {' and '.join(each.arch for each in targets)} get it"
+        told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
         if asked:
             told += "; host code asks which GPU it is"
     if wrong:

@@ -59,6 +59,12 @@ class NewPatch:
     authors: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     upstream_url: str | None = None
+    macros: tuple[str, ...] = ()
+
+    @property
+    def guard_macros(self) -> tuple[str, ...]:
+        """Those of the guard, ``macros`` in addition to HIP's own."""
+        return ("GGML_USE_HIP", *self.macros)
 
     @property
     def context(self) -> list[str]:
@@ -103,7 +109,8 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
     if patch.upstream_url is not None:
         tables.append(_table("[upstream]", url=_word(patch.upstream_url)))
     if patch.archs is not None:
-        tables.append(_table("[guard]", macros='["GGML_USE_HIP"]'))
+        macros = ", ".join(map(_word, patch.guard_macros))
+        tables.append(_table("[guard]", macros=f"[{macros}]"))
     for path, text in patch.files.items():
         name = f"{path.rpartition('/')[2]}.jinja"
         while name in found:

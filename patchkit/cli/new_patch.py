@@ -25,6 +25,13 @@ def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return tuple(found)
 
 
+def _macro(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) is None:
+            raise click.BadParameter(f"'{value}' is no name of a macro", ctx, param)
+    return values
+
+
 def _make_wanted(**given: Any) -> Wanted:
     from patchkit.authoring.run import Wanted
 
@@ -42,6 +49,14 @@ wanted_options = packed(
         required=True,
         metavar="GPUS",
         help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
+    ),
+    click.option(
+        "--macro",
+        "macros",
+        multiple=True,
+        callback=_macro,
+        metavar="NAME",
+        help="A macro without which the code is not compiled, as GGML_HIP_ROCWMMA_FATTN.",
     ),
     click.option("--title", type=TEXT, metavar="TEXT", help="The patch's title, one line."),
     click.option(

@@ -138,7 +138,8 @@ def confirm_passes(
                     code="EDIT_DEAD",
                     where=[anchor.edit.where, after.source.locate(spans[0].start, "left out by its #if")],
                     why="it stands in a branch that is false there: the edit would change nothing",
-                    hint="select the branch that is compiled, or correct 'side'",
+                    hint="select the branch that is compiled, or correct 'side'; or add the macro that its "
+                    "#if asks for to the guard (import and new: --macro NAME)",
                 )
             if not live:
                 continue

@@ -138,6 +138,7 @@ CASES = [
         TILE,
         r"#ifdef GGML_USE_WMMA_FATTN\n",
         "#if defined(GGML_USE_WMMA_FATTN) && !defined(GGML_USE_HIP)\n",
+        alone=LINE,
         hunks=1,
     ),
     Case("a row of a table", TILE, r"(CONFIG_CASE\(256, 256, 32, )256, (\d), ", r"\g<1>128, \2, ", SIDES),

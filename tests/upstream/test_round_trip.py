@@ -6,10 +6,10 @@ import collections
 import functools
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 from round_trip import Carried, carried, changes, lifted
-from test_corpus import BUILDS
 
 from patchkit.base.reporter import NullReporter
 from patchkit.series.lock import load_lock
@@ -18,17 +18,18 @@ from patchkit.upstream.pin import obtain
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 FOLDER = "ggml/src/ggml-cuda/"
+LOCK = load_lock(Path(__file__).parent / "corpus.toml")
+BUILDS = sorted(pin.build for pin in LOCK.pins)
 SEED = 18  # any; another one takes other changes
 
 
 @pytest.fixture(scope="session")
-def trees(corpus_series, test_cache):
-    """The sources of ggml-cuda of each tree of the corpus that was asked for, by build."""
-    lock = load_lock(corpus_series / "patches" / "upstream.lock")
+def trees(test_cache):
+    """Reads the sources of ggml-cuda of a tree of the corpus, by build."""
     cache = open_cache(test_cache / "corpus")
 
     def read(build: int) -> dict[str, bytes]:
-        base = obtain(lock.pin(f"b{build}"), cache=cache, reporter=NullReporter())
+        base = obtain(LOCK.pin(f"b{build}"), cache=cache, reporter=NullReporter())
         repository = cache.peek(NullReporter())
         entries = repository.list_files(base, FOLDER)
         paths = [each.path for each in entries if each.path.endswith((".cu", ".cuh"))]

@@ -60,7 +60,7 @@ def test_a_guarded_diff_asks_on_the_host_and_is_guarded_on_the_device(desk) -> N
     desk.change(CHOICE, "{\n        return false;\n", "{\n        log_it(ne11);\n        return false;\n")
     desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
     done = imported(desk, str(desk.diff()), "--guard", "gfx1151", "--id", "mine")
-    assert done["same_as_diff"].startswith("token for token, as gfx1151 get it; host code asks")
+    assert done["same_as_diff"].startswith("token for token, for gfx1151; host code asks")
     sides = {(edit["function"], edit["side"]) for edit in done["edits"]}
     assert sides == {("demo_should_use", "host"), ("demo_kernel", "device")}
     text = desk.shown("mine", CHOICE).decode()
@@ -77,6 +77,14 @@ def test_a_guarded_diff_asks_on_the_host_and_is_guarded_on_the_device(desk) -> N
     assert profile["patches"]["mine"]["default"] == "opt-in"
     other = desk.run("plan", "--arch", "gfx1100", "--json")
     assert {"id": "mine", "state": "skipped"}.items() <= json.loads(other.stdout)["patches"][-1].items()
+
+
+def test_code_that_another_macro_turns_on_gets_it_into_its_guard(desk) -> None:
+    desk.change(DEMO, "    dst[i] = x[i];\n", "    dst[i] = 2.0f*x[i];\n")
+    diff = str(desk.diff())
+    imported(desk, diff, "--guard", "gfx1151", "--id", "mine", "--macro", "DEMO_ON")
+    assert manifest(desk, "mine")["guard"]["macros"] == ["GGML_USE_HIP", "DEMO_ON"]
+    assert b"defined(DEMO_ON) && defined(__gfx1151__)" in desk.shown("mine", DEMO)
 
 
 def test_a_family_is_guarded_for_all_its_gpus(desk) -> None:
@@ -267,6 +275,7 @@ def test_a_hundred_megabytes_are_refused_at_once(desk) -> None:
         (("a.patch", "--guard", "none", "--id", "demo-twin"), "PATCH_ID_TAKEN", 2),
         (("a.patch", "--guard", "none", "--id", "Not An Id"), "PATCH_ID_BAD", 2),
         (("a.patch", "--guard", "none", "--lift", "x"), "USAGE_VALUE", 2),
+        (("a.patch", "--guard", "none", "--macro", "1 || X"), "USAGE_VALUE", 2),
         (("a.patch", "--guard", "none", "--lift", "512=a.b"), "LIFT_UNKNOWN", 2),
         (("a.patch",), "USAGE_MISSING", 2),
     ],
