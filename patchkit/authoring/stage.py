@@ -24,6 +24,7 @@ from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import load_lock
+from patchkit.series.patch import GuardMacros
 from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
 from patchkit.series.selection import Selected
 from patchkit.upstream.cache import Cache
@@ -71,7 +72,7 @@ def prove(
             placed = _place(patch, stage, tuple(targets) or _one(every), base, repository)
             same = "there is no diff to compare with"
             if expected is not None:
-                guard = make_guard(patch.guard, targets) if targets else None
+                guard = make_guard(GuardMacros(macros=patch.guard_macros), targets) if targets else None
                 same = _compare(placed, expected, guarded, guard)
             return _on_newest(patch, replace(workspace, series=stage), cache, repository, same)
         except PatchkitError as error:

@@ -315,13 +315,6 @@ def test_the_committed_lock_is_what_patchkit_would_write(checkout: Path) -> None
     assert [type(source) for source in pin.sources] == [GitSource, SdistSource]
 
 
-def test_the_default_is_the_newest_pin_and_has_patches_for_strix_halo(checkout: Path) -> None:
-    lock = load_lock(checkout / "patches" / "upstream.lock")
-    assert lock.default == max(pin.build for pin in lock.pins)
-    recorded = [each for each in lock.results if (each.build, each.archs) == (lock.default, ("gfx1151",))]
-    assert min(len(each.patches) for each in recorded) >= 3
-
-
 def test_the_corpus_of_the_tests_is_a_lock_of_fourteen_trees(checkout: Path) -> None:
     corpus = load_lock(checkout / "tests" / "upstream" / "corpus.toml")
     assert len({pin.tree for pin in corpus.pins}) == 14
