@@ -21,7 +21,7 @@ SHAPES = (
     SpeedShape(type="f16", rows=4096, columns=4096, tokens=1),
     SpeedShape(head_size=128, heads=32, kv_heads=8, kv=1024, tokens=1),
 )
-pytestmark = [pytest.mark.hip, pytest.mark.slow]
+pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,8 @@ def distance_from_the_cpu(
     return measure
 
 
-@pytest.mark.parametrize("build", [10068, pytest.param(10566, marks=pytest.mark.hours)])
+@pytest.mark.hours
+@pytest.mark.parametrize("build", [10068, 10566])
 def test_a_prompt_of_several_batches_is_computed_on_its_own_inputs(
     patched, distance_from_the_cpu: Callable[..., Distance], gates_cache: Path, build: int
 ) -> None:

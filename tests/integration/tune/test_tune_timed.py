@@ -9,7 +9,7 @@ import pytest
 
 from patchkit.cli.app import main
 
-pytestmark = [pytest.mark.hip, pytest.mark.slow]
+pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 
 VARIANT = ("--kernel", "mmq", "--pin", "b11549", "--variant", "Q4_K-128", "--near", "1")
 
