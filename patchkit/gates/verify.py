@@ -21,6 +21,8 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, RunSetup
 from patchkit.gates.hardware import Hardware, choose_hardware
 from patchkit.gates.registry import cpu_names, entries, gate_names, load
+from patchkit.series.catalogue import load_series
+from patchkit.series.fault import find_faults
 from patchkit.series.lock import PinWanted
 from patchkit.upstream.repository import Repository
 
@@ -39,6 +41,7 @@ class Report:
 
     ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
     that ended the run in the middle. ``nothing``: the candidate has no patch, and where there are some.
+    ``known_faults``: what the candidate's build is known to do wrong on these GPUs, and it does not mend.
     """
 
     branch: str
@@ -48,6 +51,7 @@ class Report:
     tree: str
     folder: Path
     proven_with: tuple[str, ...] = ()
+    known_faults: tuple[str, ...] = ()
     gates: tuple[GateResult, ...] = ()
     stopped: str | None = None
     nothing: Available | None = None
@@ -113,6 +117,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         tip=candidate.tip,
         tree=tree,
         folder=workspace.cache_root / "evidence" / tree,
+        known_faults=_known_faults(workspace, candidate),
     )
     if not candidate.commits:
         available = find_available(workspace.series, candidate.archs, candidate.build)
@@ -139,6 +144,13 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
             _finish(replace(report, gates=(*results, *not_here), stopped=code), then)
         raise
     return _finish(replace(report, gates=(*results, *not_here)), then)
+
+
+def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:
+    faults = load_series(workspace.series.patches).faults
+    live = [(patch, candidate.archs) for patch in candidate.ids]
+    found = find_faults(faults, candidate.build, candidate.archs, live)
+    return tuple(each.sentence() for each in found if each.archs)
 
 
 def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:

@@ -33,6 +33,7 @@ class RunFile(Record):
     tip: str
     tree: str
     proven_with: Many[str]
+    known_faults: Many[str] = ()
     gates: Annotated[Many[GateReport], Field(max_length=_MOST_GATES)]
 
 

@@ -213,6 +213,7 @@ def _lines(report: Report) -> Iterator[str]:
     width = max(len(gate.gate) for gate in report.gates) + 1
     for gate in report.gates:
         yield from _gate(gate, width)
+    yield from (f"known fault of the build: {told}" for told in report.known_faults)
     yield from ("", f"evidence: {report.folder}")
     if report.nothing is not None:
         yield f"NOTHING TO PROVE: the candidate has no patch. {report.nothing.sentence}"

@@ -79,3 +79,12 @@ def test_a_fault_that_is_not_in_order_is_refused_with_its_place(world, text, cod
     assert done.returncode == 2
     assert f"error[{code}]" in done.stderr
     assert "series.toml:" in done.stderr
+
+
+def test_what_was_accepted_is_told_when_the_candidate_is_verified(faulty):
+    run(faulty, "apply", "--without", "demo-twin", "--accept-fault", "twin-scale")
+    asked = ("--gate", "anchors", "--without", "demo-twin")
+    done = faulty.run("verify", "--arch", "gfx1151", *asked)
+    assert "known fault of the build: twin-scale on gfx1151 (wrong results)" in done.stdout
+    told = faulty.run("verify", "--arch", "gfx1151", *asked, "--json")
+    assert json.loads(told.stdout)["known_faults"][0].startswith("twin-scale on gfx1151")
