@@ -61,7 +61,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         device_libs=tmp_path, rocwmma=None,
     )  # fmt: skip
     candidate = SimpleNamespace(
-        branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40, commits=("one",)
+        branch="candidate/gfx1151/b6900",
+        archs=("gfx1151",),
+        build=6900,
+        base="b" * 40,
+        tip="t" * 40,
+        commits=("one",),
+        ids=("one",),
     )
     repository = SimpleNamespace(tree_of=lambda _: TREE)
     monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
