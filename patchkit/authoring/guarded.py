@@ -143,7 +143,7 @@ class _Place:
         before = self.scopes.code[first - 1].text
         if before == b"{":
             return brace_role(self.scopes.code, self.scopes.match, first - 1) != "value"
-        return before in (b";", b"}")
+        return before in (b";", b"}", b":")  # behind a label, too
 
     def insertion(self, form: tuple[str, str]) -> NewText | None:
         """The new statements, between the two pieces of ``form``, in front of the one that follows."""
@@ -239,14 +239,17 @@ def _host_edit(place: _Place, where: str) -> NewText:
     scopes, ((first, last), new) = place.scopes, place.core
     if place.inserts_statements:
         _refuse_declarations(new, where)
+        _refuse_labels(new, where)
         made = place.insertion((f"if {gpu} {{\n", "\n}"))
     else:
         around = statement_around(scopes, min(first, last), max(first, last))
         if around[1] - around[0] > _LONGEST:
             raise NotLifted(f"{where}: the statement around it is too long to be written twice")
         _refuse_declarations(scopes.source.text(_span(scopes, *around)), where)
+        _refuse_labels(scopes.source.text(_span(scopes, *around)), where)
         made = place.replacement(around, (f"if {gpu} {{\n", "\n} else {\n", "\n}"))
         _refuse_declarations(made.plain if made is not None else b"", where)
+        _refuse_labels(made.plain if made is not None else b"", where)
     if made is None:
         raise NotLifted(f"{where}: nothing tells the statement apart, or a line of the preprocessor is in it")
     return made
@@ -346,6 +349,20 @@ def _refuse_declarations(text: bytes, where: str) -> None:
                 "write it as an expression"
             )
         position = max(last, position) + 1
+
+
+def _refuse_labels(text: bytes, where: str) -> None:
+    """A label of a switch cannot stand in a branch for the GPU: a jump to it does not ask which GPU it is."""
+    scopes = parse_scopes(SourceText("<text>", text))
+    for at, token in enumerate(scopes.code):
+        behind = scopes.code[at + 1].text if at + 1 < len(scopes.code) else b""
+        if scopes.parents[at] is None and (
+            token.text == b"case" or (token.text, behind) == (b"default", b":")
+        ):
+            raise NotLifted(
+                f"{where}: it has a label of a switch, which cannot stand in a branch for the GPU; "
+                "change the statements behind it, or the condition of an if before the switch"
+            )
 
 
 def _positions(scopes: ScopeMap, span: Span) -> tuple[int, int]:

@@ -90,7 +90,7 @@ def patch_id(wanted: str | None, title: str, series: Series) -> str:
             f"the series has a patch '{name}' already",
             code="PATCH_ID_TAKEN",
             where=taken.where,
-            hint=f"another one: --id {name}-2; or take the old folder away first",
+            hint=f"another one, as {name}-2; or take the old folder away first",
         )
     return name
 

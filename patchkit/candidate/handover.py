@@ -51,10 +51,14 @@ def hand_over(repository: Repository, pin: Pin, *, base: str, ref: str, tip: str
         ObjectDamaged: the cache does not hold the commits as they were.
         GitError, CacheError: git or the disk refused.
     """
-    if base == tip:
-        return None
     branch = ref.removeprefix("refs/heads/")
     place = repository.path.parent / "handover" / branch.replace("/", "-")
+    if base == tip:
+        # What lies there is of a candidate that had commits, and nobody must take it for this one.
+        for kind in ("mbox", "bundle"):
+            with disk_errors(place, _DOING):
+                place.with_name(f"{place.name}.{kind}").unlink(missing_ok=True)
+        return None
     if pin.commit_object is None:
         path = place.with_name(f"{place.name}.mbox")
         _write(path, format_mailbox(repository, base, tip))

@@ -315,7 +315,7 @@ class Patch(TomlTable):
     requires: Several[Requirement] = ()
     files: Annotated[Several[NewFile], Field(alias="file")] = ()
     aliases: Annotated[Several[Alias], Field(alias="alias")] = ()
-    edits: Annotated[Several[Edit], Field(alias="edit", min_length=1)]
+    edits: Annotated[Several[Edit], Field(alias="edit")] = ()
     resources: ResourceRules = NOTHING_WORSE
     upstream: Upstream | None = None
     expires: Expires | None = None
@@ -329,6 +329,8 @@ class Patch(TomlTable):
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
+        if not self.edits and not self.files:
+            raise ValueError("a patch has an [[edit]] or a [[file]]")
         self._check_sides()
         table = self.upstream
         if table is None:

@@ -22,6 +22,7 @@ GPU = "ggml/src/ggml-cuda"
 ATTENTION, KERNEL, TILE = f"{GPU}/fattn.cu", f"{GPU}/fattn-wmma-f16.cu", f"{GPU}/fattn-tile.cuh"
 CHOICE = r"(static best_fattn_kernel ggml_cuda_get_best_fattn_kernel\()"
 SIDES, OUTSIDE, NAMES, LINE = "host and device", "outside of functions", "declares names", "preprocessor"
+LABEL = "label of a switch"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,20 @@ CASES = [
         LINE,
         hunks=1,
     ),
-    Case("a head size", ATTENTION, r"(        case 256:\n)", r"        case 192:\n\1"),
+    Case("a head size", ATTENTION, r"(        case 256:\n)", r"        case 192:\n\1", LABEL),
+    Case(
+        "a statement behind a label",
+        f"{GPU}/mmvq.cu",
+        r"(        case GGML_TYPE_Q4_1:\n)(            mul_mat_vec_q_switch_ncols_dst)",
+        r"\1            if (ncols_dst > 4) {\n                return;\n            }\n\2",
+    ),
+    Case(
+        "a label with its statement",
+        f"{GPU}/mmvq.cu",
+        r"(        case GGML_TYPE_Q4_1:\n)",
+        r"        case GGML_TYPE_F16:\n            return;\n\1",
+        LABEL,
+    ),
     Case(
         "a line of the preprocessor",
         ATTENTION,

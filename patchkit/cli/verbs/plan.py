@@ -11,6 +11,7 @@ from patchkit.base.errors import ErrorGroup
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
+from patchkit.series.fault import refused_faults
 
 if TYPE_CHECKING:
     from patchkit.candidate.plan import Plan, PlannedPatch
@@ -60,6 +61,8 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
     yield f"{plan.pin.name} ({(plan.pin.commit or plan.pin.tree)[:12]}) for {' '.join(plan.archs)}"
     yield from classes
+    for found in refused_faults(plan.faults, plan.request.accept_faults):
+        yield f"apply refuses this: {found.sentence()}"
     for patch in plan.patches:
         yield ""
         yield f"{patch.id}: {patch.selected.patch.title}"

@@ -224,3 +224,11 @@ def test_checkout_never_takes_a_folder_with_your_files(world, tmp_path):
     assert done.returncode == 5, done.stderr
     assert [path.name for path in target.iterdir()] == ["thesis.txt"]
     assert (target / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_candidate_without_commits_leaves_no_file_of_an_earlier_one(world):
+    first = json.loads(world.run("apply", "--arch", "gfx1151", "--unlocked", "--json").stdout)
+    assert Path(first["handover"]["path"]).is_file()
+    left_out = ("--without", "demo-launch-bounds", "--without", "demo-twin")
+    assert world.run("apply", "--arch", "gfx1151", "--unlocked", *left_out).returncode == 0
+    assert not Path(first["handover"]["path"]).exists()

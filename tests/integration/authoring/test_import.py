@@ -284,3 +284,12 @@ def test_what_was_asked_for_wrongly_is_told(desk, args: tuple[str, ...], code: s
     desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
     desk.diff()
     refused(desk, code, exit_code, *args)
+
+
+def test_a_diff_that_adds_files_only_is_a_patch_of_new_files(desk):
+    path = desk.root / "only.patch"
+    path.write_text("--- /dev/null\n+++ b/common/ours.h\n@@ -0,0 +1,2 @@\n+#pragma once\n+int ours();\n")
+    done = desk.run("import", str(path), "--guard", "none")
+    assert done.returncode == 0, done.stderr
+    assert "new file common/ours.h" in done.stdout
+    assert "byte for byte" in done.stdout

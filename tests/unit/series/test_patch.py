@@ -208,8 +208,10 @@ def test_each_mistake_has_its_place_and_its_reason(old, new, code, line, says):
     assert any(each[:2] == (code, line) and says in " ".join(map(str, each[2:])) for each in found), found
 
 
-def test_a_patch_without_edits_is_none():
-    assert failures(GOOD[: GOOD.index("[[edit]]")])[0][:2] == ("CONFIG_MISSING_KEY", 1)
+def test_a_patch_without_edits_and_files_is_none():
+    text = GOOD[: min(GOOD.index(table) for table in ("[[edit]]", "[[file]]") if table in GOOD)]
+    ((code, line, _, why, _),) = failures(text)
+    assert (code, line, why) == ("CONFIG_BAD_VALUE", 1, "a patch has an [[edit]] or a [[file]]")
 
 
 @pytest.mark.parametrize("path", [".git/config", ".gitattributes", "sub/.GIT/x", "sub/.gitmodules"])

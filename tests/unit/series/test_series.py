@@ -222,4 +222,4 @@ def test_every_problem_of_every_patch_is_reported(folder, write):
     write("0002-b", "nothing = 1\n")
     (folder / "bad").mkdir()
     codes = [error.code for error in problems(folder)]
-    assert codes == ["CONFIG_MISSING_KEY", "CONFIG_UNKNOWN_KEY", "PATCH_FOLDER", "EDIT_OUTSIDE_FOLDERS"]
+    assert codes == ["CONFIG_UNKNOWN_KEY", "PATCH_FOLDER", "EDIT_OUTSIDE_FOLDERS"]
