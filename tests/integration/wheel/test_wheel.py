@@ -53,7 +53,7 @@ def test_apply_from_the_wheel_makes_what_the_checkout_makes(
     argv = ["apply", "--arch", "gfx1151", "--json", "--cache-dir", str(pin_cache)]
     from_wheel = json.loads(_run(installed / "patchkit", *argv, folder=tmp_path))
     assert from_wheel["base"] == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
-    assert len(from_wheel["commits"]) == 4
+    assert from_wheel["commits"]
     checkout = subprocess.run(
         [sys.executable, "-m", "patchkit", *argv],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
