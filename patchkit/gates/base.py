@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
@@ -30,6 +30,14 @@ MODELLED: Verdict = "passed (modelled)"
 """A gate about time passed by the timing model: nothing was measured."""
 OFF_HARDWARE: frozenset[Verdict] = frozenset({EMULATED, MODELLED})
 PASSED: frozenset[Verdict] = frozenset({"passed", *OFF_HARDWARE})
+MARKS: Mapping[str, str] = {
+    "passed": "ok",
+    EMULATED: "emu ok",
+    MODELLED: "mod ok",
+    "failed": "FAILED",
+    "not run": "-",
+}
+"""What a line of text about a gate begins with."""
 
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _T = TypeVar("_T")

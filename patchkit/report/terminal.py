@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patchkit.base.text import one_line
+from patchkit.gates.base import MARKS
 from patchkit.gates.blocks import Table
 from patchkit.gates.record import GateReport, Problem
 from patchkit.report.model import Run
 
-_MARKS = {
-    "passed": "ok",
-    "passed (emulated)": "emu ok",
-    "passed (modelled)": "mod ok",
-    "failed": "FAILED",
-    "not run": "-",
-}
 _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55
 
@@ -49,7 +43,7 @@ def _lines(run: Run) -> Iterator[str]:
 
 def _gate(gate: GateReport) -> Iterator[str]:
     yield ""
-    yield f"{_MARKS[gate.verdict]:<7}{gate.name}: {gate.summary} ({gate.seconds:.1f} s)"
+    yield f"{MARKS[gate.verdict]:<7}{gate.name}: {gate.summary} ({gate.seconds:.1f} s)"
     for problem in gate.problems:
         yield from _problem(problem)
     for table in gate.tables:

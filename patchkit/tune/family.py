@@ -76,15 +76,13 @@ class Family(ABC):
     """One kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
     ``name`` is the word for ``--kernel``, ``kernel`` the device function's, ``parameters`` are the names of a
-    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``timed_as`` is
-    the kind of kernel it is for the timing model, where settings can be timed. ``prelude`` is the path of a
-    header in the overlay with what every unit includes.
+    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is
+    the path of a header in the overlay with what every unit includes.
     """
 
     name: ClassVar[str]
     kernel: ClassVar[str]
     rocwmma: ClassVar[bool] = False
-    timed_as: ClassVar[TimedKind | None] = None
     prelude: ClassVar[str | None] = None
     limits: HardwareLimits
     rows: Mapping[str, Setting]
@@ -129,19 +127,6 @@ class Family(ABC):
         del profile
         return {}
 
-    def cases(self, variant: str) -> tuple[OperationCase, ...]:
-        """The operations that a variant is timed with; none where it cannot be."""
-        del variant
-        return ()
-
-    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
-        """Upstream's files with that setting in every row that it is legal for."""
-        raise NotImplementedError(f"{self.name} is not timed: {setting}")
-
-    def is_kernel(self, name: KernelName, variant: str) -> bool:
-        """Whether that kernel is the variant's."""
-        raise NotImplementedError(f"{self.name} is not timed: {name}, {variant}")
-
     @abstractmethod
     def shared_sources(self) -> Mapping[str, bytes]:
         """The files of the overlay that units include; they do not depend on which units are asked for."""
@@ -157,6 +142,24 @@ class Family(ABC):
             for setting in [self.baseline(variant), *chosen]:
                 files.update(self.instances(Candidate(variant, setting)))
         return files
+
+
+class TimedFamily(Family):
+    """A kernel whose settings can be timed; ``timed_as`` is the kind of kernel it is for the timing model."""
+
+    timed_as: ClassVar[TimedKind]
+
+    @abstractmethod
+    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+        """The operations that a variant is timed with; none where it cannot be."""
+
+    @abstractmethod
+    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
+        """Upstream's files with that setting in every row that it is legal for."""
+
+    @abstractmethod
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """Whether that kernel is the variant's."""
 
 
 def includes(names: Iterable[str], prefix: str) -> list[str]:

@@ -35,9 +35,9 @@ from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
     Candidate,
-    Family,
     Setting,
     Site,
+    TimedFamily,
     Traits,
     Tunable,
     binding_bounds,
@@ -85,7 +85,7 @@ class MmqRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MmqFamily(Family):
+class MmqFamily(TimedFamily):
     """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``.
 
     ``upstream`` has the whole row of each variant, ``models`` are those whose matrices it is timed with.

@@ -22,7 +22,7 @@ from patchkit.series.profile import ArchProfile, load_profile
 from patchkit.timing.machine import load_machine
 from patchkit.timing.run import Timings
 from patchkit.tune.cost import Modelled
-from patchkit.tune.family import Candidate, Family, Setting, Site
+from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
 from patchkit.tune.measure import Bench, find_mca, is_kept, measure, prepare
 from patchkit.tune.outcome import Outcome
@@ -158,8 +158,9 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     timings, untimed = _timings(run, site)
     verdicts, compiled = _search(run, settings, site, timings)
     report = _report(run, pin, toolchain, verdicts, compiled, settings, files_digest(files))
-    error = timings.machine.error_of(family.timed_as) if timings is not None and family.timed_as else None
-    report = replace(report, timed_by=error, untimed=untimed)
+    report = replace(report, untimed=untimed)
+    if timings is not None and isinstance(family, TimedFamily):
+        report = replace(report, timed_by=timings.machine.error_of(family.timed_as))
     write_report(workspace.cache_root, report)
     return report
 
@@ -305,7 +306,7 @@ def _search(
     measured = family.measured(profile)
     units_of_gpu = compute_units(profile)
     modelled: Mapping[str, Mapping[Setting, Modelled]] = {}
-    if timings is not None:
+    if timings is not None and isinstance(family, TimedFamily):
         wanted = {
             variant: best_of(
                 family, variant, chosen, compiled, limits=family.limits, compute_units=units_of_gpu

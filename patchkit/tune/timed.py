@@ -22,7 +22,7 @@ from patchkit.timing.operation import OperationTime, matrix_case, type_name, typ
 from patchkit.timing.recording import Recorder
 from patchkit.timing.run import Timings
 from patchkit.tune.cost import Modelled
-from patchkit.tune.family import Candidate, Family, Setting, Site
+from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
 
 _USUAL = "Q4_K"  # whose matrices stand for those of a type that no model of the list has
 
@@ -71,13 +71,13 @@ def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | 
         return "what is played has the code of patchkit's stand-in for rocWMMA, not rocWMMA's"
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
-    if family.timed_as is None or machine.error_of(family.timed_as) is None:
+    if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:
         return "the model is not held to measurements of such kernels"
     return None
 
 
 def time_settings(
-    timing: Timing, timings: Timings, family: Family, wanted: Mapping[str, Sequence[Setting]]
+    timing: Timing, timings: Timings, family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]
 ) -> dict[str, dict[Setting, Modelled]]:
     """The modelled times of the settings of each variant, upstream's among them.
 
@@ -105,7 +105,7 @@ def time_settings(
         times = {
             Candidate(variant, setting): us for (setting, _), found in done for variant, us in found.items()
         }
-    error = timings.machine.error_of(family.timed_as) if family.timed_as is not None else None
+    error = timings.machine.error_of(family.timed_as)
     if error is None:
         raise AssertionError("why_not_timed says so")
     return {
@@ -115,7 +115,7 @@ def time_settings(
 
 
 def _modelled(
-    family: Family,
+    family: TimedFamily,
     variant: str,
     settings: Sequence[Setting],
     times: Mapping[Candidate, tuple[float | None, ...]],
@@ -135,7 +135,7 @@ def _modelled(
 
 
 def _time(
-    timings: Timings, site: Site, family: Family, task: tuple[Setting, tuple[str, ...]]
+    timings: Timings, site: Site, family: TimedFamily, task: tuple[Setting, tuple[str, ...]]
 ) -> dict[str, tuple[float | None, ...]]:
     """Microseconds of each operation of the variants with that setting, None where another kernel ran."""
     setting, variants = task
@@ -150,13 +150,13 @@ def _time(
 
 
 def _us(
-    timings: Timings, recorder: Recorder, case: OperationCase, family: Family, variant: str
+    timings: Timings, recorder: Recorder, case: OperationCase, family: TimedFamily, variant: str
 ) -> float | None:
     time = timings.time(case, recorder, repeated=False)
     return time.us if time is not None and not time.products and _ran(time, family, variant) else None
 
 
-def _ran(time: OperationTime, family: Family, variant: str) -> bool:
+def _ran(time: OperationTime, family: TimedFamily, variant: str) -> bool:
     names = [read_name(kernel.played.kernel) for kernel in time.kernels]
     return any(family.is_kernel(name, variant) for name in names)
 

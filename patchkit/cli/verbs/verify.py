@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from patchkit.gates.verify import Report
     from patchkit.publish.run import Published, PublishRequest
 
-_MARKS = {
-    "passed": "ok",
-    "passed (emulated)": "emu ok",
-    "passed (modelled)": "mod ok",
-    "failed": "FAILED",
-    "not run": "-",
-}
-
 
 class PublishChoice(NamedTuple):
     """What is to be published, as the options have it."""
@@ -228,7 +220,9 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:
-    head = f"{_MARKS[result.verdict]:<7}{result.gate:<{width}}"
+    from patchkit.gates.base import MARKS
+
+    head = f"{MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
         yield f"{head}not run: {result.summary}"
     else:
