@@ -11,9 +11,10 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from patchkit.base.errors import Location, ToolchainError
@@ -108,25 +109,31 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     if stop is not None and stop.is_set():
         raise ToolStopped(f"{Path(argv[0]).name} was not started")
     began = time.monotonic()
-    try:
-        process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
-            [program, *argv[1:]],
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=into[0] if into else subprocess.PIPE,
-            stderr=into[1] if into else subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        path = os.fsdecode(error.filename or program)
-        raise ToolchainError(
-            f"{program} could not be started: {error.strerror or error}",
-            code="TOOL_NOT_STARTED",
-            where=Location(path=path),
-            hint=f"look at it with: ls -ld {shlex.quote(path)}",
-        ) from error
-    out, err = _communicate(process, argv, stdin, timeout_s, stop)
+    with _signals_kept() as kept:
+        try:
+            process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=into[0] if into else subprocess.PIPE,
+                stderr=into[1] if into else subprocess.PIPE,
+                cwd=cwd,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            path = os.fsdecode(error.filename or program)
+            raise ToolchainError(
+                f"{program} could not be started: {error.strerror or error}",
+                code="TOOL_NOT_STARTED",
+                where=Location(path=path),
+                hint=f"look at it with: ls -ld {shlex.quote(path)}",
+            ) from error
+        try:
+            kept.answer()
+            out, err = _communicate(process, argv, stdin, timeout_s, stop)
+        except BaseException:
+            _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
+            raise
     completed = Completed(
         argv=tuple(argv),
         returncode=process.returncode,
@@ -179,25 +186,59 @@ def _communicate(
     stop: threading.Event | None,
 ) -> tuple[bytes, bytes]:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        wait_s = left if stop is None else min(_LOOK_S, _LOOK_S if left is None else left)
+        try:
+            return process.communicate(stdin, timeout=wait_s)
+        except subprocess.TimeoutExpired as error:
+            stdin = None  # it is being fed already
+            if stop is not None and stop.is_set():
+                raise ToolStopped(f"{Path(argv[0]).name} was stopped") from error
+            if deadline is not None and time.monotonic() >= deadline:
+                raise ToolTimeout(
+                    f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
+                    why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
+                    hint=f"the command was: {shlex.join(argv)}",
+                ) from error
+
+
+class _Kept:
+    """The handlers of the signals that end patchkit, taken away, and the signals that came meanwhile."""
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def take(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handler = signal.getsignal(number)
+            if callable(handler):  # what is ignored stays so, also in the tool
+                self._handlers[number] = handler
+                signal.signal(number, lambda number, _frame: self._came.append(number))
+
+    def answer(self) -> None:
+        """Give the handlers back, and let them have what came; a handler may raise."""
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
+        while self._came:
+            signal.raise_signal(self._came.pop())
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[_Kept]:
+    """No signal is answered here until :meth:`_Kept.answer`, at the latest behind the block.
+
+    A handler that raises while Popen returns leaves a tool that nobody knows of (seen on a busy machine: the
+    tool ran before Popen came back). Python answers signals in the main thread only.
+    """
+    kept = _Kept()
+    if threading.current_thread() is threading.main_thread():
+        kept.take()
     try:
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            wait_s = left if stop is None else min(_LOOK_S, _LOOK_S if left is None else left)
-            try:
-                return process.communicate(stdin, timeout=wait_s)
-            except subprocess.TimeoutExpired as error:
-                stdin = None  # it is being fed already
-                if stop is not None and stop.is_set():
-                    raise ToolStopped(f"{Path(argv[0]).name} was stopped") from error
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise ToolTimeout(
-                        f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
-                        why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
-                        hint=f"the command was: {shlex.join(argv)}",
-                    ) from error
-    except BaseException:
-        _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
-        raise
+        yield kept
+    finally:
+        kept.answer()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -189,10 +189,13 @@ run()
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
 def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal.Signals) -> None:
-    """It sits in a session of its own, so no signal to patchkit reaches it."""
+    """It sits in a session of its own, so no signal to patchkit reaches it; nor one while it is started."""
     tool = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 1000"
     code = (
-        "from patchkit.cli import app, boundary\nfrom patchkit.base.process import run_tool\n"
+        "import subprocess, time\nfrom patchkit.cli import app, boundary\n"
+        "from patchkit.base.process import run_tool\n"
+        "start = subprocess.Popen.__init__\n"
+        "subprocess.Popen.__init__ = lambda *a, **k: (start(*a, **k), time.sleep(0.5))[0]\n"
         "from patchkit.base.reporter import NullReporter\n"
         f"boundary.answer = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
         "app.run()"
