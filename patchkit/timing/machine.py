@@ -30,7 +30,7 @@ _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 MOST_INSTRUCTIONS = 12_000_000
 
 # Figures of what is not played instruction by instruction.
-_NOT_PLAYED = frozenset({"blas_tflops"})
+_NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
 Kind = Literal["mmvq", "mmvf", "mmq", "attention", "other"]
 """Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention."""
@@ -122,6 +122,10 @@ class TimingFigures(TomlTable):
     blas_tflops: Annotated[
         TimingFigure,
         Field(description="That a BLAS library reaches with f16; only for whole models"),
+    ]
+    blas_tflops_deep: Annotated[
+        TimingFigure,
+        Field(description="The same where 8192 products and more are summed up for a value (K)"),
     ]
     where: NotInFile[Location] = NOWHERE
 

@@ -160,6 +160,7 @@ def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
 
 _SIZES = re.compile(r"(\d+)x(\d+)x(\d+)$")
 _BYTES_OF_HALF = 2
+_DEEP = 8192  # K from which blas_tflops_deep was measured (halo-box/strix-llama.cpp PR 38)
 
 
 def _library_us(call: str, machine: Machine) -> float:
@@ -168,7 +169,8 @@ def _library_us(call: str, machine: Machine) -> float:
         raise AssertionError(f"a product without sizes: {call}")
     m, n, k = (int(size) for size in found.groups())
     figures = machine.file.figures
-    computing = 2 * m * n * k / (figures.blas_tflops.value * 1e6)
+    rate = figures.blas_tflops_deep if k >= _DEEP else figures.blas_tflops
+    computing = 2 * m * n * k / (rate.value * 1e6)
     moving = _BYTES_OF_HALF * (m * n + n * k + m * k) / (figures.dram_gb_s.value * 1e3)
     return max(computing, moving) + machine.launch_us
 
