@@ -1,6 +1,7 @@
-"""What every test stands on: an isolated environment, and the real pin in a cache shared by all workers.
+"""What every test stands on: an isolated environment, and real pins in a cache shared by all workers.
 
-That cache, ``warm_cache``, is made once per machine under ``$PATCHKIT_TEST_CACHE`` (default:
+The pins are the lock's default and build 6900, where most tests are, as its series is the smallest to
+compile. That cache, ``warm_cache``, is made once per machine under ``$PATCHKIT_TEST_CACHE`` (default:
 ``patchkit-tests`` in the user cache folder) and only read afterwards. A test that writes to a cache asks
 for ``pin_cache``, a copy.
 """
@@ -117,7 +118,7 @@ def test_cache() -> Path:
 
 @pytest.fixture(scope="session")
 def warm_cache(test_cache: Path) -> Path:
-    """A cache folder holding the verified pin, to be read only. Fails when the pin cannot be had."""
+    """A cache folder holding both pins, verified, to be read only. Fails when one cannot be had."""
     folder = test_cache / "warm"
     with FileLock(test_cache / "warm.lock"):
         done = subprocess.run(
@@ -129,7 +130,7 @@ def warm_cache(test_cache: Path) -> Path:
         )
     if done.returncode:
         pytest.fail(
-            f"the pin could not be had for the tests (leave them out with -m 'not upstream'):\n{done.stderr}"
+            f"a pin could not be had for the tests (leave them out with -m 'not upstream'):\n{done.stderr}"
         )
     return folder
 
@@ -145,7 +146,8 @@ from patchkit.base.reporter import NullReporter
 
 lock = load_lock(Path(sys.argv[1]))
 cache = open_cache(Path(sys.argv[2]))
-obtain(lock.pin(None), cache=cache, source="auto", upstream_url=None, reporter=NullReporter())
+for pin in (lock.pin("b6900"), lock.pin(None)):
+    obtain(pin, cache=cache, source="auto", upstream_url=None, reporter=NullReporter())
 """
 
 
@@ -195,10 +197,10 @@ def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def shipped_apply(warm_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A cache with the candidate of gfx1151 on the pin, to be read or copied, and what apply said of it."""
+    """A cache with gfx1151's candidate on build 6900, to be read or copied, and what apply said of it."""
     folder = tmp_path_factory.mktemp("shipped") / "cache"
     shutil.copytree(warm_cache, folder, copy_function=link_kept)
-    done = run_patchkit("apply", "--arch", "gfx1151", "--json", "--cache-dir", folder)
+    done = run_patchkit("apply", "--arch", "gfx1151", "--upstream", "b6900", "--json", "--cache-dir", folder)
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout)
 

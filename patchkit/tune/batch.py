@@ -120,7 +120,7 @@ def always_matrix(source: bytes) -> bytes:
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=_FILE),
             why=f"there are {len(found)} of that name",
-            hint="name another build, as --pin b11549",
+            hint="name another build, as --upstream b11549",
         )
     start = found[0].body.start
     return source[:start] + _FIRST + source[start:]
@@ -253,7 +253,7 @@ def write_limits(workspace: Workspace, report: BatchReport, today: date) -> bool
             "only a run over every type gives a table",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
-            hint=f"patchkit tune --arch {report.arch} --kernel mmvq --pin {report.pin.name} --write",
+            hint=f"patchkit tune --arch {report.arch} --kernel mmvq --upstream {report.pin.name} --write",
         )
     kept = [
         row

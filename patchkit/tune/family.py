@@ -211,7 +211,7 @@ class Site:
                 code="TUNE_KERNEL_UNTUNABLE",
                 where=Location(path=missing[0]),
                 why="the kernel keeps its parameters there, in the builds that can be tuned",
-                hint="name another build, as --pin b11549",
+                hint="name another build, as --upstream b11549",
             )
         return self.repository.read_blobs(self.base, paths)
 

@@ -150,7 +150,7 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
             "the MMA attention kernel of this build cannot be tuned",
             code="TUNE_KERNEL_UNTUNABLE",
             why=f"{MMA_FILE} has no {_TABLE}, or not the kernel of build 11549",
-            hint="patchkit tune --kernel mma --pin b11549",
+            hint="patchkit tune --kernel mma --upstream b11549",
         )
     rows: dict[str, Setting] = {}
     for words in table_rows(MMA_FILE, kernel_file, _TABLE, _MACRO):

@@ -582,7 +582,9 @@ def _change_series(series: SeriesDir, mutation: Mutation) -> None:
 def _errors_of_plan(series: SeriesDir, cache: Path) -> Iterator[PatchkitError]:
     workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
     try:
-        errors: tuple[PatchkitError, ...] = make_plan(Request(archs=("gfx1151",)), workspace).errors
+        errors: tuple[PatchkitError, ...] = make_plan(
+            Request(archs=("gfx1151",), upstream="b6900"), workspace
+        ).errors
     except PatchkitError as error:
         errors = (error,)
     for one in errors:

@@ -24,7 +24,7 @@ def subject_for(series: SeriesDir, cache: Path, toolchain: Toolchain, archs: Seq
     """Apply the series in the cache that tests of gates share; ``archs`` are the GPUs that gates see."""
     workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
     with FileLock(cache.with_name("gates.lock")):  # other tests move the branch
-        run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
+        run_apply(Request(archs=(ARCH,), upstream="b6900", unlocked=True), workspace, checkout=None)
         repository, candidate = find_candidate(workspace, (ARCH,), "b6900")
         subject = make_subject(workspace, repository, candidate, toolchain)
     return replace(subject, profiles={arch: subject.profiles[arch] for arch in archs})

@@ -29,23 +29,20 @@ _COLUMNS = range(2, 9)
 @verb(
     "tune",
     example=(
-        "patchkit tune --arch gfx1151",
-        "patchkit tune --arch gfx1150 --like gfx1151 --shortlist 3 --rocwmma stand-in",
-        "patchkit tune --arch gfx1151 --kernel mmq --pin b11549 --variant Q4_K-128",
+        "patchkit tune --arch gfx1151 --kernel mmq --variant Q4_K-128",
+        "patchkit tune --arch gfx1150 --kernel wmma --upstream b6900 --like gfx1151 --shortlist 3",
     ),
 )
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
     "--kernel",
     type=click.Choice((*get_args(KernelName), _LIMITS)),
-    default="wmma",
+    default="mmq",
     show_default=True,
-    help="Which kernel; all but wmma belong to later builds: --pin b11549. Of mmvq the batch limits: up to "
+    help="Which kernel; wmma belongs to earlier builds: --upstream b6900. Of mmvq the batch limits: up to "
     "how many columns it is taken in place of mmq, by modelled time.",
 )
-@click.option(
-    "--upstream", "--pin", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
-)
+@click.option("--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
 @click.option(
     "--rocwmma",
     "headers",
@@ -136,7 +133,7 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
             "the limits of mmvq are modelled: there are no settings to compile or to race",
             code="USAGE_SYNTAX",
             why=f"given: {', '.join(['--device'] if builds is not None else unfit)}",
-            hint=f"patchkit tune --arch {options['arch']} --kernel mmvq --pin b11549",
+            hint=f"patchkit tune --arch {options['arch']} --kernel mmvq --upstream b11549",
         )
     workspace = settings.workspace()
     request = TuneRequest(**{**options, "kernel": "mmq"})

@@ -29,7 +29,17 @@ def argv(pin_cache: Path, tmp_path: Path) -> list[str]:
         text = path.read_text("utf-8")
         assert f'function = "{function}"' in text
         path.write_text(text.replace(f'function = "{function}"', f'function = "{function}_x"'), "utf-8")
-    return ["plan", "--arch", "gfx1151", "--cache-dir", str(pin_cache), "--series-dir", str(series)]
+    return [
+        "plan",
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        "b6900",
+        "--cache-dir",
+        str(pin_cache),
+        "--series-dir",
+        str(series),
+    ]
 
 
 def test_every_place_that_fails_is_shown_beside_what_holds(argv: list[str], capsys) -> None:

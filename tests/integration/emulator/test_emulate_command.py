@@ -67,7 +67,19 @@ def test_kernels_compute_what_the_host_does(emulate: Emulate, program: Path, nam
 
 def test_a_program_of_a_side_runs_by_its_name(emulate: Emulate, shipped_candidate: None) -> None:
     for side in ("baseline", "candidate"):
-        done = emulate("--side", side, "--", "test-backend-ops", "test", "-o", "SOFTCAP", "-b", "ROCm0")
+        done = emulate(
+            "--upstream",
+            "b6900",
+            "--side",
+            side,
+            "--",
+            "test-backend-ops",
+            "test",
+            "-o",
+            "SOFTCAP",
+            "-b",
+            "ROCm0",
+        )
         assert done.returncode == 0, done.stderr
         assert "1/1 tests passed" in done.stdout
         assert "emulated gfx1151: 1 launches of 1 kernels" in done.stderr

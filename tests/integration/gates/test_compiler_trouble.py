@@ -63,7 +63,7 @@ def rocm_of(hip_toolchain: Toolchain, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def _verify(cache: Path, rocm: Path, *more: str) -> list[str]:
-    where = ["--arch", "gfx1151", "--cache-dir", str(cache)]
+    where = ["--arch", "gfx1151", "--upstream", "b6900", "--cache-dir", str(cache)]
     return [sys.executable, "-m", "patchkit", "verify", "--no-gpu", *where, *more]
 
 
@@ -73,7 +73,18 @@ def _environment(rocm: Path) -> dict[str, str]:
 
 @pytest.fixture
 def applied(pin_cache: Path) -> Path:
-    argv = [sys.executable, "-m", "patchkit", "apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]
+    argv = [
+        sys.executable,
+        "-m",
+        "patchkit",
+        "apply",
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        "b6900",
+        "--cache-dir",
+        str(pin_cache),
+    ]
     subprocess.run(argv, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     return pin_cache
 

@@ -15,6 +15,7 @@ from shipped import ROOT, recorded
 from patchkit.base.errors import ExitCode
 
 TREE = recorded("gfx1151", 6900).tree
+SEED = ("--arch", "gfx1151", "--upstream", "b6900")
 
 
 def patchkit(*argv: str, cache: Path) -> tuple[int, str, str]:
@@ -24,7 +25,7 @@ def patchkit(*argv: str, cache: Path) -> tuple[int, str, str]:
 
 
 def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path) -> None:
-    argv = ("verify", "--no-gpu", "--arch", "gfx1151")
+    argv = ("verify", "--no-gpu", *SEED)
     code, out, err = patchkit(*argv, "--json", "--gate", "anchors", cache=candidate_cache)
     assert code == 0, err
     rows = {gate["gate"]: gate["verdict"] for gate in json.loads(out)["gates"]}
@@ -48,17 +49,17 @@ def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path) -> None:
 def test_there_must_be_a_candidate_and_a_compiler(
     pin_cache: Path, candidate_cache: Path, monkeypatch
 ) -> None:
-    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
+    code, _, err = patchkit("verify", "--no-gpu", *SEED, cache=pin_cache)
     assert code == ExitCode.GIT
     assert "patchkit apply --arch gfx1151" in err
     monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
-    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=candidate_cache)
+    code, _, err = patchkit("verify", "--no-gpu", *SEED, cache=candidate_cache)
     assert code == ExitCode.TOOLCHAIN
     assert "patchkit sdk install" in err
 
 
 def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> None:
-    argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
+    argv = ("verify", "--no-gpu", *SEED, "--gate", "anchors")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
     assert "ok     anchors     10 edits of 3 patches resolve to 24 places, as in the candidate" in out
@@ -79,7 +80,7 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path:
     (series / "templates").mkdir()
     template = series / "patches/0001-wmma-tile-params/fattn-wmma-config.cuh.jinja"
     template.write_text(template.read_text() + "// changed\n")
-    argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", "--series-dir", str(series))
+    argv = ("verify", "--no-gpu", *SEED, "--gate", "anchors", "--series-dir", str(series))
     assert patchkit(*argv, cache=candidate_cache)[0] == ExitCode.GIT
     adopt(candidate_cache, series, "candidate/gfx1151/b6900")
     code, out, err = patchkit(*argv, cache=candidate_cache)
@@ -96,8 +97,8 @@ def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
     gates_cache: Path, hip_toolchain
 ) -> None:
     with FileLock(gates_cache.with_name("gates.lock")):
-        assert patchkit("apply", "--arch", "gfx1151", cache=gates_cache)[0] == 0
-        argv = ["verify", "--no-gpu", "--arch", "gfx1151"]
+        assert patchkit("apply", *SEED, cache=gates_cache)[0] == 0
+        argv = ["verify", "--no-gpu", *SEED]
         for gate in ("anchors", "isolation", "compile", "resources"):
             argv += ["--gate", gate]
         code, out, err = patchkit(*argv, cache=gates_cache)

@@ -42,7 +42,7 @@ def cpu_subject(cpu_cache: Path, test_cache: Path, checkout: Path) -> Subject:
     series = SeriesDir(root=checkout, origin="checkout")
     workspace = Workspace(series=series, cache_root=cpu_cache, reporter=NullReporter())
     with FileLock(test_cache / "cpu.lock"):
-        run_apply(Request(archs=("gfx1151",), unlocked=True), workspace, checkout=None)
+        run_apply(Request(archs=("gfx1151",), upstream="b6900", unlocked=True), workspace, checkout=None)
         repository, candidate = find_candidate(workspace, ("gfx1151",), load_lock(series.lock).pin(6900))
         return make_subject(workspace, repository, candidate, None)
 

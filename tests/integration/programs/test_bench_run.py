@@ -30,7 +30,19 @@ def command(cpu_subject: Subject, cpu_cache: Path, checkout: Path, tmp_path: Pat
     """The command line of a sweep into the folder ``sweep``."""
 
     def make(*more: str) -> list[str]:
-        argv = [sys.executable, "-m", "patchkit", "bench", "run", "--arch", "gfx1151", "--backend", "cpu"]
+        argv = [
+            sys.executable,
+            "-m",
+            "patchkit",
+            "bench",
+            "run",
+            "--arch",
+            "gfx1151",
+            "--upstream",
+            "b6900",
+            "--backend",
+            "cpu",
+        ]
         places = [
             "--cache-dir",
             str(cpu_cache),

@@ -13,7 +13,19 @@ from patchkit.cli.app import main
 
 
 def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:
-    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(pin_cache)])
+    code = main(
+        [
+            "build",
+            "--arch",
+            "gfx1151",
+            "--upstream",
+            "b6900",
+            "--backend",
+            "cpu",
+            "--cache-dir",
+            str(pin_cache),
+        ]
+    )
     assert code == ExitCode.GIT
     assert "patchkit apply --arch gfx1151" in capsys.readouterr().err
 
@@ -24,7 +36,19 @@ def test_without_a_compiler_nothing_is_built(
     for name in ("git", "env"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(candidate_cache)])
+    code = main(
+        [
+            "build",
+            "--arch",
+            "gfx1151",
+            "--upstream",
+            "b6900",
+            "--backend",
+            "cpu",
+            "--cache-dir",
+            str(candidate_cache),
+        ]
+    )
     assert code == ExitCode.TOOLCHAIN
     err = capsys.readouterr().err
     assert "error[COMPILER_MISSING]" in err
@@ -38,7 +62,9 @@ def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
 ) -> None:
     (tmp_path / "file").write_text("")
     out = str(tmp_path / folder)
-    code = main(["package", "--arch", "gfx1151", "--out", out, "--cache-dir", str(pin_cache)])
+    code = main(
+        ["package", "--arch", "gfx1151", "--upstream", "b6900", "--out", out, "--cache-dir", str(pin_cache)]
+    )
     assert code == ExitCode.CACHE
     err = capsys.readouterr().err
     assert "error[DISK_NOT_DIRECTORY]" in err
@@ -49,7 +75,19 @@ def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
 
 def test_looking_at_the_folder_leaves_nothing_there(pin_cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
-    code = main(["package", "--arch", "gfx1151", "--out", str(out), "--cache-dir", str(pin_cache)])
+    code = main(
+        [
+            "package",
+            "--arch",
+            "gfx1151",
+            "--upstream",
+            "b6900",
+            "--out",
+            str(out),
+            "--cache-dir",
+            str(pin_cache),
+        ]
+    )
     assert code == ExitCode.GIT  # there is no candidate
     assert not out.parent.exists()
 
@@ -57,7 +95,17 @@ def test_looking_at_the_folder_leaves_nothing_there(pin_cache: Path, tmp_path: P
 @pytest.mark.cpu_build
 @pytest.mark.slow
 def test_both_sides_are_listed_with_what_they_share(cpu_subject: Subject, cpu_cache: Path, capsys) -> None:
-    argv = ["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(cpu_cache)]
+    argv = [
+        "build",
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        "b6900",
+        "--backend",
+        "cpu",
+        "--cache-dir",
+        str(cpu_cache),
+    ]
     for name in ("test-backend-ops", "llama-bench"):
         argv += ["--program", name]
     assert main([*argv, "--json"]) == 0

@@ -23,7 +23,19 @@ PROGRAMS = ("llama-bench", "llama-cli", "llama-server", "test-backend-ops")
 @pytest.fixture(scope="module")
 def wheel(cpu_subject: Subject, cpu_cache: Path, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    argv = ["package", "--arch", "gfx1151", "--backend", "cpu", "--out", str(out), "--json", "-q"]
+    argv = [
+        "package",
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        "b6900",
+        "--backend",
+        "cpu",
+        "--out",
+        str(out),
+        "--json",
+        "-q",
+    ]
     for name in PROGRAMS:
         argv += ["--program", name]
     done = subprocess.run(

@@ -16,7 +16,18 @@ pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 def test_gates_run_on_the_cpu_and_never_stand_for_the_gpu(
     cpu_subject: Subject, cpu_cache: Path, capsys
 ) -> None:
-    argv = ["verify", "--arch", "gfx1151", "--backend", "cpu", "--gate", "logits", "--json"]
+    argv = [
+        "verify",
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        "b6900",
+        "--backend",
+        "cpu",
+        "--gate",
+        "logits",
+        "--json",
+    ]
     code = main([*argv, "--cache-dir", str(cpu_cache)])
     out, err = capsys.readouterr()
     assert code == 0, err

@@ -17,8 +17,22 @@ def document(gates_cache: Path) -> dict:
     """What the command says. Other tests move the branch: hence the lock."""
     cache = ("--cache-dir", gates_cache)
     with FileLock(gates_cache.with_name("gates.lock")):
-        assert run_patchkit("apply", "--arch", "gfx1151", "--unlocked", *cache).returncode == 0
-        done = run_patchkit("explain", "--arch", "gfx1151", "--path", "--gpu", "gfx1030", "--json", *cache)
+        assert (
+            run_patchkit("apply", "--arch", "gfx1151", "--upstream", "b6900", "--unlocked", *cache).returncode
+            == 0
+        )
+        done = run_patchkit(
+            "explain",
+            "--arch",
+            "gfx1151",
+            "--upstream",
+            "b6900",
+            "--path",
+            "--gpu",
+            "gfx1030",
+            "--json",
+            *cache,
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -23,8 +23,13 @@ def explain(gates_cache: Path) -> Callable[..., str]:
 
     def run(*options: str) -> str:
         with FileLock(gates_cache.with_name("gates.lock")):
-            assert run_patchkit("apply", "--arch", "gfx1151", "--unlocked", *cache).returncode == 0
-            done = run_patchkit("explain", "--arch", "gfx1151", *options, *cache)
+            assert (
+                run_patchkit(
+                    "apply", "--arch", "gfx1151", "--upstream", "b6900", "--unlocked", *cache
+                ).returncode
+                == 0
+            )
+            done = run_patchkit("explain", "--arch", "gfx1151", "--upstream", "b6900", *options, *cache)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

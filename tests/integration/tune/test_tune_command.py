@@ -18,6 +18,7 @@ from patchkit.tune.record import load_record, record_path, render_record
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 VARIANT = "128-16-f32"
+SEED = ("--kernel", "wmma", "--upstream", "b6900")
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def cache(pin_cache, test_cache, hip_toolchain) -> Path:
 @pytest.fixture
 def tune(cache, capsys):
     def run(*arguments: str, headers=("stand-in",)) -> tuple[int, dict]:
-        argv = ["tune", *(word for each in headers for word in ("--rocwmma", each)), "--json"]
+        argv = ["tune", *SEED, *(word for each in headers for word in ("--rocwmma", each)), "--json"]
         code = main([*argv, "--cache-dir", str(cache), "--variant", VARIANT, *arguments])
         return code, json.loads(capsys.readouterr().out)
 
@@ -68,7 +69,7 @@ def test_the_best_is_never_worse_than_upstream_and_a_second_run_compiles_nothing
 def test_the_record_gives_the_profiles_table_again_on_a_machine_that_has_the_stand_in_only(
     cache, capsys, checkout
 ) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--variant", VARIANT, "--cache-dir", str(cache)]
+    argv = ["tune", *SEED, "--arch", "gfx1151", "--variant", VARIANT, "--cache-dir", str(cache)]
     assert main([*argv, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     shipped = load_record(checkout / "arch_profiles", "gfx1151", "wmma", 6900)
@@ -126,7 +127,18 @@ def test_a_figure_that_is_not_as_recorded_is_named(tune, series) -> None:
 @pytest.mark.usefixtures("hip_toolchain")
 def test_after_ctrl_c_a_run_goes_on_where_it_was(pin_cache, test_cache, capsys, monkeypatch) -> None:
     (pin_cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")  # and an empty store of its own
-    argv = ["tune", "--arch", "gfx1151", "--rocwmma", "stand-in", "--variant", "64-16-f16", "--near", "1"]
+    argv = [
+        "tune",
+        *SEED,
+        "--arch",
+        "gfx1151",
+        "--rocwmma",
+        "stand-in",
+        "--variant",
+        "64-16-f16",
+        "--near",
+        "1",
+    ]
     for warps in (1, 2, 8, 16):
         argv += ["--exclude", f"64-16-f16:256/{warps}"]
     argv += ["--jobs", "1", "--json", "--cache-dir", str(pin_cache)]
@@ -154,7 +166,7 @@ def test_after_ctrl_c_a_run_goes_on_where_it_was(pin_cache, test_cache, capsys, 
 
 
 def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_waves(cache, capsys) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--variant", "256-32", "--near", "1"]
+    argv = ["tune", *SEED, "--arch", "gfx1151", "--kernel", "tile", "--variant", "256-32", "--near", "1"]
     assert main([*argv, "--json", "--cache-dir", str(cache)]) == 0
     (variant,) = json.loads(capsys.readouterr().out)["variants"]
     figures = {tuple(each["setting"]): each["figures"][0] for each in variant["candidates"]}

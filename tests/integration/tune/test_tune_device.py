@@ -88,8 +88,16 @@ def builds(tmp_path):
 @pytest.fixture
 def tune(series, cache, tmp_path, capsys):
     def run(*arguments: str, device: Path | None = None) -> tuple[int, dict]:
-        argv = ["tune", "--arch", "gfx1151", "--variant", VARIANT, "--gpu", "none", "--json"]
-        argv += ["--device", str(device or tmp_path / "builds"), "--model", str(tmp_path / "m.gguf")]
+        argv = ["tune", "--arch", "gfx1151", "--kernel", "wmma", "--upstream", "b6900", "--variant", VARIANT]
+        argv += [
+            "--gpu",
+            "none",
+            "--json",
+            "--device",
+            str(device or tmp_path / "builds"),
+            "--model",
+            str(tmp_path / "m.gguf"),
+        ]
         code = main([*argv, "--series-dir", str(series), "--cache-dir", str(cache), *arguments])
         return code, json.loads(capsys.readouterr().out)
 
@@ -125,7 +133,7 @@ def test_rows_of_later_builds_are_raced_and_written_too(builds, series, cache, t
     path = report_path(cache, "gfx1151", "tile", 11549)
     path.write_text(json.dumps({"complete": False, "variants": [entry]}))
     builds({"upstream": 1.0, "256-3-64-64": 0.5, "256-3-64-128": 1.0})
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--pin", "b11549", "--variant", "256-32"]
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--upstream", "b11549", "--variant", "256-32"]
     argv += ["--gpu", "none", "--device", str(tmp_path / "builds"), "--model", str(tmp_path / "m.gguf")]
     argv += ["--json", "--write", "--series-dir", str(series), "--cache-dir", str(cache)]
     code = main(argv)
@@ -151,7 +159,7 @@ def test_a_kernel_without_a_table_in_profiles_is_raced_but_not_written(
     path = report_path(cache, "gfx1151", "mmq", 11549)
     path.write_text(json.dumps({"complete": False, "variants": [entry]}))
     builds({"upstream": 1.0, "128-2": 0.5})
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmq", "--pin", "b11549", "--variant", "Q4_K-128"]
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmq", "--upstream", "b11549", "--variant", "Q4_K-128"]
     argv += ["--gpu", "none", "--device", str(tmp_path / "builds"), "--model", str(tmp_path / "m.gguf")]
     argv += ["--json", "--series-dir", str(series), "--cache-dir", str(cache)]
     assert main(argv) == 0

@@ -104,7 +104,7 @@ def test_some_types_are_no_table(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("more", [("--near", "1"), ("--like", "gfx1100"), ("--device", "x"), ("--again",)])
 def test_what_is_about_settings_is_refused(more, capsys) -> None:
-    assert main(["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--pin", "b11549", *more]) == 2
+    assert main(["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--upstream", "b11549", *more]) == 2
     assert "there are no settings to compile or to race" in capsys.readouterr().err
 
 
