@@ -35,7 +35,7 @@ def test_each_link_of_the_readme_leads_somewhere() -> None:
 
 def test_ci_finds_the_commands_of_the_readme() -> None:
     readme_block = runpy.run_path(str(ROOT / "ci" / "readme_block.py"))["readme_block"]
-    assert readme_block("main").endswith(".venv/bin/patchkit apply --arch gfx1151 --upstream b11549")
+    assert readme_block("main").endswith(".venv/bin/patchkit apply --arch gfx1151")
     assert readme_block("tests").endswith(".venv/bin/pytest -n auto")
     with pytest.raises(LookupError):
         readme_block("nothing")
