@@ -69,17 +69,14 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
         return "recorded"
     if unlocked:
         return "unlocked"
-    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     raise ConfigError(
-        f"{counted(len(changed), 'file')} differ from what the lock records",
+        f"the lock records another state of {counted(len(changed), 'file')}",
         code="LOCK_INPUTS_CHANGED",
         where=[
             Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
         ],
         why="the lock decides the bytes of a candidate",
-        hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
-        "(--with, --without, --only), or for every result of the lock: patchkit lock --all; "
-        "or once, with a trailer in the commits: --unlocked",
+        hint="record it: patchkit lock --all; or once, with a trailer in the commits: --unlocked",
     )
 
 
