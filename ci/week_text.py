@@ -179,7 +179,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, words in candidates(bump):
             print(name, words)
         return 0
-    lines = [subject(bump, options.code), "", *body(bump, options.folder)]
+    lines = [subject(bump, options.code), ""]
+    if options.code or bump.get("state") != "done" or new_branch(bump) is not None:
+        lines += body(bump, options.folder)
     (options.folder / "week.md").write_text("\n".join(lines).rstrip() + "\n", "utf-8")
     return 0
 
