@@ -1,8 +1,8 @@
 """A fork's week on real trees: a series of one's own goes from build 9538 to 11549, against local remotes.
 
-It has patches of this project, an imported one for the GPU, and three plain ones; upstream changed the place of
-one. The job is ci/shell/week.sh, as its templates call it. In the ordinary proof nothing is compiled; with
-gates it takes hours of two cores, and runs by hand.
+It has patches of this project, an imported one for the GPU, and three plain ones; upstream changed what one
+of them edits. The job is ci/shell/week.sh, as its templates call it. In the ordinary proof nothing is
+compiled; with gates it takes hours of two cores, and runs by hand.
 """
 
 from __future__ import annotations
