@@ -19,7 +19,10 @@ WEEK = ROOT / "ci" / "github" / "fork-week.yml"
 COPIED = [FORK, WEEK]
 GITLAB = sorted((ROOT / "ci" / "gitlab").glob("*.yml"))
 _PINNED = re.compile(r"[\w.-]+/[\w.-]+(/[\w./-]+)?@[0-9a-f]{40}")
-_WRITES = {("canary.yml", "report", "issues"), ("fork-week.yml", "tell", "issues")}  # every right to write that there is
+_WRITES = {
+    ("canary.yml", "report", "issues"),
+    ("fork-week.yml", "tell", "issues"),
+}  # every right to write that there is
 _SECRETS = {"release.yml"}
 
 
