@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
+from patchkit.base.errors import (
+    ConfigError,
+    ErrorGroup,
+    InternalError,
+    Location,
+    PatchkitError,
+    UsageError,
+)
 from patchkit.base.plain import fields_of
 from patchkit.base.text import counted
 from patchkit.candidate.commit import write_plan
@@ -165,12 +172,20 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
 
     Raises:
         ErrorGroup: the errors of all results that cannot be made; the lock is as it was.
+        LOCK_EMPTY: there is no result.
         LOCK_CHANGED: somebody else changed the lock meanwhile.
         PATCH_UNDOCUMENTED: a patch of a result does not say everything yet.
         PatchkitError: what planning raises.
     """
     path = workspace.series.lock
     lock = load_lock(path)
+    if not lock.results:
+        raise UsageError(
+            "the lock records nothing that could be recorded anew",
+            code="LOCK_EMPTY",
+            where=Location(path=lock.path),
+            hint="name a GPU: patchkit lock --arch gfx1151",
+        )
     before = path.read_bytes()
     known = set(list_profiles(workspace.series.profiles))
     kept = [result for result in lock.results if known.issuperset(result.archs)]

@@ -222,9 +222,7 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
             workspace.reporter.warn(
                 f"asked for, and not in the series: {each.patch.id}, {each.reason}{_line_for(each, profiles)}"
             )
-    choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
-    choice.warn_of_faults(workspace.reporter)
-    return choice
+    return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
 
 
 def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:

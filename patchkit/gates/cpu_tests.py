@@ -21,15 +21,9 @@ from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.gates.blocks import Block, Row, Table, columns
 
 NAME = "cpu-tests"
-# Of which target a file is, by how its path begins; a tool names its own in its CMakeLists.txt.
-_TARGETS = (
-    ("common/", "llama-common"),
-    ("src/", "llama"),
-    ("include/", "llama"),
-    ("ggml/src/ggml-cpu/", "ggml-cpu"),
-    ("ggml/", "ggml"),
-    ("", "llama-common"),
-)
+# Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.
+_TARGETS = (("src/", "llama"), ("include/", "llama"), ("ggml/src/ggml-cpu/", "ggml-cpu"), ("ggml/", "ggml"))
+_COMMON = "common"  # links all of the libraries: what is of no other target is of this one
 _GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
@@ -145,16 +139,20 @@ def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
     """The targets of upstream's build that the files are part of, sorted."""
     found = set()
     for path in files:
-        folders = path.split("/")
-        manifest = subject.candidate.joinpath(*folders[:2], "CMakeLists.txt")
-        if folders[0] == "tools" and manifest.is_file():
-            named = _TARGET.search(manifest.read_text("utf-8", "replace"))
-            if named is not None:
-                found.add(named[1])
-                continue
-        if folders[0] != "tests":
-            found.add(next(target for start, target in _TARGETS if path.startswith(start)))
+        first, *rest = path.split("/")
+        if first == "tests":
+            continue
+        fixed = next((target for start, target in _TARGETS if path.startswith(start)), None)
+        tool = _named_in(subject, f"tools/{rest[0]}") if first == "tools" and len(rest) > 1 else None
+        found.add(fixed or tool or _named_in(subject, _COMMON) or _COMMON)
     return tuple(sorted(found))
+
+
+def _named_in(subject: Subject, folder: str) -> str | None:
+    """The last target that the CMakeLists.txt of a folder names: it links those before it."""
+    manifest = subject.candidate / folder / "CMakeLists.txt"
+    named = _TARGET.findall(manifest.read_text("utf-8", "replace")) if manifest.is_file() else []
+    return named[-1] if named else None
 
 
 def choose_tests(

@@ -55,6 +55,23 @@ def test_the_own_series_begins_with_what_is_recorded_and_is_worked_with_by_one_v
     assert not (recorded.series / "patches/0003-mine").exists()
 
 
+def test_what_is_said_in_the_first_minutes_is_what_to_paste(recorded) -> None:
+    """A lock without a result names the command that makes one; a plain patch is said to be for all."""
+    own = recorded.root / "own"
+    done = recorded.run("init", str(own), "--arch", "gfx1100")
+    assert "patchkit lock --arch gfx1100" in done.stdout
+    words = ("--series-dir", str(own), "--cache-dir", str(recorded.cache))
+    done = run_patchkit("lock", "--all", *words, cwd=recorded.root)
+    assert done.returncode == 2
+    assert "error[LOCK_EMPTY]" in done.stderr
+    assert "hint: name a GPU: patchkit lock --arch" in done.stderr
+    change = ("--file", "common/tool.cpp", "--at", "wanted > 256", "--change-to", "wanted > 512")
+    done = run_patchkit("new", "wider", "--guard", "none", *change, *words, cwd=recorded.root)
+    assert done.returncode == 0, done.stderr
+    told = run_patchkit("plan", "--arch", "gfx1100", *words, cwd=recorded.root).stdout
+    assert "wider: wider\n  for every build\n" in told
+
+
 def test_it_may_begin_at_an_earlier_pin(recorded) -> None:
     own = recorded.root / "own"
     own.mkdir()

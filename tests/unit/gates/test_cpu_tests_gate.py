@@ -14,6 +14,7 @@ TREE = {
     "tests/test-grammar.cpp": '#include "../src/llama-grammar.h"\n#include <vector>\n',
     "tests/test-chat.cpp": '#include "chat.h"\n',
     "tests/test-model.cpp": '#include "llama-grammar.h"\n',
+    "common/CMakeLists.txt": "set(TARGET build-info)\nset(TARGET llama-common)\n",
     "tools/server/CMakeLists.txt": "set(TARGET llama-server)\n",
     "tools/odd/CMakeLists.txt": "add_subdirectory(more)\n",
 }
