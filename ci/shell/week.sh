@@ -17,6 +17,7 @@
 # failed. GitHub Actions and GitLab call this, too: what is true of one is true of all.
 set -uo pipefail
 tool=${1:?the folder of patchkit} series=${2:?the repository of the series}
+tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
 gates=${WEEK_GATES:-emulated} wheel=${WEEK_WHEEL:-hip}
 case $gates in emulated | no-gpu | none) ;; *) echo "WEEK_GATES is $gates: emulated, no-gpu or none" >&2; exit 2 ;; esac
 case $wheel in hip | cpu | no) ;; *) echo "WEEK_WHEEL is $wheel: hip, cpu or no" >&2; exit 2 ;; esac

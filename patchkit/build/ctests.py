@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from patchkit.build.sides import Workshop, build_part
 
 _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
 _BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder
+_ADD_TEST = re.compile(r'^add_test\((?:\[=*\[)?([^\]\s"]+)(?:\]=*\])? "([^"]+)"', re.MULTILINE)
 _ANSWER_S = 60.0
 _TEST_S = 900  # ours: upstream's slowest test of the label main took 40 s on two cores
 
@@ -68,7 +69,8 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
     )
     try:
         rows = json.loads(done.stdout)["tests"]
-        tests = tuple(_read(row, folder) for row in rows)
+        programs = dict(_programs(folder))
+        tests = tuple(_read(row, programs) for row in rows)
     except (ValueError, KeyError, TypeError) as error:
         raise ToolchainError(
             "upstream's tests cannot be listed",
@@ -90,16 +92,23 @@ def _ctest() -> Path:
     return Path(find_cmake().cmake_path).with_name("ctest")
 
 
-def _read(row: dict[str, object], folder: Path) -> UpstreamTest:
+def _programs(folder: Path) -> Iterator[tuple[str, str]]:
+    """The program of each test that is built here, by the test's name: CTest tells it once it is built."""
+    for path in folder.rglob("CTestTestfile.cmake"):
+        for found in _ADD_TEST.finditer(path.read_text("utf-8", "replace")):
+            program = Path(found[2])
+            if program.parent == folder / "bin":
+                yield found[1], program.name
+
+
+def _read(row: dict[str, object], programs: Mapping[str, str]) -> UpstreamTest:
     properties: dict[str, object] = {}
     listed = row.get("properties")
     for each in listed if isinstance(listed, list) else ():
         properties[str(each["name"])] = each["value"]
-    command = row.get("command")
-    first = Path(str(command[0])) if isinstance(command, list) and command else Path()
     return UpstreamTest(
         name=str(row["name"]),
-        program=first.name if first.is_relative_to(folder.resolve()) else None,
+        program=programs.get(str(row["name"])),
         labels=_words(properties.get("LABELS")),
         needs=_words(properties.get("FIXTURES_REQUIRED")),
     )
