@@ -10,6 +10,7 @@
 # GitHub Actions and GitLab call this, too: what is true of one is true of all.
 set -uo pipefail
 tool=${1:?the folder of the patchkit that judges} subject=${2:?the folder of the repository}
+tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
 : "${GATE_BASE:?what the head is to be merged into}" "${GATE_HEAD:?what is judged}"
 
 if [[ -z ${PATCHKIT:-} ]]; then

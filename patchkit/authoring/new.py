@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.authoring.change import Authorship, FileChange
+from patchkit.authoring.own import refuse_installed
 from patchkit.authoring.run import FoundChange, Imported, Wanted, make_patch, target_profiles
 from patchkit.base.errors import AnchorError, Location, UsageError
 from patchkit.base.source import SourceText
@@ -49,6 +50,7 @@ def run_new(request: NewRequest, workspace: Workspace) -> Imported:
 
     Whatever is raised, the series is as it was.
     """
+    refuse_installed(workspace.series)
     target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)

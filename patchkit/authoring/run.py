@@ -18,6 +18,7 @@ from patchkit.authoring.change import (
 )
 from patchkit.authoring.guarded import NewText, escape_template, guard_draft
 from patchkit.authoring.lift import Draft, NotLifted, lift_file
+from patchkit.authoring.own import refuse_installed
 from patchkit.authoring.stage import Proof, prove
 from patchkit.authoring.write import (
     NewEdit,
@@ -133,6 +134,7 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
 
     Whatever is raised, the series is as it was.
     """
+    refuse_installed(workspace.series)
     lock = load_lock(workspace.series.lock)
     target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
     cache = open_cache(workspace.cache_root)

@@ -52,7 +52,7 @@ def build_side(
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
-    compiler = _host_compiler(workshop.reporter)
+    compiler = host_compiler(workshop.reporter)
     wanted: list[tuple[Part, Sequence[str]]] = [
         (
             programs_part(source.root, build=source.build, commit=source.commit, compiler=compiler),
@@ -106,7 +106,8 @@ def _cuda_part(tree: Path, host: str, reporter: Reporter) -> Part:
     return gpu_part(tree, "cuda", entries=entries, environment={}, compiler=f"{host}; {nvcc}")
 
 
-def _host_compiler(reporter: Reporter) -> str:
+def host_compiler(reporter: Reporter) -> str:
+    """The machine and its C and C++ compilers, as a part's key has them. Raises COMPILER_MISSING."""
     told = [_version(name, reporter, "a C and C++ compiler") for name in ("cc", "c++")]
     return "; ".join([platform.machine(), *told])
 

@@ -68,13 +68,14 @@ def select_on(
     pin: Pin,
     with_: Sequence[str],
     without: Sequence[str] = (),
+    left_out: Mapping[str, str] | None = None,
 ) -> tuple[Selected, ...]:
     """What applies to a pin and these GPUs, with the functions where the pin has them.
 
     Raises as :func:`patchkit.series.selection.select_patches`.
     """
     series = followed_series(series, pin)
-    return select_patches(series, profiles, pin.build, without=without, with_=with_)
+    return select_patches(series, profiles, pin.build, without=without, with_=with_, left_out=left_out)
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:

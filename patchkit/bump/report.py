@@ -104,10 +104,10 @@ def _dropped(bump: Bump) -> Iterator[str]:
     """What ``--drop-conflicts`` left out: nobody has named it, so it is told last and not forgotten."""
     names = list(dict.fromkeys(name for made in bump.successors for name in made.dropped))
     if names:
-        yield f"FEWER PATCHES: left out because of a conflict: {', '.join(names)}"
+        yield f"FEWER PATCHES: left out: {', '.join(names)}"
         yield (
-            "next: mend them, or end their ranges; until then apply and lock at this pin need "
-            f"{' '.join(f'--without {name}' for name in names)}"
+            f"next: mend them, or end their ranges; at {bump.new.name} the lock leaves out what cannot be "
+            "placed until its files change"
         )
 
 
@@ -159,7 +159,7 @@ def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
 _HOW = {
     "proven": "no longer needed, {why}",
     "accepted": "left out, as --without says ({why})",
-    "dropped": "LEFT OUT because of a conflict, as --drop-conflicts says ({why})",
+    "dropped": "LEFT OUT, as --drop-conflicts says ({why})",
     "unproven": "LOST, and nothing in upstream shows that it is needless ({why})",
 }
 

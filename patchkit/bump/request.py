@@ -20,7 +20,7 @@ from patchkit.upstream.pin import SourceWanted
 class BumpRequest:
     """``archs`` and ``with_`` empty: every variant that the lock follows, see :func:`find_variants`.
 
-    ``without``: patches that may be lost, by name. ``drop_conflicts``: those in conflict are left out.
+    ``without``: patches that may be lost, by name. ``drop_conflicts``: what cannot be carried is left out.
     ``accept_faults``: known faults that the new build may have. Where the lock goes is the caller's matter;
     ``commit`` is only for telling the command again.
     """
@@ -76,8 +76,9 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
 class Variant:
     """One candidate that the lock follows from pin to pin: its GPUs with a set of opt-in patches.
 
-    ``builds``: where its last renderings are looked for, oldest first. ``had``: every patch that its results
+    ``builds``: where its results are recorded, oldest first. ``had``: every patch that its results
     record; None when the lock has none of it. ``branch``: whether the branch of the GPUs is its own.
+    ``before``: builds before those, at which patches were last in that are left out since.
     """
 
     archs: tuple[str, ...]
@@ -86,6 +87,12 @@ class Variant:
     builds: tuple[int, ...]
     had: tuple[str, ...] | None
     branch: bool = True
+    before: tuple[int, ...] = ()
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """The builds at which last renderings are looked for, oldest first."""
+        return tuple(sorted({*self.builds, *self.before}))
 
     def __str__(self) -> str:
         return " ".join(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
@@ -166,12 +173,19 @@ def _variant(
     # Held against itself nothing ever moves: what was recorded at the target is the base of last resort.
     builds = [build for build in builds if build != target] or builds
     asked = bool(request.archs or request.with_)
+    left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
+    had_it = {
+        name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)
+        for name in left_out
+        if any(each.archs == archs and name in each.patches for each in lock.results)
+    }
     return Variant(
         archs=archs,
         with_=with_ if asked else tuple(name for name in with_ if name not in request.without),
         without=request.without,
         builds=tuple(builds),
         had=tuple(dict.fromkeys(name for result in results for name in result.patches)) if results else None,
+        before=tuple(sorted(build for build in set(had_it.values()) if build < target)),
     )
 
 

@@ -13,7 +13,7 @@ from patchkit.bump.history import with_commits
 from patchkit.bump.report import Bump, State, bump_message
 from patchkit.bump.request import BumpRequest, Variant, check_series, find_variants
 from patchkit.bump.staging import name_series, open_stage, publish, put_back_ref, recover
-from patchkit.bump.successor import Successor, Work, make, regenerate
+from patchkit.bump.successor import Successor, Work, make, regenerate, settle
 from patchkit.bump.target import find_target_pin, own_pin
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.verify import run_verify
@@ -146,6 +146,7 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     state = _state(made, accepted)
     if state == "done":
         _refuse_unproven_drift(work, made)
+        lock, made = settle(made, lock, work.new.build)
         for number, one in enumerate(made):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, done = make(work, one, lock, repository)

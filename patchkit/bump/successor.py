@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from patchkit.base.plain import plain
+from patchkit.base.plain import fields_of, plain
 from patchkit.bump.classes import DROPPED, GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.bump.request import BumpRequest, Variant
 from patchkit.candidate.commit import write_plan
+from patchkit.candidate.inputs import digest_of_patch
 from patchkit.candidate.lock import make_result, read_inputs
 from patchkit.candidate.plan import Request, make_plan
 from patchkit.candidate.record import Candidate, candidate_ref
@@ -21,7 +22,7 @@ from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.gates.verify import Report
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.fault import FaultHere, find_faults, live_in
-from patchkit.series.lock import Followed, Lock, Pin, write_lock
+from patchkit.series.lock import Followed, LeftOut, Lock, Pin, write_lock
 from patchkit.series.profile import load_profiles
 from patchkit.series.selection import Selected, opted_in
 from patchkit.upstream.cache import Cache
@@ -33,8 +34,8 @@ from patchkit.upstream.repository import Repository
 class Loss:
     """One patch that is not in the candidate any more, and why.
 
-    ``proven``: upstream made it needless. ``accepted``: left out by name. ``dropped``: left out because of a
-    conflict, on request. ``unproven``: nobody knows.
+    ``proven``: upstream made it needless. ``accepted``: left out by name. ``dropped``: left out on request,
+    whatever it was. ``unproven``: nobody knows.
     """
 
     id: str
@@ -49,10 +50,14 @@ def find_losses(
     *,
     without: Collection[str],
     dropped: Collection[str],
+    drops_all: bool = False,
 ) -> tuple[Loss, ...]:
-    """Every loss, those of ``had`` first and in its order."""
+    """Every loss, those of ``had`` first and in its order.
+
+    ``dropped`` are left out on request, and with ``drops_all`` whatever is lost without a proof.
+    """
     known = {verdict.id: verdict for verdict in verdicts}
-    kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}
+    kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}.difference(dropped)
     proven = _proven(known, series)
     found: list[Loss] = []
     for name in dict.fromkeys([*had, *dropped]):
@@ -65,7 +70,8 @@ def find_losses(
         elif name in without:
             found.append(Loss(id=name, how="accepted", why=why))
         else:
-            found.append(Loss(id=name, how="dropped" if name in dropped else "unproven", why=why))
+            is_dropped = drops_all or name in dropped
+            found.append(Loss(id=name, how="dropped" if is_dropped else "unproven", why=why))
     return tuple(found)
 
 
@@ -99,7 +105,7 @@ class Successor:
     opt-in there, where nothing is left. ``made_by``: the command that makes the same. ``followed``: functions
     that are not where patch.toml says, with the place the lock has from now on. ``candidate`` is None while
     nothing is written. ``history``: whether upstream's commits were asked for, and why not. ``faults``:
-    what is known to be wrong in the new build.
+    what is known to be wrong in the new build. ``left_out``: what is not in on request, as the lock says it.
     """
 
     variant: Variant
@@ -112,6 +118,7 @@ class Successor:
     made_by: tuple[str, ...]
     followed: tuple[Followed, ...]
     faults: tuple[FaultHere, ...]
+    left_out: tuple[LeftOut, ...] = ()
     candidate: Candidate | None = None
     tree: str | None = None
     report: Report | None = None
@@ -124,7 +131,7 @@ class Successor:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Patches that were left out because of a conflict."""
+        """Patches that were left out on request, and that nothing shows to be needless."""
         return tuple(loss.id for loss in self.losses if loss.how == "dropped")
 
     @property
@@ -145,6 +152,7 @@ class Successor:
             "before": list(self.had),
             "applied": list(self.patches),
             "lost": plain(self.losses),
+            "left_out": [fields_of(each, "archs", "digest") for each in self.left_out],
             "opt_in": list(self.offered),
             "blocked": list(self.blocked),
             "faults": plain(self.faults),
@@ -179,7 +187,7 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
     """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
     series = load_series(work.stage.series.patches)
     last: dict[str, Rendering] = {}
-    for build in variant.builds:
+    for build in variant.compared:
         chosen, files = _read(work, variant, series, work.lock.pin(build), (), repository)
         last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
     chosen, files = _read(work, variant, series, work.new, variant.without, repository)
@@ -187,15 +195,16 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
         Comparison(workspace=work.stage, build=work.new.build, chosen=chosen, files=files, last=last)
     )
     had = variant.had if variant.had is not None else tuple(last)
-    conflicts = [each.id for each in verdicts if each.patch_class == "conflict"]
-    left_out = conflicts if work.request.drop_conflicts else []
+    left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()
+    named = {each.patch for each in left_out}
+    renderings = tuple(each for each in renderings if each.patch.id not in named)
     made = {rendering.patch.id for rendering in renderings}
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
     wanted = {each.patch.id for each in select_on(series, profiles, work.new, variant.with_) if each.targets}
     options = [word for arch in variant.archs for word in ("--arch", arch)] + ["--upstream", work.new.name]
     options += [word for name in variant.with_ if name in made for word in ("--with", name)]
-    options += [word for name in sorted(wanted - made) for word in ("--without", name)]
+    options += [word for name in sorted(wanted - made - named) for word in ("--without", name)]
     options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
     live = live_in(rendering.selected for rendering in renderings)
     faults = find_faults(series.faults, work.new.build, variant.archs, live)
@@ -205,12 +214,65 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
         blocked=tuple(_blocked(work, variant, series, verdicts)),
         faults=faults,
         had=had,
-        losses=find_losses(had, verdicts, series, without=work.request.without, dropped=left_out),
+        losses=find_losses(
+            had,
+            verdicts,
+            series,
+            without=work.request.without,
+            dropped=named,
+            drops_all=work.request.drop_conflicts,
+        ),
         offered=() if made or not had else opted_in(profiles, inside),
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
         made_by=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
+        left_out=left_out,
     )
+
+
+def _left_out(
+    work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]
+) -> tuple[LeftOut, ...]:
+    """What cannot be in whatever it is that keeps it out, and what is wrong without it, with the reasons."""
+    found: dict[str, str] = {}
+    for verdict in verdicts:
+        patch = series.patch(verdict.id)
+        if patch is None or verdict.id in variant.without:
+            continue
+        needless = verdict.patch_class in DROPPED and patch.builds.covers(work.new.build)
+        if verdict.patch_class == "conflict" or needless:
+            found[verdict.id] = f"{verdict.patch_class}: {verdict.reason}"
+    placed = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}
+    for patch in series.patches:  # what a patch requires stands before it
+        needed = next((each for each in patch.requires if each.patch in found), None)
+        if needed is not None and patch.id in placed:
+            found[patch.id] = f"requires '{needed.patch}', which is left out: {needed.why}"
+    return tuple(
+        LeftOut(
+            patch=patch.id,
+            archs=variant.archs,
+            digest=digest_of_patch(patch, work.stage.series),
+            why=" ".join(found[patch.id].split()),
+        )
+        for patch in series.patches
+        if patch.id in found
+    )
+
+
+def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
+    """The lock with what is left out on the new pin, so that nobody has to name it again.
+
+    The lock says it of GPUs. Where another set of theirs has the patch, the command names it instead.
+    """
+    settled = []
+    for one in made:
+        same = [each for each in made if each.variant.archs == one.variant.archs]
+        others = {verdict.id for each in same for verdict in each.verdicts if verdict.patch_class in GOOD}
+        rows = [each for one in same for each in one.left_out if each.patch not in others]
+        lock = lock.with_left_out(build, one.variant.archs, list(dict.fromkeys(rows)))
+        words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
+        settled.append(replace(one, made_by=(*one.made_by, *words)))
+    return lock, settled
 
 
 def _read(
@@ -228,20 +290,23 @@ def _read(
     if commit not in work.trees:
         work.trees[commit] = read_upstream(repository, commit, series.read)
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
-    chosen = select_on(series, profiles, pin, variant.with_, without)
+    # What was left out there was in no rendering that anybody has seen; on the new pin it is tried again.
+    left_out = {} if pin is work.new else {each.patch: each.why for each in pin.left_out}
+    chosen = select_on(series, profiles, pin, variant.with_, without, left_out)
     return chosen, work.trees[commit].fresh()
 
 
 def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:
     """What a person has to do first, one sentence for each patch."""
+    if work.request.drop_conflicts:
+        return
     last = max((build for build in variant.builds if build < work.new.build), default=work.new.build - 1)
     for verdict in verdicts:
         patch = series.patch(verdict.id)
         if patch is None or verdict.id in variant.without:
             continue
         if verdict.patch_class == "conflict":
-            if not work.request.drop_conflicts:
-                yield f"{verdict.id}: {verdict.reason}"
+            yield f"{verdict.id}: {verdict.reason}"
         elif verdict.patch_class in DROPPED and patch.builds.covers(work.new.build):
             yield (
                 f"{verdict.id}: {verdict.patch_class} ({verdict.reason}): "
@@ -257,7 +322,7 @@ def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tupl
         archs=one.variant.archs,
         upstream=work.new.name,
         with_=one.variant.with_,
-        without=tuple(dict.fromkeys([*one.variant.without, *one.dropped])),
+        without=tuple(dict.fromkeys([*one.variant.without, *(each.patch for each in one.left_out)])),
         accept_faults=work.request.accept_faults,
     )
     plan = make_plan(request, work.stage, work.cache)

@@ -89,6 +89,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     cache = open_cache(workspace.cache_root)
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
         choice = choose(request, workspace)
+        choice.warn_of_faults(workspace.reporter)
         refuse_faults(choice)
         base = obtain_base(choice, workspace, cache)
         known = find_known(choice, base, repository, workspace)

@@ -122,7 +122,7 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
     try:
         after = build_tree(subject, subject.candidate, subject.candidate_tree, backend, programs)
     except BuildFailed as error:
-        raise _blamed(error, subject) from error
+        raise blame_candidate_build(error, subject) from error
     return Sides(before=before, after=after)
 
 
@@ -151,7 +151,8 @@ def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
     return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.kind}"
 
 
-def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
+def blame_candidate_build(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
+    """The error of a build as one of the candidate's, with the patch that each place is of."""
     places = []
     for found in error.where:
         path = _below(found.path, subject.candidate)

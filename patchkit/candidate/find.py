@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.candidate.following import followed_series
-from patchkit.candidate.lock import digest_of, digest_today
+from patchkit.candidate.inputs import digest_of, digest_today, left_out_on
 from patchkit.candidate.record import (
     CANDIDATE_REF,
     Candidate,
@@ -163,8 +163,15 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     if wish:
         series = followed_series(load_series(workspace.series.patches), pin)
         profiles = load_profiles(workspace.series.profiles, candidate.archs)
+        named = (*wish.only, *wish.with_)
         selected = select_patches(
-            series, profiles, pin.build, only=wish.only, without=wish.without, with_=wish.with_
+            series,
+            profiles,
+            pin.build,
+            only=wish.only,
+            without=wish.without,
+            with_=wish.with_,
+            left_out=left_out_on(pin, candidate.archs, series, workspace.series, named=named),
         )
         wanted = tuple(each.patch.id for each in selected if each.targets)
         if wanted != candidate.ids:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError
 from patchkit.candidate.commit import commit_subject
-from patchkit.candidate.lock import digest_of, hash_inputs
+from patchkit.candidate.inputs import digest_of, hash_inputs
 from patchkit.candidate.plan import Choice
 from patchkit.candidate.record import (
     Candidate,

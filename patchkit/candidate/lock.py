@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
-from patchkit.base.files import file_sha256
+from patchkit.base.errors import (
+    ConfigError,
+    ErrorGroup,
+    InternalError,
+    Location,
+    PatchkitError,
+    UsageError,
+)
 from patchkit.base.plain import fields_of
 from patchkit.base.text import counted
 from patchkit.candidate.commit import write_plan
+from patchkit.candidate.inputs import hash_inputs, left_out_on
 from patchkit.candidate.plan import Plan, Request, make_plan
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import load_series
-from patchkit.series.folder import SeriesDir, is_editors
+from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, Result, load_lock, record_result, replace_results
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.series.profile import list_profiles, load_profiles
 from patchkit.series.selection import opted_in, select_patches
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import SourceWanted
@@ -34,71 +38,6 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
     Raises LOCK_INPUT_UNUSABLE.
     """
     return hash_inputs(plan.profiles, [selected.patch.folder for selected, _ in plan.steps], series)
-
-
-def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
-    """As :func:`read_inputs`, of profiles and folders of patches: what a result is made of needs no planning.
-
-    Raises LOCK_INPUT_UNUSABLE.
-    """
-    found = {
-        f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
-    }
-    files = [series.patches / "series.toml"]
-    for folder in folders:
-        files += _files_below(series.patches / folder)
-    files += _files_below(series.templates)
-    for path in files:
-        name = path.relative_to(series.root).as_posix()
-        found[name] = _sha256(path)
-    return dict(sorted(found.items()))
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """Every file a template may include; an editor's are not among them."""
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not is_editors(path.relative_to(folder))
-    )
-
-
-def _sha256(path: Path) -> str:
-    try:
-        str(path).encode("utf-8")
-        return file_sha256(path)
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"the name of {str(path)!r} is not UTF-8",
-            code="LOCK_INPUT_UNUSABLE",
-            where=Location(path=str(path)),
-            why="every file beside a patch is an input of the lock, and the lock is text",
-            hint="rename it, or move it out of the series",
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}",
-            code="LOCK_INPUT_UNUSABLE",
-            where=Location(path=str(path)),
-            why=f"every file beside a patch is an input of the lock: {error.strerror}",
-            hint="make it readable, or move it out of the series",
-        ) from error
-
-
-def digest_of(inputs: Mapping[str, str]) -> str:
-    """sha256 over paths and digests."""
-    text = json.dumps(dict(inputs), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:
-    """The digest that these patches for these GPUs have now; None when the series lacks one of them.
-
-    Raises the errors of reading the series and the profiles, LOCK_INPUT_UNUSABLE.
-    """
-    known = {patch.id: patch for patch in load_series(series.patches).patches}
-    if not known.keys() >= set(patches):
-        return None
-    folders = [known[name].folder for name in patches]
-    return digest_of(hash_inputs(load_profiles(series.profiles, archs), folders, series))
 
 
 def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str) -> Result:
@@ -137,17 +76,14 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
         return "recorded"
     if unlocked:
         return "unlocked"
-    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     raise ConfigError(
-        f"{counted(len(changed), 'file')} differ from what the lock records",
+        f"the lock records another state of {counted(len(changed), 'file')}",
         code="LOCK_INPUTS_CHANGED",
         where=[
             Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
         ],
         why="the lock decides the bytes of a candidate",
-        hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
-        "(--with, --without, --only), or for every result of the lock: patchkit lock --all; "
-        "or once, with a trailer in the commits: --unlocked",
+        hint="record it: patchkit lock --all; or once, with a trailer in the commits: --unlocked",
     )
 
 
@@ -236,12 +172,20 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
 
     Raises:
         ErrorGroup: the errors of all results that cannot be made; the lock is as it was.
+        LOCK_EMPTY: there is no result.
         LOCK_CHANGED: somebody else changed the lock meanwhile.
         PATCH_UNDOCUMENTED: a patch of a result does not say everything yet.
         PatchkitError: what planning raises.
     """
     path = workspace.series.lock
     lock = load_lock(path)
+    if not lock.results:
+        raise UsageError(
+            "the lock records nothing that could be recorded anew",
+            code="LOCK_EMPTY",
+            where=Location(path=lock.path),
+            hint="name a GPU: patchkit lock --arch gfx1151",
+        )
     before = path.read_bytes()
     known = set(list_profiles(workspace.series.profiles))
     kept = [result for result in lock.results if known.issuperset(result.archs)]
@@ -269,7 +213,8 @@ def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
     with_ = opted_in(profiles, known)
-    chosen = select_patches(series, profiles, result.build, with_=with_)
+    left_out = left_out_on(lock.pin(result.build), result.archs, series, workspace.series, named=with_)
+    chosen = select_patches(series, profiles, result.build, with_=with_, left_out=left_out)
     today = tuple(each.patch.id for each in chosen if each.targets)
     # Where the lock has what the GPUs get today beside it, the rest was left out on purpose.
     is_part = today != result.patches and lock.result(result.build, result.archs, today) is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import Reporter
+from patchkit.candidate.inputs import left_out_on
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.fault import FaultHere, find_faults, live_in
@@ -201,17 +202,27 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
         series = followed_series(series, pin)
     profiles = load_profiles(workspace.series.profiles, request.archs)
     request = name_opt_ins(request, series, profiles, pin.build)
+    named = (*request.only, *request.with_)
+    left_out = left_out_on(
+        pin, [each.arch for each in profiles], series, workspace.series, named=(*named, *request.without)
+    )
+    for name, why in left_out.items():
+        workspace.reporter.warn(f"{name}: {why}")
     selected = select_patches(
-        series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
+        series,
+        profiles,
+        pin.build,
+        only=request.only,
+        without=request.without,
+        with_=request.with_,
+        left_out=left_out,
     )
     for each in selected:
-        if not each.targets and each.patch.id in (*request.with_, *request.only):
+        if not each.targets and each.patch.id in named:
             workspace.reporter.warn(
                 f"asked for, and not in the series: {each.patch.id}, {each.reason}{_line_for(each, profiles)}"
             )
-    choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
-    choice.warn_of_faults(workspace.reporter)
-    return choice
+    return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
 
 
 def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "status": "Show the pins, what is cached, and which candidates exist.",
         "list": "List the patches and the GPUs.",
         "show": "Show one patch or one GPU in full.",
+        "init": "Make a series of your own, to carry your patches in.",
         "new": "Write a patch of one change: a place, and what to put there.",
         "import": "Make a patch of a diff, of commits or of a pull request.",
         "build": "Build the baseline and the candidate for this machine, side by side.",

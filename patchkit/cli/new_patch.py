@@ -87,4 +87,6 @@ def told_lines(done: Imported) -> Iterator[str]:
     archs = [word for arch in patch.archs or ("gfx1151",) for word in ("--arch", arch)]
     words = [*archs, "--upstream", f"b{patch.first_build}", *(["--with", patch.id] if patch.archs else [])]
     yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
+    if patch.archs:
+        yield "       patchkit lock --all  # the profile is another one now, no result is"
     yield "       its patch.toml does not say yet what it is good for; lock and publish ask for that"

@@ -168,8 +168,9 @@ shared_options = options(
     _global(
         "--series-dir",
         type=FOLDER,
+        envvar="PATCHKIT_SERIES",
         metavar="DIR",
-        help="Your own patches/, templates/ and arch_profiles/.",
+        help="Your own patches/, templates/ and arch_profiles/ (also PATCHKIT_SERIES).",
     ),
     _global("-v", "--verbose", is_flag=True, help="Echo every outside command."),
     _global("-q", "--quiet", is_flag=True, help="Only errors."),

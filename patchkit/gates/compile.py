@@ -24,7 +24,7 @@ from patchkit.gates.blocks import Block, Row, Table, columns, was_is
 from patchkit.gates.touched import Pair, compile_touched, unreached_files
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
-_HOST_BUILD = "this gate builds nothing else: patchkit build --backend cpu, then upstream's ctest"
+_HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-tests"
 
 
 class NewWarning(GateError):

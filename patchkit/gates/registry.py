@@ -21,7 +21,8 @@ class Entry:
 
     ``gate`` is its class, which ``make(setup)`` makes ready, ``evidence`` the model of what it finds.
     ``compiles``: it needs the HIP compiler (on the CPU backend no gate does). ``is_kept``: on a device,
-    evidence of the same trees, tools and machine is taken again.
+    evidence of the same trees, tools and machine is taken again. ``plain_only``: it looks at plain patches
+    alone, and a series need not name it.
 
     The rest says when a pull request needs the gate again although the candidate's tree is as it was:
     ``always`` is why in any case; ``reads_facts``: when facts of a profile changed; ``sees_every_gpu``: when
@@ -36,6 +37,7 @@ class Entry:
     about: str
     compiles: bool = True
     is_kept: bool = True
+    plain_only: bool = False
     always: str = ""
     reads_facts: bool = False
     sees_every_gpu: bool = False
@@ -92,6 +94,15 @@ REGISTRY: tuple[Entry, ...] = (
         reads_facts=True,
         sees_every_gpu=True,
         reads={"moves": "the kernel moves", "launches": "[launches]"},
+    ),
+    Entry(
+        name="cpu-tests",
+        place="anywhere",
+        gate="patchkit.gates.cpu_tests:CpuTestsGate",
+        evidence="patchkit.gates.cpu_tests:CpuTestsEvidence",
+        about="what plain patches change builds for the CPU, and upstream's own tests of it pass",
+        compiles=False,
+        plain_only=True,
     ),
     Entry(
         name="backend-ops",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.candidate.lock import difference, hash_inputs
+from patchkit.candidate.inputs import hash_inputs
+from patchkit.candidate.lock import difference
 from patchkit.pull.side import Side
 from patchkit.pull.targets import Target
 from patchkit.series.lock import GitSource, Lock, Pin, Result, Source

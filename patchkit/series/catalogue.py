@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss
-from patchkit.gates.registry import NO_LONGER, gate_names
+from patchkit.gates.registry import NO_LONGER, entries, gate_names
 from patchkit.series.fault import Fault
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
@@ -49,8 +49,7 @@ class GatePolicy(TomlTable):
     def __post_init__(self) -> None:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
-        # One that runs on the emulated GPU only cannot be asked of hardware: it is optional unless named.
-        missing = [gate for gate in gate_names("anywhere", "device") if gate not in named]
+        missing = [gate for gate in _asked_of_all() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
         not_required = [gate for gate in self.hardware if gate not in self.required]
@@ -58,6 +57,15 @@ class GatePolicy(TomlTable):
             raise ValueError(f"of hardware, but not required: {', '.join(not_required)}")
         if missing:
             raise ValueError(f"neither required nor optional: {', '.join(missing)}")
+
+
+def _asked_of_all() -> tuple[str, ...]:
+    """The gates that are not optional where nobody names them.
+
+    One that runs on the emulated GPU only cannot be asked of hardware, and one that looks at plain patches
+    says nothing of others.
+    """
+    return tuple(entry.name for entry in entries("anywhere", "device") if not entry.plain_only)
 
 
 def _with_slash(folder: str) -> str:
@@ -75,9 +83,7 @@ class Series(TomlTable):
     """
 
     folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
-    gates: GatePolicy = field(
-        default_factory=lambda: GatePolicy(required=gate_names("anywhere", "device"), why="")
-    )
+    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=_asked_of_all(), why=""))
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
 

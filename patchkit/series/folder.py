@@ -66,9 +66,9 @@ def find_series_dir(explicit: Path | None) -> SeriesDir:
             raise ConfigError(
                 f"'{explicit}' is not a series folder",
                 code="SERIES_DIR_MISSING",
-                where=Location(path=str(explicit), label="named by --series-dir"),
+                where=Location(path=str(explicit), label="named by --series-dir or PATCHKIT_SERIES"),
                 why=reason,
-                hint=f"name a folder that holds {_listing(_FOLDERS)}",
+                hint=f"name a folder that holds {_listing(_FOLDERS)}; patchkit init DIR makes one",
             )
         return _complete(SeriesDir(root=explicit.resolve(), origin="named"))
     checkout = _PACKAGE.parent

@@ -88,6 +88,20 @@ class Followed(TomlTable):
     now_function: Words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LeftOut(TomlTable):
+    """A patch that a bump left out on one pin, for these GPUs, because it could not carry it.
+
+    ``archs`` is sorted. ``digest`` is of the patch's files as they were: with others it is tried again.
+    """
+
+    named_by: ClassVar[str] = "patch"
+    patch: Words
+    archs: Annotated[Several[Words], Field(min_length=1)]
+    digest: Sha256
+    why: Words
+
+
 _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 
 
@@ -109,6 +123,7 @@ class Pin(TomlTable):
         Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
     ]
     followed: Several[Followed] = ()
+    left_out: Several[LeftOut] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
     # --onto: a commit of the user's repository there. No source has it; its build is that of upstream below.
     clone: NotInFile[Path | None] = None
@@ -221,10 +236,24 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
+    def with_left_out(self, build: int, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
+        """This lock with ``left_out`` as all that is left out on a pin for these GPUs."""
+        pins = []
+        for pin in self.pins:
+            if pin.build == build:
+                others = (each for each in pin.left_out if each.archs != tuple(sorted(archs)))
+                pins.append(replace(pin, left_out=tuple(sorted((*others, *left_out)))))
+            else:
+                pins.append(pin)
+        return replace(self, pins=tuple(pins))
+
     def with_result(self, result: Result) -> Lock:
-        """This lock with ``result`` in the place of the one with the same key, if any."""
+        """This lock with ``result`` in the place of that of the same key; what it has is not left out."""
         kept = (other for other in self.results if other.key != result.key)
-        return replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
+        lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
+        said = [each for pin in self.pins if pin.build == result.build for each in pin.left_out]
+        still = [each for each in said if each.archs == result.archs and each.patch not in result.patches]
+        return lock.with_left_out(result.build, result.archs, still) if said else lock
 
 
 _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)
@@ -251,6 +280,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
                 why="a git remote is asked for a commit, not for a tree",
             )
         yield from _of_followed(pin, at, document)
+        yield from _of_left_out(pin, at, document)
     if lock.default not in builds:
         yield ConfigError(
             f"lock: default = {lock.default} is no build of a pin",
@@ -268,6 +298,20 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
             yield ConfigError(
                 f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
                 code="LOCK_FOLLOWED_TWICE",
+                where=(here, seen[key]),
+            )
+        seen.setdefault(key, here)
+
+
+def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
+    seen: dict[tuple[str, tuple[str, ...]], Location] = {}
+    for number, each in enumerate(pin.left_out):
+        here = document.locate((*at, "left_out", number, "patch"))
+        key = (each.patch, each.archs)
+        if key in seen:
+            yield ConfigError(
+                f"lock: b{pin.build} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
+                code="LOCK_LEFT_OUT_TWICE",
                 where=(here, seen[key]),
             )
         seen.setdefault(key, here)
@@ -401,6 +445,7 @@ def format_lock(lock: Lock) -> str:
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
+        tables += [_format_table("[[pin.left_out]]\n", asdict(each)) for each in sorted(pin.left_out)]
     for result in sorted(lock.results, key=lambda each: each.key):
         own = {name: getattr(result, name) for name in ("build", "archs", "patches", "tree", "commit")}
         tables.append(_format_table("[[result]]\n", own))
@@ -499,7 +544,10 @@ def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> Non
                 where=Location(path=str(path)),
                 hint="run the command again",
             )
-        _write_held(path, replace(load_lock(path), results=tuple(results)))
+        lock = replace(load_lock(path), results=())
+        for result in results:
+            lock = lock.with_result(result)
+        _write_held(path, lock)
 
 
 def _write_held(path: Path, lock: Lock) -> None:

@@ -35,8 +35,11 @@ def select_patches(
     only: Sequence[str] = (),
     without: Sequence[str] = (),
     with_: Sequence[str] = (),
+    left_out: Mapping[str, str] | None = None,
 ) -> tuple[Selected, ...]:
     """Every patch of the series, in order, with its targets or the reason it is skipped.
+
+    ``left_out``: patches that a bump left out, each with the reason.
 
     Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup when
     there are several).
@@ -47,6 +50,9 @@ def select_patches(
         patch.id: _choose(patch, profiles, build, only=only, without=without, with_=with_)
         for patch in series.patches
     }
+    for name, why in (left_out or {}).items():
+        if chosen[name].targets:
+            chosen[name] = Selected(patch=chosen[name].patch, targets=(), reason=why)
     splits = list(_splits(series, chosen, [*only, *without]))
     if splits:
         raise splits[0] if len(splits) == 1 else ErrorGroup("the request splits pairs of patches", splits)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.find import read_candidate
-from patchkit.candidate.lock import digest_today
+from patchkit.candidate.inputs import digest_today
 from patchkit.candidate.record import record_ref, write_record
 from patchkit.series.folder import SeriesDir
 from patchkit.upstream.cache import open_cache

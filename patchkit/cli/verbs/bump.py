@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--drop-conflicts",
     is_flag=True,
-    help="Leave out patches in conflict and what requires them; ends with exit code 9.",
+    help="Leave out what cannot be carried, in the lock too, and go on; exit code 9 when anything is lost.",
 )
 @click.option(
     "--source",

@@ -40,6 +40,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     classes: list[str] = []
     if onto is None:
         plan = make_plan(request, workspace)
+        plan.warn_of_faults(workspace.reporter)
         document = plan.as_json()
     else:
         from patchkit.bump.onto.plan import plan_onto
@@ -73,7 +74,10 @@ def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
 
 
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
-    yield f"  live on {', '.join(patch.targets)}; elsewhere upstream's code"
+    whom = "for every build"
+    if not patch.selected.patch.is_plain:
+        whom = f"live on {', '.join(patch.targets)}; elsewhere upstream's code"
+    yield f"  {whom}"
     for edit in patch.edits:
         yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
         yield from (f"    {place}" for place in edit.locations)

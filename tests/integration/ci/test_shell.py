@@ -69,6 +69,37 @@ def gate(clone: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
     return run
 
 
+@pytest.mark.parametrize("script", ["gate.sh", "week.sh"])
+def test_what_is_installed_is_the_folder_and_never_a_package_of_that_name(
+    tmp_path: Path, script: str
+) -> None:
+    """pip takes a bare ``tool`` for the name of a package in the registry."""
+    log = tmp_path / "log"
+    program(
+        tmp_path / "bin" / "python3", f'echo "$@" >> {log}\nmkdir -p "$3/bin" && ln -s "$0" "$3/bin/python"'
+    )
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "subject").mkdir()
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(
+        [str(SHELL / script), "tool", "subject"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "GATE_BASE": "main", "GATE_HEAD": "pr"},
+        capture_output=True,
+        check=False,
+    )
+    (installed,) = (line for line in log.read_text().splitlines() if "pip install" in line)
+    assert installed.split()[-1] == str(tmp_path / "tool")
+    gone = subprocess.run(
+        [str(SHELL / script), "nowhere", "subject"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "GATE_BASE": "main", "GATE_HEAD": "pr"},
+        capture_output=True,
+        check=False,
+    )
+    assert (gone.returncode, b"nowhere" in gone.stderr) == (2, True)
+
+
 def test_documents_pass_and_leave_reports(gate, tmp_path: Path) -> None:
     done = gate(
         {"README.md": "two\n"},

@@ -48,15 +48,13 @@ def cpu_subject(cpu_cache: Path, test_cache: Path, checkout: Path) -> Subject:
 
 
 @pytest.fixture
-def plant(
-    cpu_subject: Subject, tmp_path: Path, request: pytest.FixtureRequest
-) -> Callable[[str, str], Subject]:
-    """Makes a candidate in which one text of the CPU backend's operations reads differently."""
+def plant(cpu_subject: Subject, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Subject]:
+    """Makes a candidate in which one text, of the CPU backend's operations, reads differently."""
 
-    def make(old: str, new: str) -> Subject:
+    def make(old: str, new: str, file: str = CPU_OPS) -> Subject:
         root = tmp_path / "planted"
         shutil.copytree(cpu_subject.candidate, root, symlinks=True, copy_function=_link_or_copy)
-        path = root / CPU_OPS
+        path = root / file
         text = path.read_text("utf-8")
         assert text.count(old) == 1
         path.unlink()
@@ -68,7 +66,7 @@ def plant(
         request.addfinalizer(
             lambda: shutil.rmtree(cpu_subject.cache_root / "evidence" / tree, ignore_errors=True)
         )
-        return replace(cpu_subject, candidate=root, candidate_tree=tree, authors={CPU_OPS: authors})
+        return replace(cpu_subject, candidate=root, candidate_tree=tree, authors={file: authors})
 
     return make
 

@@ -15,9 +15,14 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORK = ROOT / "ci" / "github" / "fork-pull-request.yml"
-GITLAB = ROOT / "ci" / "gitlab" / "gate.gitlab-ci.yml"
+WEEK = ROOT / "ci" / "github" / "fork-week.yml"
+COPIED = [FORK, WEEK]
+GITLAB = sorted((ROOT / "ci" / "gitlab").glob("*.yml"))
 _PINNED = re.compile(r"[\w.-]+/[\w.-]+(/[\w./-]+)?@[0-9a-f]{40}")
-_WRITES = {("canary.yml", "report", "issues")}  # every right to write that there is
+_WRITES = {
+    ("canary.yml", "report", "issues"),
+    ("fork-week.yml", "tell", "issues"),
+}  # every right to write that there is
 _SECRETS = {"release.yml"}
 
 
@@ -84,7 +89,7 @@ def _of_job(name: str, job_name: str, job: dict[str, Any], events: dict[str, Any
             yield f"{job_name} writes a value into a script, where it can be code: hand it over in env"
 
 
-@pytest.mark.parametrize("path", [*OURS, FORK], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*OURS, *COPIED], ids=lambda path: path.name)
 def test_a_workflow_keeps_the_rules(path: Path) -> None:
     assert list(complaints(path.name, path.read_text("utf-8"))) == []
 
@@ -137,22 +142,25 @@ def test_machines_of_ours_take_branches_of_this_repository_only() -> None:
 
 
 def test_the_right_to_write_issues_is_not_where_upstreams_code_runs() -> None:
-    jobs = _load(ROOT / ".github" / "workflows" / "canary.yml")["jobs"]
-    assert jobs["bump"]["permissions"] == {"contents": "read"}
-    assert all(
-        "patchkit" not in step.get("run", "").replace("canary_issue", "") for step in jobs["report"]["steps"]
-    )
+    for path, runs, tells in (
+        (ROOT / ".github" / "workflows" / "canary.yml", "bump", "report"),
+        (WEEK, "week", "tell"),
+    ):
+        jobs = _load(path)["jobs"]
+        assert jobs[runs]["permissions"] == {"contents": "read"}
+        steps = [step.get("run", "").replace("canary_issue", "") for step in jobs[tells]["steps"]]
+        assert not any("patchkit" in step or "week.sh" in step for step in steps)
 
 
 def test_every_workflow_here_is_listed_in_the_document() -> None:
     text = (ROOT / "docs" / "ci.md").read_text("utf-8")
-    for path in (*OURS, FORK, GITLAB, ROOT / "ci" / "shell" / "gate.sh", ROOT / "ci" / "shell" / "canary.sh"):
+    for path in (*OURS, *COPIED, *GITLAB, *(ROOT / "ci" / "shell").glob("*.sh")):
         assert path.relative_to(ROOT).as_posix() in text
 
 
 def test_one_action_has_one_version_everywhere() -> None:
     found: dict[str, set[str]] = {}
-    for path in OURS:
+    for path in (*OURS, WEEK):
         for uses in re.findall(r"uses: (actions/[\w-]+)(?:/\w+)?@(\S+)", path.read_text("utf-8")):
             found.setdefault(uses[0], set()).add(uses[1])
     assert found
@@ -167,26 +175,21 @@ def _program(name: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 def test_github_takes_them() -> None:
     done = _program(
-        "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, [*OURS, FORK])
+        "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, [*OURS, *COPIED])
     )
     assert done.returncode == 0, done.stdout
 
 
-def test_gitlab_takes_it() -> None:
-    done = _program(
-        "check-jsonschema",
-        "--builtin-schema",
-        "vendor.gitlab-ci",
-        "--data-transform",
-        "gitlab-ci",
-        str(GITLAB),
-    )
+@pytest.mark.parametrize("path", GITLAB, ids=lambda path: path.name)
+def test_gitlab_takes_it(path: Path) -> None:
+    transform = ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci")
+    done = _program("check-jsonschema", *transform, str(path))
     assert done.returncode == 0, done.stdout
 
 
 def test_the_auditor_of_workflows_finds_nothing(tmp_path: Path) -> None:
     args = ["--offline", "--quiet", "--no-progress", "--persona=pedantic", "--min-severity=medium"]
-    done = _program("zizmor", *args, *map(str, [*OURS, FORK]))
+    done = _program("zizmor", *args, *map(str, [*OURS, *COPIED]))
     assert done.returncode == 0, done.stdout
     evil = tmp_path / "evil.yml"
     evil.write_text(

@@ -261,6 +261,32 @@ def test_a_function_has_one_place() -> None:
     assert len(error.where) == 2
 
 
+LEFT_OUT = f"""
+[[pin.left_out]]
+patch = "a-patch"
+archs = ["gfx1151"]
+digest = "{"0" * 64}"
+why = "conflict: there is no such place"
+"""
+
+
+def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
+    position = TEXT.index("[[result]]")
+    lock = _parse(f"{TEXT[:position]}{LEFT_OUT}\n{TEXT[position:]}")
+    (row,) = lock.pin(12).left_out
+    assert (row.patch, row.archs) == ("a-patch", ("gfx1151",))
+    assert _parse(format_lock(lock)) == lock
+    assert lock.with_left_out(12, ["gfx1150"], ()).pin(12).left_out == (row,)
+    assert lock.with_left_out(12, ["gfx1151"], ()).pin(12).left_out == ()
+    without = _result(build=12, archs=("gfx1151",), patches=("b",))
+    assert lock.with_result(without).pin(12).left_out == (row,)
+    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin(12).left_out == ()
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(f"{TEXT[:position]}{LEFT_OUT}{LEFT_OUT}\n{TEXT[position:]}")
+    (error,) = caught.value.errors
+    assert (error.code, len(error.where)) == ("LOCK_LEFT_OUT_TWICE", 2)
+
+
 def test_text_and_lock_are_one_and_the_same() -> None:
     lock = _parse(TEXT)
     text = format_lock(lock)

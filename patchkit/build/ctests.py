@@ -1,0 +1,118 @@
+"""Upstream's own tests on the CPU: listed, built and run by its CTest, in the build of its programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import Completed, run_tool
+from patchkit.build.cmake import find_cmake
+from patchkit.build.machine import Source, host_compiler
+from patchkit.build.parts import programs_part
+from patchkit.build.sides import Workshop, build_part
+
+_CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
+_BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder
+_ADD_TEST = re.compile(r'^add_test\((?:\[=*\[)?([^\]\s"]+)(?:\]=*\])? "([^"]+)"', re.MULTILINE)
+_ANSWER_S = 60.0
+_TEST_S = 900  # ours: upstream's slowest test of the label main took 40 s on two cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamTest:
+    """One test as CTest lists it. ``program`` is None for a script; ``needs`` are fixtures, as a download."""
+
+    name: str
+    program: str | None
+    labels: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestBuild:
+    """One tree whose tests are known; ``folder`` is the build's."""
+
+    source: Source
+    folder: Path
+    workshop: Workshop
+    tests: tuple[UpstreamTest, ...]
+
+    def build(self, targets: Sequence[str]) -> None:
+        """Build targets, and the CPU backend. Raises BuildFailed and its like."""
+        _build(self.source, (*targets, _BACKEND), self.workshop)
+
+    def run(self, name: str) -> Completed:
+        """Run one test, which was built: status 0 is a pass."""
+        argv = [str(_ctest()), "--test-dir", str(self.folder), "-R", f"^{re.escape(name)}$", "-FA", "."]
+        argv += ["--no-tests=error", "--output-on-failure", "--timeout", str(_TEST_S)]
+        return run_tool(argv, timeout_s=2 * _TEST_S, check=False, reporter=self.workshop.reporter)
+
+
+def open_tests(source: Source, workshop: Workshop) -> TestBuild:
+    """Configure a tree and ask for its tests.
+
+    Raises:
+        COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
+        CTEST_UNREADABLE: CTest lists nothing that can be read.
+        ToolTimeout, ToolStopped, CacheError: it was ended, or the disk refused.
+    """
+    folder = _build(source, (_CONFIGURED,), workshop)
+    done = run_tool(
+        [str(_ctest()), "--test-dir", str(folder), "--show-only=json-v1"],
+        timeout_s=_ANSWER_S,
+        check=False,
+        reporter=workshop.reporter,
+    )
+    try:
+        rows = json.loads(done.stdout)["tests"]
+        programs = dict(_programs(folder))
+        tests = tuple(_read(row, programs) for row in rows)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolchainError(
+            "upstream's tests cannot be listed",
+            code="CTEST_UNREADABLE",
+            where=Location(path=str(folder)),
+            why=done.stderr.decode("utf-8", "replace").strip() or str(error),
+            hint=f"ctest --test-dir {folder} --show-only=json-v1",
+        ) from error
+    return TestBuild(source=source, folder=folder, workshop=workshop, tests=tests)
+
+
+def _build(source: Source, targets: Sequence[str], workshop: Workshop) -> Path:
+    compiler = host_compiler(workshop.reporter)
+    part = programs_part(source.root, build=source.build, commit=source.commit, compiler=compiler)
+    return build_part(part, source.root, targets, workshop).folder / "build"
+
+
+def _ctest() -> Path:
+    return Path(find_cmake().cmake_path).with_name("ctest")
+
+
+def _programs(folder: Path) -> Iterator[tuple[str, str]]:
+    """The program of each test that is built here, by the test's name: CTest tells it once it is built."""
+    for path in folder.rglob("CTestTestfile.cmake"):
+        for found in _ADD_TEST.finditer(path.read_text("utf-8", "replace")):
+            program = Path(found[2])
+            if program.parent == folder / "bin":
+                yield found[1], program.name
+
+
+def _read(row: dict[str, object], programs: Mapping[str, str]) -> UpstreamTest:
+    properties: dict[str, object] = {}
+    listed = row.get("properties")
+    for each in listed if isinstance(listed, list) else ():
+        properties[str(each["name"])] = each["value"]
+    return UpstreamTest(
+        name=str(row["name"]),
+        program=programs.get(str(row["name"])),
+        labels=_words(properties.get("LABELS")),
+        needs=_words(properties.get("FIXTURES_REQUIRED")),
+    )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()

@@ -1,0 +1,244 @@
+"""Gate ``cpu-tests``: what plain patches change builds for the CPU, and upstream's own tests of it pass.
+
+Code for a GPU under a guard is no matter of this gate: no line of it runs on a CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.build.cmake import BuildFailed
+from patchkit.build.ctests import TestBuild, UpstreamTest, open_tests
+from patchkit.build.machine import Source
+from patchkit.build.parts import READ_BY_PROGRAMS
+from patchkit.build.sides import Workshop
+from patchkit.candidate.build import blame_candidate_build
+from patchkit.candidate.subject import Subject
+from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
+from patchkit.gates.blocks import Block, Row, Table, columns
+
+NAME = "cpu-tests"
+# Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.
+_TARGETS = (("src/", "llama"), ("include/", "llama"), ("ggml/src/ggml-cpu/", "ggml-cpu"), ("ggml/", "ggml"))
+_COMMON = "common"  # links all of the libraries: what is of no other target is of this one
+_GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
+_SHOWN = 20  # lines of a failed test
+_DEFAULT_LABEL = "main"
+
+
+class CpuTestFailed(GateError):
+    """A test of upstream's fails on the candidate and passes on the baseline."""
+
+    code = "CPU_TESTS_WORSE"
+
+
+class RanTest(Record):
+    """One test on the candidate, and on the baseline where it failed there."""
+
+    name: str
+    passed: bool
+    baseline_passed: bool | None
+    about: Many[str]
+
+
+class CpuTestsEvidence(Evidence):
+    """What was built, what ran, and for which files."""
+
+    files: Many[str]
+    targets: Many[str]
+    tests: Many[RanTest]
+
+    def blocks(self) -> Iterator[Block]:
+        """Each test with what it is about."""
+        if self.tests:
+            yield Table(
+                name="cpu-tests",
+                caption="Upstream's tests on the CPU",
+                columns=columns("test", "result", "about"),
+                rows=tuple(
+                    Row(
+                        cells=(one.name, _result(one), ", ".join(one.about) or "everything"),
+                        state="passes" if one.passed else "fails",
+                    )
+                    for one in self.tests
+                ),
+            )
+
+
+def _result(one: RanTest) -> str:
+    if one.passed:
+        return "passes"
+    return "FAILS" if one.baseline_passed else "fails, as on the baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTestsGate:
+    """The tests of the changed files; with ``every_test`` all that need neither a model nor the network."""
+
+    every_test: bool = False
+    name: str = NAME
+
+    @classmethod
+    def make(cls, setup: RunSetup) -> CpuTestsGate:
+        """The gate of a run."""
+        return cls(every_test=setup.full)
+
+    def run(self, subject: Subject) -> GateResult:
+        """Build and test the candidate, and the baseline where it fails. Raises what building raises."""
+        files = host_files(subject)
+        if not files:
+            return GateResult(
+                gate=NAME, verdict="not run", summary="no plain patch changes what is built for the CPU"
+            )
+        workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
+        subject.reporter.step("configuring upstream's tests")
+        targets = targets_of(subject, files)
+        try:
+            after = open_tests(_source(subject, candidate=True), workshop)
+            chosen, left = choose_tests(after.tests, files, subject, every_test=self.every_test)
+            programs = sorted({test.program for test in chosen if test.program is not None})
+            after.build([*targets, *programs])
+        except BuildFailed as error:
+            open_tests(_source(subject, candidate=False), workshop).build(targets)
+            return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
+        ran, problems = _run(after, chosen, subject, workshop)
+        told = f"{len(ran)} of upstream's tests of {len(files)} changed files ran on the CPU"
+        if not ran:
+            told = (
+                f"what changed builds for the CPU ({', '.join(targets)}); no test of upstream's is about it"
+            )
+        return GateResult(
+            gate=NAME,
+            verdict="failed" if problems else "passed" if ran else "not run",
+            summary=told,
+            problems=tuple(problems),
+            evidence=CpuTestsEvidence(files=files, targets=targets, tests=tuple(ran)),
+            not_run=tuple(left),
+            lines=tuple(f"{_result(one)}: {one.name}" for one in ran),
+        )
+
+
+def host_files(subject: Subject) -> tuple[str, ...]:
+    """Files that plain patches change or add, and that CMake or the CPU build reads, sorted."""
+    files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
+    return tuple(
+        sorted(
+            path
+            for path in files
+            if path.partition("/")[0] in READ_BY_PROGRAMS and not path.startswith(_GPU_FOLDERS)
+        )
+    )
+
+
+def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
+    """The targets of upstream's build that the files are part of, sorted."""
+    found = set()
+    for path in files:
+        first, *rest = path.split("/")
+        if first == "tests":
+            continue
+        fixed = next((target for start, target in _TARGETS if path.startswith(start)), None)
+        tool = _named_in(subject, f"tools/{rest[0]}") if first == "tools" and len(rest) > 1 else None
+        found.add(fixed or tool or _named_in(subject, _COMMON) or _COMMON)
+    return tuple(sorted(found))
+
+
+def _named_in(subject: Subject, folder: str) -> str | None:
+    """The last target that the CMakeLists.txt of a folder names: it links those before it."""
+    manifest = subject.candidate / folder / "CMakeLists.txt"
+    named = _TARGET.findall(manifest.read_text("utf-8", "replace")) if manifest.is_file() else []
+    return named[-1] if named else None
+
+
+def choose_tests(
+    tests: Sequence[UpstreamTest], files: Sequence[str], subject: Subject, *, every_test: bool
+) -> tuple[list[UpstreamTest], list[str]]:
+    """The tests to run, and what is left out with the reason.
+
+    A test is about a file when its source includes the header of that name, or when it is that source.
+    """
+    by_program = {test.program: about(test.program, files, subject) for test in tests if test.program}
+    chosen, left = [], []
+    for test in tests:
+        if test.program is None or not (every_test or by_program[test.program]):
+            continue
+        if test.needs or test.labels not in {(), (_DEFAULT_LABEL,)}:
+            left.append(f"{test.name}: it needs {', '.join(test.needs) or 'a model'}")
+        else:
+            chosen.append(test)
+    covered = {path for test in chosen if test.program for path in by_program[test.program]}
+    if not every_test:
+        left += [
+            f"{path}: no test of upstream's names it; all tests: patchkit verify --gate {NAME} --full"
+            for path in files
+            if path not in covered
+        ]
+    return chosen, left
+
+
+def about(program: str, files: Sequence[str], subject: Subject) -> tuple[str, ...]:
+    """Which of the files the source of a test names."""
+    source = subject.candidate / "tests" / f"{program}.cpp"
+    if not source.is_file():
+        return ()
+    included = {found[1].decode("utf-8", "replace") for found in _INCLUDE.finditer(source.read_bytes())}
+    stems = {name.rpartition("/")[2].partition(".")[0] for name in included}
+    own = f"tests/{source.name}"
+    return tuple(path for path in files if path == own or _stem(path) in stems)
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0]
+
+
+def _source(subject: Subject, *, candidate: bool) -> Source:
+    return Source(
+        root=subject.candidate if candidate else subject.baseline,
+        tree=subject.candidate_tree if candidate else subject.baseline_tree,
+        build=subject.build,
+        commit=subject.base[:9] or subject.baseline_tree[:9],
+    )
+
+
+def _run(
+    after: TestBuild, chosen: Sequence[UpstreamTest], subject: Subject, workshop: Workshop
+) -> tuple[list[RanTest], list[PatchkitError]]:
+    ran: list[RanTest] = []
+    problems: list[PatchkitError] = []
+    files = host_files(subject)
+    before: TestBuild | None = None
+    for test in chosen:
+        subject.reporter.step(f"upstream's {test.name}")
+        done = after.run(test.name)
+        named = about(test.program or "", files, subject)
+        held: bool | None = None
+        if done.returncode != 0:
+            if before is None:
+                subject.reporter.step("building the baseline, to see whether it fails there")
+                before = open_tests(_source(subject, candidate=False), workshop)
+                before.build(sorted({each.program for each in chosen if each.program}))
+            held = before.run(test.name).returncode == 0
+            if held:
+                problems.append(_failed(test, done.stdout, named, subject, after))
+        ran.append(RanTest(name=test.name, passed=done.returncode == 0, baseline_passed=held, about=named))
+    return ran, problems
+
+
+def _failed(
+    test: UpstreamTest, output: bytes, named: Sequence[str], subject: Subject, after: TestBuild
+) -> CpuTestFailed:
+    lines = output.decode("utf-8", "replace").strip().splitlines()[-_SHOWN:]
+    patches = sorted({name for path in named for name in subject.patches_of(path)})
+    return CpuTestFailed(
+        f"upstream's {test.name} fails, and passes without the patches",
+        where=[Location(path=path, label=", ".join(subject.patches_of(path)) or None) for path in named]
+        or Location(path=f"tests/{test.program}.cpp"),
+        why="\n".join(line[:200] for line in lines),
+        hint=f"again: ctest --test-dir {after.folder} -R '^{test.name}$' --output-on-failure; "
+        f"the change: patchkit diff --patch {patches[0] if patches else 'ID'}",
+    )

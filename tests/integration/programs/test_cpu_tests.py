@@ -1,0 +1,55 @@
+"""Gate cpu-tests on the real pin: plain patches that break a test of upstream's, the build, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.edits.context import make_guard
+from patchkit.gates.cpu_tests import CpuTestsGate
+
+pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
+
+FILE = "common/regex-partial.cpp"
+PARTIAL = "res.type = COMMON_REGEX_MATCH_TYPE_PARTIAL;"
+
+
+@pytest.fixture
+def plain(plant):
+    """A candidate of one plain patch, ``planted``, in the matcher of incomplete texts."""
+
+    def make(old: str, new: str) -> Subject:
+        subject = plant(old, new, FILE)
+        (*_, part) = subject.patches
+        free = tuple(replace(edit, side=None, pairs=()) for edit in part.patch.edits if edit.text)
+        patch = replace(part.patch, id="planted", guard="none", edits=free, aliases=())
+        only = PatchPart(
+            patch=patch, commit=part.commit, guard=make_guard("none", []), touched=(FILE,), new_files=()
+        )
+        return replace(subject, patches=(only,))
+
+    return make
+
+
+def test_what_breaks_a_test_of_upstreams_is_blamed_and_only_this_gate_sees_it(plain) -> None:
+    subject = plain(PARTIAL, PARTIAL.replace("PARTIAL;", "FULL;"))
+    result = CpuTestsGate().run(subject)
+    assert result.verdict == "failed"
+    codes = {(problem.code, problem.where[0].path, problem.where[0].label) for problem in result.problems}
+    assert codes == {("CPU_TESTS_WORSE", FILE, "planted")}
+    assert "upstream's test-regex-partial fails" in result.problems[0].message
+    (row,) = (one for one in result.evidence.tests if one.name == "test-regex-partial")
+    assert (row.passed, row.baseline_passed, row.about) == (False, True, (FILE,))
+
+
+def test_what_breaks_nothing_passes_and_what_does_not_build_is_told(plain) -> None:
+    result = CpuTestsGate().run(plain(PARTIAL, f"{PARTIAL} // as ever"))
+    assert (result.verdict, result.evidence.targets) == ("passed", ("common",))
+    assert "test-regex-partial" in {one.name for one in result.evidence.tests}
+    result = CpuTestsGate().run(plain(PARTIAL, f"{PARTIAL} nothing_like_that();"))
+    assert result.verdict == "failed"
+    (problem,) = result.problems
+    assert (problem.code, problem.where[0].path) == ("CANDIDATE_BUILD_FAILED", FILE)
+    assert problem.where[0].label == "planted"
