@@ -20,7 +20,6 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,7 +44,7 @@ from patchkit.tune.family import (
     prelude_text,
     unit_text,
 )
-from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
 from patchkit.tune.timed import matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
@@ -65,7 +64,6 @@ _INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 b
 _STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
 _LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
 _STEP_ELEMENTS = 256  # MMQ_ITER_K
-_TABLE_ROW = re.compile(rb"\bCASE\(([^()]*)\)")
 _PROMPT = 512  # tokens of llama.cpp's micro-batch
 # What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
 _TOKENS, _WEIGHT_ROWS = 512, 4096
@@ -155,15 +153,14 @@ class MmqFamily(TimedFamily):
         """The table; a row that the setting is not legal for stays."""
         legal = {variant for variant in self.variants if setting in self.legal(variant)}
 
-        def changed(match: re.Match[bytes]) -> bytes:
-            kind, _, _, _, columns, *rest = (word.strip() for word in match[1].decode().split(","))
-            variant = _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1])
-            if variant not in legal:
-                return match[0]
-            values = (kind, str(setting[0]), str(setting[1]), str(rows_of_block(setting[0])), columns, *rest)
-            return f"{_MACRO}({', '.join(values)})".encode()
+        def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
+            kind, _, _, _, columns, *rest = words
+            if _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]) not in legal:
+                return None
+            return (kind, setting[0], setting[1], rows_of_block(setting[0]), columns, *rest)
 
-        return {self.table_file: _TABLE_ROW.sub(changed, self.files[self.table_file])}
+        table = with_rows(self.table_file, self.files[self.table_file], self.table, _MACRO, changed)
+        return {self.table_file: table}
 
     def is_kernel(self, name: KernelName, variant: str) -> bool:
         """mul_mat_q<type, columns, fallback, ...>."""
