@@ -27,9 +27,9 @@ from patchkit.base.errors import ToolchainError
 from patchkit.base.source import SourceText
 from patchkit.estimate.model import ModelShape, load_models
 from patchkit.gpu.names import KernelName
-from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.series.profile import ArchProfile
+from patchkit.timing.recording import Timed
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
@@ -45,7 +45,7 @@ from patchkit.tune.family import (
     unit_text,
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
-from patchkit.tune.timed import matrices_of, product_cases
+from patchkit.tune.timed import expert_cases, matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
 _SOURCES = "ggml/src/ggml-cuda"
@@ -137,17 +137,19 @@ class MmqFamily(TimedFamily):
             if row.type == block.type and row.columns >= block.min_j
         }
 
-    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+    def cases(self, variant: str) -> tuple[Timed, ...]:
         """Matrices of the models with as many tokens as a block has columns; the widest, prompts', with 512.
 
-        None for rows of fallback: hardly a matrix of the models takes one.
+        With 512 tokens products of experts, too: upstream chooses their columns by what an expert gets, and
+        those that another variant runs do not count. None for rows of fallback: hardly a matrix takes one.
         """
         row = self.upstream[variant]
         if row.fallback == "true":
             return ()
         widest = max(each.columns for each in self.upstream.values() if each.type == row.type)
         tokens = _PROMPT if row.columns == widest else row.columns
-        return product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
+        dense = product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
+        return dense + expert_cases(self.models, row.type, _PROMPT, whole=_TABLE_ROWS)
 
     def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
         """The table; a row that the setting is not legal for stays."""

@@ -67,6 +67,25 @@ def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple
     return tuple(sorted(found(kind) or usual))
 
 
+def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole: int) -> tuple[Timed, ...]:
+    """Products of experts with so many tokens: of each model those of that type that have the most values."""
+    found: dict[tuple[int, ...], None] = {}
+    for model in models:
+        experts = [
+            weight
+            for weight in model.weights
+            if weight.role == "experts" and weight.kind.name == kind and weight.shape[1] % whole == 0
+        ]
+        if experts:
+            columns, rows = max(experts, key=lambda weight: weight.values).shape[:2]
+            found[rows, columns, model.experts, model.experts_used] = None
+    name = type_name(type_of(kind))
+    return tuple(
+        matrix_case(name, rows, columns, tokens, experts=experts, used=used)
+        for rows, columns, experts, used in found
+    )
+
+
 def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
     """Why the settings of a kernel are not ranked by modelled time; None where they are."""
     if family.rocwmma:

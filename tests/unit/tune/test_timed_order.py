@@ -87,11 +87,25 @@ def test_each_model_gives_its_largest_dense_matrix_of_a_type(models) -> None:
     assert all(columns % 32 == 0 for _, columns in matrices_of(models, "IQ4_NL", whole=128))
 
 
+def _dense(cases):
+    return [case for case in cases if case.experts == 1]
+
+
 def test_a_variant_is_timed_with_as_many_tokens_as_its_columns(family) -> None:
-    assert {case.tokens for case in family.cases("Q4_K-48")} == {48}
-    assert {case.tokens for case in family.cases("Q4_K-128")} == {512}
+    assert {case.tokens for case in _dense(family.cases("Q4_K-48"))} == {48}
+    assert {case.tokens for case in _dense(family.cases("Q4_K-128"))} == {512}
     assert {case.type for case in family.cases("IQ4_NL-48")} == {"iq4_nl"}
     assert family.cases("Q4_K-48-fallback") == ()
+
+
+def test_experts_are_timed_with_a_prompt_whichever_columns_upstream_takes(family, models) -> None:
+    found = [case for case in family.cases("Q4_K-48") if case.experts > 1]
+    assert found == [case for case in family.cases("Q4_K-128") if case.experts > 1]
+    assert {(case.rows, case.columns, case.experts, case.used, case.tokens) for case in found} == {
+        (768, 2048, 128, 8, 512),  # Qwen3-30B-A3B
+        (512, 2048, 256, 8, 512),  # Qwen3.6-35B-A3B
+    }
+    assert all(case.experts == 1 for case in family.cases("IQ4_NL-128"))  # no model has such experts
 
 
 def test_the_setting_is_put_into_every_row_that_it_is_legal_for(family) -> None:
