@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from strix_halo import CUS, LOOP
 
+from patchkit.base.reporter import NullReporter
 from patchkit.estimate.model import load_models
 from patchkit.gpu.device import device_of
 from patchkit.gpu.names import read_name
@@ -23,7 +24,7 @@ from patchkit.tune.outcome import Figures
 from patchkit.tune.record import Record
 from patchkit.tune.report import TuneReport, timed_rows
 from patchkit.tune.search import best_of, choose
-from patchkit.tune.timed import matrices_of, why_not_timed
+from patchkit.tune.timed import Timing, matrices_of, time_settings, why_not_timed
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"
@@ -255,3 +256,41 @@ def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> 
         ("IQ4_NL", 48),
         ("Q4_K", 48),
     ]
+
+
+class _Played:
+    """Stands for what plays kernels: who asked for what, and a time that a setting halves."""
+
+    def __init__(self, machine, columns: int) -> None:
+        self.machine = machine
+        self.asked: list[tuple[str, int]] = []
+        self._name = f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb0EL9ggml_prec10EEvPKc"
+
+    def upstream(self, _pin, _stack, changes=None, what=""):
+        return what if changes else "upstream's"
+
+    def time(self, case, recorder, *, repeated):
+        assert not repeated
+        self.asked.append((recorder, case.tokens))
+        kernel = SimpleNamespace(played=SimpleNamespace(kernel=self._name))
+        us = 100.0 if recorder == "upstream's" else 50.0
+        return SimpleNamespace(us=us, products=(), kernels=(kernel,))
+
+
+def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -> None:
+    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
+    played = _Played(machine, columns=48)
+    workspace = SimpleNamespace(reporter=NullReporter())
+    timing = Timing(
+        site=SimpleNamespace(workspace=workspace, pin=None), compiler=SimpleNamespace(stop=None), jobs=1
+    )
+    settings = [(256, 2), (128, 2)]
+    found = time_settings(timing, played, family, {"IQ4_NL-48": settings, "IQ4_NL-128": settings})
+    # Upstream runs 48 columns for all of them, so 128 has no times, and no setting is tried for it.
+    assert found["IQ4_NL-128"] == {}
+    assert {setting: one.ratio for setting, one in found["IQ4_NL-48"].items()} == {
+        (256, 2): 1.0,
+        (128, 2): 0.5,
+    }
+    assert {tokens for recorder, tokens in played.asked if recorder == "upstream's"} == {48, 512}
+    assert {tokens for recorder, tokens in played.asked if recorder == "mmq-128-2"} == {48}
