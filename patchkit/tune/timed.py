@@ -89,7 +89,7 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
 def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
     """Why the settings of a kernel are not ranked by modelled time; None where they are."""
     if family.rocwmma:
-        return "what is played has the code of patchkit's stand-in for rocWMMA, not rocWMMA's"
+        return "the model takes kernels on rocWMMA for twice as fast as they were measured"
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
     if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:
