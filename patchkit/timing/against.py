@@ -27,7 +27,8 @@ _MOST = 2**24
 class Published(BaseModel):
     """A row of the file: what somebody measured. Times in microseconds, M rows, N tokens, K columns.
 
-    Of whole models tokens per second, ``ts_``, as they were printed.
+    Of whole models tokens per second, ``ts_``, as they were printed. ``us_sum`` is of all ``calls`` of a
+    kernel in a batch of ``n_tokens``, ``us_sum_fa`` of those of attention.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -53,6 +54,11 @@ class Published(BaseModel):
     ts_before: str | float | None = None
     ts_mid: str | float | None = None
     ts_after: str | float | None = None
+    n_tokens: Annotated[int | None, Field(gt=0, lt=_MOST)] = None
+    calls: int | str | None = None
+    us_sum: Annotated[float | None, Field(gt=0)] = None
+    us_sum_fa: Annotated[float | None, Field(gt=0)] = None
+    heads_note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +186,7 @@ _NAMES: tuple[tuple[str, Kind], ...] = (
 )
 # Blocks of mul_mat_q are rows of a table since about this build (docs/tune.md).
 _FIRST_TABLE = 10229
-_BUILD = re.compile(r"\bb?(\d{4,5})\b")
+_BUILD = re.compile(r"\bb?(\d{4,5})\b(?!-\d\d)")  # and no year of a date
 
 
 def points_of(

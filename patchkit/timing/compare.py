@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from patchkit.estimate.model import load_models
 from patchkit.timing.against import (
@@ -23,7 +24,14 @@ from patchkit.timing.against import (
     ratios_of,
     with_config,
 )
-from patchkit.timing.recording import Recorder
+from patchkit.timing.attention import (
+    AttentionPoint,
+    ComparedAttention,
+    attention_points_of,
+    compare_attention,
+)
+from patchkit.timing.operation import OperationTime
+from patchkit.timing.recording import Recorder, Timed
 from patchkit.timing.run import Timings
 from patchkit.timing.whole import ComparedModel, ModelPoint, compare_model, model_points_of
 
@@ -41,6 +49,13 @@ class Comparison:
     refused: tuple[Refused, ...]
     ratios: tuple[Ratio, ...]
     models: tuple[ComparedModel, ...] = ()
+    attention: tuple[ComparedAttention, ...] = ()
+
+    def attention_errors(self) -> dict[str, Errors]:
+        """Of attention, by kind of kernel, prompts and decode apart."""
+        modelled = [one for one in self.attention if one.modelled_us is not None]
+        names = sorted({one.name for one in modelled})
+        return {name: errors_of([one.error for one in modelled if one.name == name]) for name in names}
 
     def model_errors(self) -> dict[str, Errors]:
         """Of whole models, apart: prompts and generated tokens, and those without a BLAS library."""
@@ -112,10 +127,7 @@ class Comparison:
                 {"row": one.index, "group": one.group, "side": one.side, "why": one.why}
                 for one in self.refused
             ],
-            "errors": {
-                name.strip(): {"points": one.points, "median": one.median, "p90": one.p90, "bias": one.bias}
-                for name, one in self.errors().items()
-            },
+            "errors": _shown(self.errors()),
             "models": [
                 {
                     "row": one.point.index,
@@ -136,16 +148,38 @@ class Comparison:
                 }
                 for one in self.models
             ],
-            "model_errors": {
-                name.strip(): {"points": one.points, "median": one.median, "p90": one.p90, "bias": one.bias}
-                for name, one in self.model_errors().items()
-            },
+            "model_errors": _shown(self.model_errors()),
+            "attention": [
+                {
+                    "row": one.point.index,
+                    "group": one.point.group,
+                    "side": one.point.side,
+                    "model": one.point.model.name,
+                    "batch": one.point.batch.tokens,
+                    "depth": one.point.batch.depth,
+                    "less_depth": None if one.point.less is None else one.point.less.depth,
+                    "build": one.point.pin.build,
+                    "rocwmma": one.point.rocwmma,
+                    "kind": one.kind,
+                    "note": one.point.note,
+                    "measured_us": one.point.measured_us,
+                    "modelled_us": one.modelled_us,
+                    "error": None if one.modelled_us is None else one.error,
+                    "why_not": one.why or None,
+                }
+                for one in self.attention
+            ],
+            "attention_errors": _shown(self.attention_errors()),
             "ratios": [
                 {"row": one.index, "measured": one.measured, "modelled": one.modelled, "error": one.error}
                 for one in self.ratios
             ],
             "signs": {"right": signs[0], "of": signs[1]},
         }
+
+
+def _shown(errors: dict[str, Errors]) -> dict[str, object]:
+    return {name.strip(): asdict(one) for name, one in errors.items()}
 
 
 def compare(timings: Timings, path: Path) -> Comparison:
@@ -162,28 +196,47 @@ def compare(timings: Timings, path: Path) -> Comparison:
     made = list(_modelled(timings, points))
     made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
     of_models = sorted(_modelled_models(timings, whole), key=lambda one: one.point.index)
+    attention = _modelled_attention(timings, attention_points_of(rows, models, timings.pins))
     return Comparison(
         arch=timings.machine.device.arch,
         compared=tuple(made),
         refused=tuple(sorted([*refused, *others], key=lambda one: one.index)),
         ratios=ratios_of(made),
         models=tuple(of_models),
+        attention=tuple(sorted(attention, key=lambda one: (one.point.index, one.point.side))),
     )
 
 
 def _modelled_models(timings: Timings, points: Sequence[ModelPoint]) -> Iterator[ComparedModel]:
-    def tree(point: ModelPoint) -> tuple[int, bool]:
+    for several, timed in _by_tree(timings, points, "speeds of models"):
+        for point in several:
+            yield compare_model(point, timed)
+
+
+def _modelled_attention(timings: Timings, points: Sequence[AttentionPoint]) -> Iterator[ComparedAttention]:
+    for several, timed in _by_tree(timings, points, "times of attention"):
+        for point in several:
+            yield compare_attention(point, timed)
+
+
+_OnTree = TypeVar("_OnTree", ModelPoint, AttentionPoint)
+
+
+def _by_tree(
+    timings: Timings, points: Sequence[_OnTree], what: str
+) -> Iterator[tuple[list[_OnTree], Callable[[Timed], OperationTime | None]]]:
+    """The points of each tree, and what models an operation on it, until the next is asked for."""
+
+    def tree(point: _OnTree) -> tuple[int, bool]:
         return point.pin.build, point.rocwmma
 
     for (build, rocwmma), group in itertools.groupby(sorted(points, key=tree), key=tree):
         several = list(group)
         told = " with rocWMMA" if rocwmma else ""
-        timings.workspace.reporter.step(f"modelling {len(several)} speeds of models of b{build}{told}")
+        timings.workspace.reporter.step(f"modelling {len(several)} {what} of b{build}{told}")
         with contextlib.ExitStack() as stack:
             recorder = timings.upstream(several[0].pin, stack, rocwmma=rocwmma)
-            timed = cache(partial(timings.time, recorder=recorder, repeated=False))
-            for point in several:
-                yield compare_model(point, timed)
+            yield several, cache(partial(timings.time, recorder=recorder, repeated=False))
 
 
 def _modelled(timings: Timings, points: Sequence[Point]) -> Iterator[Compared]:

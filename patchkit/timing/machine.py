@@ -32,8 +32,12 @@ MOST_INSTRUCTIONS = 12_000_000
 # Figures of what is not played instruction by instruction.
 _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
-Kind = Literal["mmvq", "mmvf", "mmq", "attention", "other"]
-"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention."""
+Kind = Literal["mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec", "attention", "other"]
+"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention.
+
+Of attention: without matrix instructions, with them, with them by rocWMMA, the vector kernel, and what joins
+parts of a result.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,9 @@ from patchkit.timing.recording import Timed
 
 _ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
 _KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache
+# From so many tokens on launch_fattn skips the rows that the mask hides from all of a block's tokens: half of
+# the batch's own, where the mask is causal (fattn-common.cuh, flash_attn_mask_to_KV_max).
+_SCANS_MASK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,7 @@ def _operations(model: ModelShape, batch: Batch, kv: str) -> Iterator[Timed]:
     width = next((weight.shape[0] for weight in model.weights if weight.role == "lookup"), 0)
     middle = max((weight.shape[1] for weight in model.weights if "ffn_up" in weight.name), default=width)
     for layer in model.layers:
-        yield _attention(layer, batch, kv)
+        yield attention_of(layer, batch, kv)
         yield from _around(layer, batch, width=width, middle=middle, kv=kv)
 
 
@@ -118,8 +121,9 @@ def _product(weight: Weight, tokens: int, model: ModelShape) -> OperationCase:
     return matrix_case(type_name(weight.kind), rows, columns, tokens, experts=experts, used=used)
 
 
-def _attention(layer: Layer, batch: Batch, kv: str) -> Case:
-    rows = batch.depth + batch.tokens
+def attention_of(layer: Layer, batch: Batch, kv: str) -> Case:
+    """The attention of a layer; ``kv`` is the type of K and V."""
+    rows = batch.depth + (batch.tokens // 2 if batch.tokens >= _SCANS_MASK else batch.tokens)
     if layer.window is not None:
         rows = min(rows, layer.window + batch.tokens - 1)
     return attention_case(

@@ -20,8 +20,13 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     ("mul_mat_vec_q", "mmvq"),
     ("mul_mat_vec", "mmvf"),
     ("mul_mat_q", "mmq"),
+    ("flash_attn_tile", "tile"),
+    ("flash_attn_ext_vec", "vec"),
+    ("flash_attn_ext_f16", "mma"),
     ("flash_attn", "attention"),
 )
+# Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
+_MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb")
 # What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
 # matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
 _STEEPNESS = 8.0
@@ -176,8 +181,9 @@ def _library_us(call: str, machine: Machine) -> float:
 
 
 def kind_of(kernel: str) -> Kind:
-    """The kind of a kernel, by its name."""
-    return next((kind for part, kind in _KINDS if part in kernel), "other")
+    """The kind of a kernel, by its name; mangled, where it may be of rocWMMA."""
+    kind: Kind = next((kind for part, kind in _KINDS if part in kernel), "other")
+    return "wmma" if kind == "mma" and not _MMA.search(kernel) else kind
 
 
 def time_operation(

@@ -75,13 +75,19 @@ def model_points_of(
     for index, row in enumerate(rows):
         if row.kind == "kernel-time":
             continue
-        model, test = _model_of(row, models), _TEST.fullmatch(row.what)
-        if model is None or test is None or not 0 < int(test[2]) < _MOST:
+        model, test = _model_of(row, models), test_of(row)
+        if model is None or test is None:
             why = f"no shape of '{(row.model or '')[:60]}'" if model is None else "no test of llama-bench"
             refused.append(Refused(index=index, group=row.group, side=None, why=f"of a whole model: {why}"))
             continue
-        points += _points(index, row, model, (test[1], int(test[2])), pins, refused)
+        points += _points(index, row, model, test, pins, refused)
     return points, refused
+
+
+def test_of(row: Published) -> tuple[str, int] | None:
+    """llama-bench's test of a row, pp or tg and its tokens, or None."""
+    found = _TEST.fullmatch(row.what)
+    return (found[1], int(found[2])) if found is not None and 0 < int(found[2]) < _MOST else None
 
 
 def _model_of(row: Published, models: Sequence[ModelShape]) -> ModelShape | None:
@@ -104,6 +110,38 @@ def _points(
     refused: list[Refused],
 ) -> Iterator[ModelPoint]:
     pin, note = pin_of(row, pins)
+    for side in sides_of(row):
+        if not side.is_upstream and not side.rocwmma:
+            why = f"of a whole model: what '{side.text[:60]}' is, is in no tree"
+            refused.append(Refused(index=index, group=row.group, side=side.side, why=why))
+            continue
+        yield ModelPoint(
+            index=index,
+            group=row.group,
+            side=side.side,
+            what=row.what,
+            model=model,
+            batch=batch_of(test, row),
+            pin=pin,
+            rocwmma=side.rocwmma,
+            measured=side.rate,
+            note=note,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSide:
+    """A build of a row, by what it is called, and its tokens per second; ``rocwmma``: upstream's with it."""
+
+    side: Side
+    text: str
+    rate: float
+    is_upstream: bool
+    rocwmma: bool
+
+
+def sides_of(row: Published) -> Iterator[MeasuredSide]:
+    """The builds of a row that have a speed."""
     sides: tuple[tuple[Side, str, str | float | None], ...] = (
         ("before", row.config_before, row.ts_before),
         ("between", row.config_mid, row.ts_mid),
@@ -113,27 +151,16 @@ def _points(
         rate = _RATE.match(str(measured))
         if measured is None or rate is None or float(rate[0]) <= 0:
             continue
-        is_upstream = (not text and side == "before") or bool(_UPSTREAM.fullmatch(text))
-        rocwmma = bool(_ROCWMMA.fullmatch(text))
-        if not is_upstream and not rocwmma:
-            why = f"of a whole model: what '{text[:60]}' is, is in no tree"
-            refused.append(Refused(index=index, group=row.group, side=side, why=why))
-            continue
-        yield ModelPoint(
-            index=index,
-            group=row.group,
+        yield MeasuredSide(
             side=side,
-            what=row.what,
-            model=model,
-            batch=_batch(test, row),
-            pin=pin,
-            rocwmma=rocwmma,
-            measured=float(rate[0]),
-            note=note,
+            text=text,
+            rate=float(rate[0]),
+            is_upstream=(not text and side == "before") or bool(_UPSTREAM.fullmatch(text)),
+            rocwmma=bool(_ROCWMMA.fullmatch(text)),
         )
 
 
-def _batch(test: tuple[str, int], row: Published) -> Batch:
+def batch_of(test: tuple[str, int], row: Published) -> Batch:
     """The batch in the middle of the test, which stands for all of them."""
     kind, count = test
     depth = row.depth or 0

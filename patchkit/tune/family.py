@@ -10,11 +10,11 @@ from typing import ClassVar
 from patchkit.base.errors import Location, UsageError
 from patchkit.candidate.workspace import Workspace
 from patchkit.gpu.names import KernelName
-from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, waves_by_vgprs
 from patchkit.series.lock import Pin
 from patchkit.series.profile import ArchProfile, TunedTile, TunedWmma
 from patchkit.timing.machine import Kind as TimedKind
+from patchkit.timing.recording import Timed
 from patchkit.upstream.repository import Repository
 
 
@@ -150,7 +150,7 @@ class TimedFamily(Family):
     timed_as: ClassVar[TimedKind]
 
     @abstractmethod
-    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+    def cases(self, variant: str) -> tuple[Timed, ...]:
         """The operations that a variant is timed with; none where it cannot be."""
 
     @abstractmethod

@@ -22,20 +22,23 @@ one query head per block and head sizes above 256 only trap on these GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from patchkit.base.errors import UsageError
 from patchkit.base.source import SourceText
+from patchkit.estimate.model import ModelShape, load_models
+from patchkit.gpu.cases import Case
+from patchkit.gpu.names import KernelName
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
     Candidate,
-    Family,
     Setting,
     Site,
+    TimedFamily,
     Traits,
     Tunable,
     binding_bounds,
@@ -45,7 +48,16 @@ from patchkit.tune.family import (
     unit_text,
     ways_of,
 )
-from patchkit.tune.table import definitions, local_includes, numbers, table_rows, tables, with_own_row
+from patchkit.tune.table import (
+    definitions,
+    local_includes,
+    numbers,
+    table_rows,
+    tables,
+    with_own_row,
+    with_rows,
+)
+from patchkit.tune.timed import attention_cases, is_attention_of
 from patchkit.tune.wmma import cut_behind
 
 MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
@@ -68,13 +80,15 @@ _STAGES_AT = 9  # word of a row: keys, threads, occupancy, rows, K, V, combined,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MmaFamily(Family):
-    """``kernel_file``: upstream's file."""
+class MmaFamily(TimedFamily):
+    """``kernel_file``: upstream's file; ``models`` are those whose attention it is timed with."""
 
     name = "mma"
     kernel = "flash_attn_ext_f16"
+    timed_as = "mma"
     prelude = f"{_FOLDER}/prelude.cuh"
     kernel_file: bytes
+    models: Sequence[ModelShape] = ()
     parameters: tuple[str, ...] = _PARAMETERS
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
@@ -116,6 +130,29 @@ class MmaFamily(Family):
         """With the most query heads per block and without soft cap first, then every other way."""
         return tuple(path for path, _, _ in _ways(candidate))
 
+    def cases(self, variant: str) -> tuple[Case, ...]:
+        """Attention of the models; which of it upstream leaves to this kernel, it says when it runs."""
+        head_size, columns = numbers_of(variant)
+        widest = max(numbers_of(each)[1] for each in self.rows if numbers_of(each)[0] == head_size)
+        return attention_cases(self.models, head_size, columns, widest=columns == widest)
+
+    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
+        """The table; a row that the setting is not legal for stays."""
+
+        def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
+            head_size, value_size, columns = numbers(words[:3])
+            variant = f"{head_size}-{columns}"
+            if head_size != value_size or variant not in self.rows or setting not in self.legal(variant):
+                return None
+            *values, in_registers = setting
+            return (*words[:3], *values, words[_STAGES_AT], "true" if in_registers else "false")
+
+        return {MMA_FILE: with_rows(MMA_FILE, self.kernel_file, _TABLE, _MACRO, changed)}
+
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """flash_attn_ext_f16<head size, head size, tokens, query heads, ...>."""
+        return is_attention_of(name, self.kernel, variant)
+
     def shared_sources(self) -> Mapping[str, bytes]:
         """One copy of the kernel, whose table begins with the row that a unit defines."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
@@ -139,7 +176,9 @@ class MmaFamily(Family):
             yield path, unit_text(lines, f"{self.kernel}<{arguments}>")
 
 
-def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
+def make_mma_family(
+    limits: HardwareLimits, kernel_file: bytes, models: Sequence[ModelShape] = ()
+) -> MmaFamily:
     """The family of a build, from its file.
 
     Raises:
@@ -158,7 +197,7 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
         if head_size == value_size and head_size in _HEAD_SIZES and columns >= _FEWEST_COLUMNS:
             kept = [word for place, word in enumerate(words) if place != _STAGES_AT]
             rows[f"{head_size}-{columns}"] = numbers(kept[3:])
-    return MmaFamily(limits=limits, kernel_file=kernel_file, rows=rows)
+    return MmaFamily(limits=limits, kernel_file=kernel_file, rows=rows, models=models)
 
 
 def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
@@ -186,7 +225,8 @@ def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
 
 def _make(site: Site) -> MmaFamily:
     site.require_matrix("wmma", "wmma_gfx12", known=FRAGMENTS_16X16)
-    return make_mma_family(site.limits, site.read(MMA_FILE)[MMA_FILE])
+    models = load_models(site.workspace.series.profiles)
+    return make_mma_family(site.limits, site.read(MMA_FILE)[MMA_FILE], models)
 
 
 TUNABLE = Tunable(make=_make)

@@ -20,7 +20,6 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,9 +27,9 @@ from patchkit.base.errors import ToolchainError
 from patchkit.base.source import SourceText
 from patchkit.estimate.model import ModelShape, load_models
 from patchkit.gpu.names import KernelName
-from patchkit.gpu.operations import OperationCase
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.series.profile import ArchProfile
+from patchkit.timing.recording import Timed
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
@@ -45,8 +44,8 @@ from patchkit.tune.family import (
     prelude_text,
     unit_text,
 )
-from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
-from patchkit.tune.timed import matrices_of, product_cases
+from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
+from patchkit.tune.timed import expert_cases, matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
 _SOURCES = "ggml/src/ggml-cuda"
@@ -65,7 +64,6 @@ _INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 b
 _STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
 _LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
 _STEP_ELEMENTS = 256  # MMQ_ITER_K
-_TABLE_ROW = re.compile(rb"\bCASE\(([^()]*)\)")
 _PROMPT = 512  # tokens of llama.cpp's micro-batch
 # What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
 _TOKENS, _WEIGHT_ROWS = 512, 4096
@@ -139,31 +137,32 @@ class MmqFamily(TimedFamily):
             if row.type == block.type and row.columns >= block.min_j
         }
 
-    def cases(self, variant: str) -> tuple[OperationCase, ...]:
+    def cases(self, variant: str) -> tuple[Timed, ...]:
         """Matrices of the models with as many tokens as a block has columns; the widest, prompts', with 512.
 
-        None for rows of fallback: hardly a matrix of the models takes one.
+        With 512 tokens products of experts, too: upstream chooses their columns by what an expert gets, and
+        those that another variant runs do not count. None for rows of fallback: hardly a matrix takes one.
         """
         row = self.upstream[variant]
         if row.fallback == "true":
             return ()
         widest = max(each.columns for each in self.upstream.values() if each.type == row.type)
         tokens = _PROMPT if row.columns == widest else row.columns
-        return product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
+        dense = product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
+        return dense + expert_cases(self.models, row.type, _PROMPT, whole=_TABLE_ROWS)
 
     def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
         """The table; a row that the setting is not legal for stays."""
         legal = {variant for variant in self.variants if setting in self.legal(variant)}
 
-        def changed(match: re.Match[bytes]) -> bytes:
-            kind, _, _, _, columns, *rest = (word.strip() for word in match[1].decode().split(","))
-            variant = _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1])
-            if variant not in legal:
-                return match[0]
-            values = (kind, str(setting[0]), str(setting[1]), str(rows_of_block(setting[0])), columns, *rest)
-            return f"{_MACRO}({', '.join(values)})".encode()
+        def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
+            kind, _, _, _, columns, *rest = words
+            if _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]) not in legal:
+                return None
+            return (kind, setting[0], setting[1], rows_of_block(setting[0]), columns, *rest)
 
-        return {self.table_file: _TABLE_ROW.sub(changed, self.files[self.table_file])}
+        table = with_rows(self.table_file, self.files[self.table_file], self.table, _MACRO, changed)
+        return {self.table_file: table}
 
     def is_kernel(self, name: KernelName, variant: str) -> bool:
         """mul_mat_q<type, columns, fallback, ...>."""

@@ -15,7 +15,7 @@ from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_
 from patchkit.series.profile import ArchProfile, TunedMmq
 from patchkit.timing.machine import ModelError
 from patchkit.tune.cost import FEWEST_WAVES, Judged
-from patchkit.tune.family import Candidate, Family, Row, Setting
+from patchkit.tune.family import Candidate, Family, Row, Setting, numbers_of, row_of
 from patchkit.tune.mmq import rows_of_block
 from patchkit.tune.outcome import OUTCOME, Figures, Outcome
 from patchkit.tune.record import Record
@@ -254,9 +254,6 @@ def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Ro
     A row holds from a number of columns on, so that neighbours with the same block are one, and those of
     fewer columns come behind those of more.
     """
-    error = report.timed_by
-    if error is None:
-        raise AssertionError("such a report was timed")
     measured = [row for row in profile.tuning.mmq if not row.measured_on.startswith(MODELLED_ONLY)]
     rows = [_row_of_mmq(row) for row in measured]
     by_type: dict[str, list[Verdict]] = {}
@@ -273,8 +270,26 @@ def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Ro
                 groups.append([verdict])
         if groups[-1][0].best is groups[-1][0].upstream:
             groups.pop()  # below the last row upstream's own stand
-        rows += [_timed_row(kind, group, report, error, today) for group in groups]
+        rows += [_timed_row(kind, group, report, today) for group in groups]
     return rows
+
+
+def timed_tile_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
+    """Rows of flash_attn_tile: those that hardware chose as they are, and others that the model prefers."""
+    kept = [row for row in profile.tuning.tile if not row.measured_on.startswith(MODELLED_ONLY)]
+    known = {(row.head_size_k, row.ncols) for row in kept}
+    rows = [row_of(row) for row in kept]
+    for verdict in report.verdicts:
+        head_size, columns = numbers_of(verdict.variant)
+        if (
+            verdict.best is not verdict.upstream
+            and verdict.best.modelled is not None
+            and (head_size, columns) not in known
+        ):
+            row: Row = {"head_size_k": head_size, "head_size_v": head_size, "ncols": columns}
+            row |= dict(zip(report.parameters, verdict.best.candidate.setting, strict=True))
+            rows.append(row | _told(report, [verdict], today))
+    return sorted(rows, key=lambda row: (row["head_size_k"], row["head_size_v"], row["ncols"]))
 
 
 def _row_of_mmq(row: TunedMmq) -> Row:
@@ -282,20 +297,29 @@ def _row_of_mmq(row: TunedMmq) -> Row:
     return {name: value for name, value in found.items() if name != "where"}
 
 
-def _timed_row(
-    kind: str, group: Sequence[Verdict], report: TuneReport, error: ModelError, today: date
-) -> Row:
+def _timed_row(kind: str, group: Sequence[Verdict], report: TuneReport, today: date) -> Row:
     threads, occupancy = group[0].best.candidate.setting
-    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
-    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
     return {
         "type": kind,
         "min_j": min(int(each.variant.rpartition("-")[2]) for each in group),
         "nthreads": threads,
         "occupancy": occupancy,
         "i": rows_of_block(threads),
+        **_told(report, group, today),
+    }
+
+
+def _told(report: TuneReport, group: Sequence[Verdict], today: date) -> Row:
+    """Where a modelled row comes from, and what is known of the error."""
+    error = report.timed_by
+    if error is None:
+        raise AssertionError("such a report was timed")
+    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
+    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
+    of = f"{error.ratios} measured ratios" if error.ratios else f"{error.points} measured times"
+    return {
         "source": f"modelled (patchkit tune of {today.isoformat()}, {report.record.compiler}): {told}",
-        "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {error.ratios} measured ratios "
+        "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {of} "
         f"of such kernels half were met within {error.ratio_median or error.median:.1%}",
     }
 

@@ -36,7 +36,15 @@ from patchkit.tune.record import (
     write_record,
 )
 from patchkit.tune.registry import tunable
-from patchkit.tune.report import Basis, OwnHeaders, TuneReport, profile_rows, timed_rows, write_report
+from patchkit.tune.report import (
+    Basis,
+    OwnHeaders,
+    TuneReport,
+    profile_rows,
+    timed_rows,
+    timed_tile_rows,
+    write_report,
+)
 from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
 from patchkit.tune.search import Compiled, Verdict, best_of, choose, holds
 from patchkit.tune.timed import Timing, time_settings, why_not_timed
@@ -229,6 +237,10 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
     )
 
 
+# Rows by modelled time, of the kernels whose table a patch fills from the profile.
+_TIMED_ROWS = {"mmq": timed_rows, "tile": timed_tile_rows}
+
+
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """Put the winning table into the profile and its record beside it; whether a file changed.
 
@@ -250,8 +262,16 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             hint=f"patchkit tune --arch {record.arch} --write",
         )
     if report.timed_by is not None:
-        rows = timed_rows(report, load_profile(profiles, record.arch), today)
-        return write_profile(path, record.kernel, rows)
+        rows_of = _TIMED_ROWS.get(record.kernel)
+        if rows_of is None:
+            raise UsageError(
+                f"a profile has no rows of {record.kernel}",
+                code="TUNE_TABLE_INCOMPLETE",
+                where=Location(path=str(path)),
+                why="no patch takes them: the settings are shown only",
+                hint="docs/tune.md says which kernels have rows",
+            )
+        return write_profile(path, record.kernel, rows_of(report, load_profile(profiles, record.arch), today))
     if report.basis is not None:
         if report.reproduces:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.source import SourceText
@@ -26,9 +26,29 @@ def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple
         TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
     """
     body = _table(path, data, table).body
-    pattern = re.compile(rb"\b" + macro.encode() + rb"\s*\(([^()]*)\)")
-    for found in pattern.finditer(data, body.start, body.end):
-        yield tuple(word.strip() for word in found[1].decode("ascii", "replace").split(","))
+    yield from map(_words, _rows(macro).finditer(data, body.start, body.end))
+
+
+def with_rows(
+    path: str,
+    data: bytes,
+    table: str,
+    macro: str,
+    changed: Callable[[tuple[str, ...]], Sequence[str | int] | None],
+) -> bytes:
+    """The file with other words in rows of the table: ``changed`` gives those of a row, None where it stays.
+
+    Raises:
+        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
+    """
+    body = _table(path, data, table).body
+
+    def row(found: re.Match[bytes]) -> bytes:
+        words = changed(_words(found))
+        return found[0] if words is None else f"{macro}({', '.join(map(str, words))})".encode()
+
+    inside = _rows(macro).sub(row, data[body.start : body.end])
+    return data[: body.start] + inside + data[body.end :]
 
 
 def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence[str]) -> bytes:
@@ -63,6 +83,14 @@ def local_includes(data: bytes, beside: Sequence[str]) -> bytes:
 def numbers(words: Sequence[str]) -> Setting:
     """The words as whole numbers; ``true`` and ``false`` are 1 and 0. ValueError for any other."""
     return tuple(int({"true": "1", "false": "0"}.get(word, word)) for word in words)
+
+
+def _rows(macro: str) -> re.Pattern[bytes]:
+    return re.compile(rb"\b" + macro.encode() + rb"\s*\(([^()]*)\)")
+
+
+def _words(row: re.Match[bytes]) -> tuple[str, ...]:
+    return tuple(word.strip() for word in row[1].decode("ascii", "replace").split(","))
 
 
 def _table(path: str, data: bytes, table: str) -> Entity:

@@ -11,20 +11,23 @@ at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.source import SourceText
+from patchkit.estimate.model import ModelShape, load_models
+from patchkit.gpu.cases import Case
+from patchkit.gpu.names import KernelName
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.series.profile import ArchProfile
 from patchkit.tune.family import (
     UNIT_FOLDER,
     Candidate,
-    Family,
     Row,
     Setting,
     Site,
+    TimedFamily,
     Traits,
     Tunable,
     binding_bounds,
@@ -35,7 +38,8 @@ from patchkit.tune.family import (
     unit_text,
     ways_of,
 )
-from patchkit.tune.table import definitions, numbers, table_rows, tables, with_own_row
+from patchkit.tune.table import definitions, numbers, table_rows, tables, with_own_row, with_rows
+from patchkit.tune.timed import attention_cases, is_attention_of
 from patchkit.tune.wmma import cut_behind
 
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
@@ -56,13 +60,15 @@ _SPACE: tuple[tuple[int, ...], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileFamily(Family):
-    """``kernel_file``: upstream's file."""
+class TileFamily(TimedFamily):
+    """``kernel_file``: upstream's file; ``models`` are those whose attention it is timed with."""
 
     name = "tile"
     kernel = "flash_attn_tile"
+    timed_as = "tile"
     prelude = f"{UNIT_FOLDER}/tile-prelude.cuh"
     kernel_file: bytes
+    models: Sequence[ModelShape] = ()
     parameters: tuple[str, ...] = _PARAMETERS
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
@@ -100,6 +106,28 @@ class TileFamily(Family):
         }
         return {variant: rows[variant] for variant in self.variants if variant in rows}
 
+    def cases(self, variant: str) -> tuple[Case, ...]:
+        """Attention of the models; which of it upstream leaves to this kernel, it says when it runs."""
+        head_size, columns = numbers_of(variant)
+        widest = max(numbers_of(each)[1] for each in self.rows if numbers_of(each)[0] == head_size)
+        return attention_cases(self.models, head_size, columns, widest=columns == widest)
+
+    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
+        """The table; a row that the setting is not legal for stays."""
+
+        def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
+            head_size, value_size, columns = numbers(words[:3])
+            variant = f"{head_size}-{columns}"
+            if head_size != value_size or variant not in self.rows or setting not in self.legal(variant):
+                return None
+            return (*words[:3], *setting)
+
+        return {TILE_FILE: with_rows(TILE_FILE, self.kernel_file, _TABLE, _MACRO, changed)}
+
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """flash_attn_tile<head size, head size, tokens, query heads, soft cap>."""
+        return is_attention_of(name, self.kernel, variant)
+
     def shared_sources(self) -> Mapping[str, bytes]:
         """One copy of the kernel, whose table begins with the row that a unit defines."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
@@ -121,7 +149,9 @@ class TileFamily(Family):
             yield path, unit_text(lines, kernel)
 
 
-def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
+def make_tile_family(
+    limits: HardwareLimits, kernel_file: bytes, models: Sequence[ModelShape] = ()
+) -> TileFamily:
     """The family of a build, from its file.
 
     Raises:
@@ -141,7 +171,7 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
             why=f"there are {len(found)} functions of that name",
             hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",
         )
-    return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows)
+    return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, models=models)
 
 
 def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
@@ -168,7 +198,8 @@ def _make(site: Site) -> TileFamily:
             code="TUNE_KERNEL_UNTUNABLE",
             hint="patchkit list names the GPUs",
         )
-    return make_tile_family(site.limits, site.read(TILE_FILE)[TILE_FILE])
+    models = load_models(site.workspace.series.profiles)
+    return make_tile_family(site.limits, site.read(TILE_FILE)[TILE_FILE], models)
 
 
 def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:

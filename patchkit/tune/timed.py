@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.compiler import Compiler
 from patchkit.estimate.model import ModelShape
-from patchkit.gpu.names import read_name
+from patchkit.gpu.cases import Case
+from patchkit.gpu.names import KernelName, read_name
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import Machine
-from patchkit.timing.operation import OperationTime, matrix_case, type_name, type_of
-from patchkit.timing.recording import Recorder
+from patchkit.timing.operation import OperationTime, attention_case, matrix_case, type_name, type_of
+from patchkit.timing.recording import Recorder, Timed
 from patchkit.timing.run import Timings
 from patchkit.tune.cost import Modelled
-from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
+from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily, numbers_of
 
+_KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache
 _USUAL = "Q4_K"  # whose matrices stand for those of a type that no model of the list has
 
 
@@ -65,10 +67,29 @@ def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple
     return tuple(sorted(found(kind) or usual))
 
 
+def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole: int) -> tuple[Timed, ...]:
+    """Products of experts with so many tokens: of each model those of that type that have the most values."""
+    found: dict[tuple[int, ...], None] = {}
+    for model in models:
+        experts = [
+            weight
+            for weight in model.weights
+            if weight.role == "experts" and weight.kind.name == kind and weight.shape[1] % whole == 0
+        ]
+        if experts:
+            columns, rows = max(experts, key=lambda weight: weight.values).shape[:2]
+            found[rows, columns, model.experts, model.experts_used] = None
+    name = type_name(type_of(kind))
+    return tuple(
+        matrix_case(name, rows, columns, tokens, experts=experts, used=used)
+        for rows, columns, experts, used in found
+    )
+
+
 def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
     """Why the settings of a kernel are not ranked by modelled time; None where they are."""
     if family.rocwmma:
-        return "what is played has the code of patchkit's stand-in for rocWMMA, not rocWMMA's"
+        return "the model takes kernels on rocWMMA for twice as fast as they were measured"
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
     if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:
@@ -87,24 +108,47 @@ def time_settings(
         The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
         SCHEDULER_UNREACHABLE and its like: no workers.
     """
-    tasks: dict[Setting, list[str]] = {}
-    for variant, settings in wanted.items():
-        if family.cases(variant):
-            for setting in dict.fromkeys([family.baseline(variant), *settings]):
-                tasks.setdefault(setting, []).append(variant)
+    base = {
+        variant: tuple((case, True) for case in cases)
+        for variant in wanted
+        if (cases := family.cases(variant))
+    }
     with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
-        done = run_tasks(
-            pool,
-            partial(_time, timings, timing.site, family),
-            [(setting, tuple(variants)) for setting, variants in tasks.items()],
-            reporter=timing.site.workspace.reporter,
-            what="modelling settings",
-            unit="settings",
-            stop=timing.compiler.stop,
-        )
+
+        def timed(tasks: Sequence[_Task], what: str) -> Iterator[tuple[_Task, _Times]]:
+            return run_tasks(
+                pool,
+                partial(_time, timings, timing.site, family),
+                tasks,
+                reporter=timing.site.workspace.reporter,
+                what=what,
+                unit="settings",
+                stop=timing.compiler.stop,
+            )
+
+        upstream: list[_Task] = [(None, ((variant, cases),)) for variant, cases in base.items()]
         times = {
-            Candidate(variant, setting): us for (setting, _), found in done for variant, us in found.items()
+            Candidate(variant, family.baseline(variant)): us
+            for _, found in timed(upstream, "modelling upstream's")
+            for variant, us in found.items()
         }
+        # What does not run the variant with upstream's setting does not with another one.
+        ran = {
+            each.variant: tuple(
+                (case, us is not None) for (case, _), us in zip(base[each.variant], found, strict=True)
+            )
+            for each, found in times.items()
+            if any(us is not None for us in found)
+        }
+        tasks: dict[Setting, list[tuple[str, _Cases]]] = {}
+        for variant, known in ran.items():
+            for setting in dict.fromkeys(wanted[variant]):
+                if setting != family.baseline(variant):
+                    tasks.setdefault(setting, []).append((variant, known))
+        others: list[_Task] = [(setting, tuple(variants)) for setting, variants in tasks.items()]
+        for (tried, _), found in timed(others, "modelling settings") if others else ():
+            if tried is not None:
+                times |= {Candidate(variant, tried): us for variant, us in found.items()}
     error = timings.machine.error_of(family.timed_as)
     if error is None:
         raise AssertionError("why_not_timed says so")
@@ -134,24 +178,30 @@ def _modelled(
     return found
 
 
-def _time(
-    timings: Timings, site: Site, family: TimedFamily, task: tuple[Setting, tuple[str, ...]]
-) -> dict[str, tuple[float | None, ...]]:
+# The operations of a variant, and which of them are to be timed.
+_Cases = tuple[tuple[Timed, bool], ...]
+# A setting, None for upstream's table as it is, and the variants that are timed with it.
+_Task = tuple[Setting | None, tuple[tuple[str, _Cases], ...]]
+_Times = dict[str, tuple[float | None, ...]]
+
+
+def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
     """Microseconds of each operation of the variants with that setting, None where another kernel ran."""
     setting, variants = task
-    changes = family.with_setting(setting)
+    changes = None if setting is None else family.with_setting(setting)
     with contextlib.ExitStack() as stack:
-        what = f"{family.name}-{'-'.join(map(str, setting))}"
+        what = f"{family.name}-{'-'.join(map(str, setting or ()))}"
         recorder = timings.upstream(site.pin, stack, changes, what)
         return {
-            variant: tuple(_us(timings, recorder, case, family, variant) for case in family.cases(variant))
-            for variant in variants
+            variant: tuple(
+                _us(timings, recorder, case, family, variant) if is_wanted else None
+                for case, is_wanted in cases
+            )
+            for variant, cases in variants
         }
 
 
-def _us(
-    timings: Timings, recorder: Recorder, case: OperationCase, family: TimedFamily, variant: str
-) -> float | None:
+def _us(timings: Timings, recorder: Recorder, case: Timed, family: TimedFamily, variant: str) -> float | None:
     time = timings.time(case, recorder, repeated=False)
     return time.us if time is not None and not time.products and _ran(time, family, variant) else None
 
@@ -165,3 +215,46 @@ def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> 
     """Products of matrices of that type with so many tokens."""
     name = type_name(type_of(kind))
     return tuple(matrix_case(name, rows, columns, tokens) for rows, columns in shapes)
+
+
+_DEPTHS = (4096, 16384)
+_PROMPT = 512  # tokens of llama.cpp's micro-batch
+_SHARED = 8  # query heads that a block of an attention kernel shares at most
+
+
+def attention_cases(
+    models: Sequence[ModelShape], head_size: int, columns: int, *, widest: bool
+) -> tuple[Case, ...]:
+    """Attention of the models' layers with that head size, as many tokens as fill the columns of a block.
+
+    A block shares its columns among the query heads of one of K and V: up to eight, and a power of two. The
+    ``widest`` blocks are those of prompts and get 512 tokens. Models whose heads fill more columns with one
+    token have no such case.
+    """
+    heads = {
+        (layer.heads, layer.kv_heads): None
+        for model in models
+        for layer in model.layers
+        if layer.head_size_k == layer.head_size_v == head_size
+    }
+    found = []
+    for of_q, of_kv in heads:
+        ratio = of_q // of_kv
+        shared = math.gcd(ratio, _SHARED)
+        tokens = _PROMPT if widest else columns // shared
+        found += [
+            attention_case(
+                head_size, of_q, of_kv, kv=depth + -(-tokens // _KV_STEP) * _KV_STEP, tokens=tokens
+            )
+            for depth in _DEPTHS
+            if tokens > 0
+        ]
+    return tuple(found)
+
+
+def is_attention_of(name: KernelName, kernel: str, variant: str) -> bool:
+    """Whether that kernel is <head size of K, of V, tokens, query heads, ...> of the variant, as 256-32."""
+    head_size, columns = numbers_of(variant)
+    sizes = [name.integer(index) for index in range(4)]
+    tokens, shared = sizes[2] or 0, sizes[3] or 0
+    return name.base == kernel and sizes[:2] == [head_size, head_size] and tokens * shared == columns

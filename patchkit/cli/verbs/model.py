@@ -285,6 +285,28 @@ def _compared_models(found: Comparison) -> Iterator[str]:
         yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
 
 
+def _compared_attention(found: Comparison) -> Iterator[str]:
+    """Times of attention in a batch, of kernels or between two depths, and their errors."""
+    if not found.attention:
+        return
+    yield ""
+    head = f"{'row':>4} {'side':<7} {'build':>6} {'measured':>9} {'modelled':>9} {'error':>7}  {'kernel':<9}"
+    yield f"{head}  microseconds of"
+    for one in found.attention:
+        point = one.point
+        notes = ", ".join(filter(None, ("rocWMMA" if point.rocwmma else "", point.note)))
+        start = f"{point.index:>4} {point.side:<7} {point.pin.name:>6} {point.measured_us:>9.0f}"
+        if one.modelled_us is None:
+            yield f"{start} {'-':>9} {'-':>7}  {one.kind:<9}  {point}: {one.why}"
+            continue
+        told = f" ({notes})" if notes else ""
+        yield f"{start} {one.modelled_us:>9.0f} {one.error:>+7.1%}  {one.kind:<9}  {point}{told}"
+    yield ""
+    yield f"{'attention':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
+    for name, errors in found.attention_errors().items():
+        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+
+
 def _comparison(found: Comparison) -> Iterator[str]:
     head = f"{'row':>4} {'side':<6} {'build':>6} {'measured':>9} {'modelled':>9}"
     yield f"{head} {'error':>7}  {'limit':<18} operation"
@@ -308,6 +330,7 @@ def _comparison(found: Comparison) -> Iterator[str]:
     for name, errors in found.errors().items():
         yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
     yield from _compared_models(found)
+    yield from _compared_attention(found)
     if found.ratios:
         yield ""
         for ratio in found.ratios:

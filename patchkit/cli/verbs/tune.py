@@ -222,8 +222,12 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
         yield f"the profile of {record.arch}: {state}"
     if report.timed_by is not None:
         half = report.timed_by.ratio_median or report.timed_by.median
+        of = "ratios" if report.timed_by.ratio_median is not None else "times"
+        untimed = [one.variant for one in report.verdicts if one.upstream.modelled is None]
+        if untimed:
+            yield f"by judgement, as no operation of the models runs them: {', '.join(untimed)}"
         yield (
-            f"Not measured on hardware: the order is by modelled time. Half of the measured ratios of such "
+            f"Not measured on hardware: the order is by modelled time. Half of the measured {of} of such "
             f"kernels were met within {half:.1%}, so upstream's setting stays where another is ahead by less."
         )
         return

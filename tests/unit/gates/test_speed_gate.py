@@ -27,10 +27,11 @@ ROOT = Path(__file__).resolve().parents[3]
 EMULATED = Machine(backend="hip", emulates="gfx1151")
 SHAPE = SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=512)
 ATTENTION = SpeedShape(head_size=128, heads=32, kv_heads=8, kv=4096, tokens=1)
-MMQ, MMVQ, TILE = (
+MMQ, MMVQ, TILE, WMMA = (
     "_Z9mul_mat_qIL9ggml_type12E",
     "_Z13mul_mat_vec_qIL9ggml_type12E",
     "_Z15flash_attn_tileILi128E",
+    "_Z18flash_attn_ext_f16ILi128ELi32ELi4ELi256EfLb0E",
 )
 
 
@@ -67,6 +68,8 @@ def operation(timed: TimedMachine):
         ((MMVQ, 100.0), (MMVQ, 120.0), "same"),  # no change of it was measured: both times err by themselves
         ((MMVQ, 100.0), (MMVQ, 150.0), "slower"),
         ((MMVQ, 150.0), (MMQ, 100.0), "faster"),
+        ((TILE, 100.0), (TILE, 150.0), "same"),
+        ((TILE, 100.0), (TILE, 300.0), "slower"),
     ],
 )
 def test_slower_and_faster_are_beyond_the_error_of_such_kernels(timed, operation, before, after, judgement):
@@ -85,13 +88,13 @@ def test_the_interval_is_what_the_error_leaves(timed, operation):
     assert error is not None
     assert error < timed.ratio_error("mmvq", "mmvq") < timed.ratio_error("mmvq", "mmvf") * 2
     assert found.interval == (pytest.approx(1.1 / (1 + error) - 1), pytest.approx(1.1 / (1 - error) - 1))
-    assert timed.ratio_error("mmq", "attention") is None
+    assert timed.ratio_error("mmq", "wmma") is None
 
 
 @pytest.mark.parametrize(
     ("shape", "before", "after", "says"),
     [
-        (ATTENTION, (TILE, 100.0), (TILE, 900.0), "not held to measurements of such kernels (attention)"),
+        (ATTENTION, (WMMA, 100.0), (WMMA, 900.0), "not held to measurements of such kernels (wmma)"),
         (
             replace(SHAPE, experts=8, used=2),
             (MMQ, 100.0),
@@ -245,7 +248,7 @@ def test_on_hardware_the_gate_is_not_run(make_subject):
 def test_evidence_is_read_back_and_shown(timed, operation):
     shapes = (
         judged_shape("p", SHAPE, timed, (operation(MMQ, 130.0), operation(MMQ, 100.0)), None),
-        judged_shape("p", ATTENTION, timed, (operation(TILE, 130.0), operation(TILE, 100.0)), None),
+        judged_shape("p", ATTENTION, timed, (operation(WMMA, 130.0), operation(WMMA, 100.0)), None),
     )
     evidence = SpeedEvidence(shapes=shapes, errors=("gfx1151, mmq: x",))
     again = SpeedEvidence.model_validate_json(json.dumps(evidence.as_json()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
+from patchkit.estimate.model import load_models
 from patchkit.kernels.occupancy import limits_of
 from patchkit.series.profile import load_profile
 from patchkit.tune import mma, mmq
@@ -119,6 +120,20 @@ def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> No
     assert [next(each for each in kernels if each in text) for text in shared] == kernels
     assert attention.unit(Candidate("256-64", attention.baseline("256-64"))) in files
     assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 2  # no soft cap there
+
+
+def test_a_setting_is_put_into_rdnas_rows_that_it_is_legal_for(attention) -> None:
+    (text,) = attention.with_setting((128, 6, 64, 64, 128, 64, 1)).values()
+    was, now = MMA.decode().splitlines(), text.decode().splitlines()
+    changed = [line for before, line in zip(was, now, strict=True) if line != before]
+    row = "(256, 256, 64, 128, 6, 64, 64, 128, 64, 1, true);"  # the stages are left as they are
+    assert changed == [f"    GGML_CUDA_FATTN_MMA_CONFIG_CASE{row}"]
+
+
+def test_prompts_run_the_widest_block_of_attention(limits, checkout) -> None:
+    family = mma.make_mma_family(limits, MMA, load_models(checkout / "arch_profiles"))
+    assert {(case.head_size, case.tokens) for case in family.cases("256-64")} == {(256, 512)}
+    assert family.cases("80-32") == ()  # no model of the list has such heads
 
 
 @pytest.mark.parametrize(

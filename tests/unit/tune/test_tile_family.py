@@ -6,6 +6,8 @@ import pytest
 from refusing import refused
 from strix_halo import LIMITS
 
+from patchkit.estimate.model import load_models
+from patchkit.gpu.names import read_name
 from patchkit.tune.family import Candidate
 from patchkit.tune.tile import TILE_FILE, make_tile_family
 
@@ -81,3 +83,41 @@ def test_a_file_without_the_rows_is_an_error(text) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND") as caught:
         make_tile_family(LIMITS, text)
     assert caught.value.where[0].path == TILE_FILE
+
+
+@pytest.fixture
+def models(checkout):
+    return load_models(checkout / "arch_profiles")
+
+
+def test_a_variant_is_timed_with_tokens_that_fill_its_columns_and_the_widest_with_prompts(models) -> None:
+    both = FILE.replace(b"192, 128, 32, 256", b"256, 256,  8, 128")
+    family = make_tile_family(LIMITS, both, models)
+    # of the list gemma3 4B has 8 heads on 4 and Qwen3.6-35B-A3B 16 on 2; eight share a block at most
+    found = {(case.kv_heads, case.gqa, case.tokens, case.kv) for case in family.cases("256-8")}
+    assert found == {(4, 2, 4, 4352), (4, 2, 4, 16640), (2, 8, 1, 4352), (2, 8, 1, 16640)}
+    assert {(case.tokens, case.kv) for case in family.cases("256-32")} == {(512, 4608), (512, 16896)}
+    assert make_tile_family(LIMITS, both).cases("256-8") == ()
+
+
+def test_the_setting_is_put_into_the_rows_of_rdna_that_it_is_legal_for() -> None:
+    family = make_tile_family(LIMITS, FILE)
+    (text,) = family.with_setting((128, 6, 64, 64)).values()
+    was, now = FILE.decode().splitlines(), text.decode().splitlines()
+    changed = [line for before, line in zip(was, now, strict=True) if line != before]
+    assert changed == ["    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 128, 6, 64, 64)"]
+    assert list(family.with_setting((96, 4, 64, 64)).values()) == [FILE]  # legal for none
+
+
+@pytest.mark.parametrize(
+    ("mangled", "is_its"),
+    [
+        ("_ZL15flash_attn_tileILi256ELi256ELi4ELi8ELb0EEvPKc", True),
+        ("_ZL15flash_attn_tileILi256ELi256ELi16ELi2ELb0EEvPKc", True),
+        ("_ZL15flash_attn_tileILi256ELi256ELi2ELi8ELb0EEvPKc", False),  # 16 columns
+        ("_ZL15flash_attn_tileILi128ELi128ELi4ELi8ELb0EEvPKc", False),
+        ("_ZL18flash_attn_ext_f16ILi256ELi256ELi4ELi8ELb0ELb0ELb0EEvPKc", False),
+    ],
+)
+def test_a_kernel_is_the_variants_by_its_head_size_and_columns(mangled, is_its) -> None:
+    assert make_tile_family(LIMITS, FILE).is_kernel(read_name(mangled), "256-32") is is_its

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from strix_halo import CUS, LOOP
 
+from patchkit.base.reporter import NullReporter
 from patchkit.estimate.model import load_models
 from patchkit.gpu.device import device_of
 from patchkit.gpu.names import read_name
@@ -23,7 +24,7 @@ from patchkit.tune.outcome import Figures
 from patchkit.tune.record import Record
 from patchkit.tune.report import TuneReport, timed_rows
 from patchkit.tune.search import best_of, choose
-from patchkit.tune.timed import matrices_of, why_not_timed
+from patchkit.tune.timed import Timing, matrices_of, time_settings, why_not_timed
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"
@@ -87,11 +88,25 @@ def test_each_model_gives_its_largest_dense_matrix_of_a_type(models) -> None:
     assert all(columns % 32 == 0 for _, columns in matrices_of(models, "IQ4_NL", whole=128))
 
 
+def _dense(cases):
+    return [case for case in cases if case.experts == 1]
+
+
 def test_a_variant_is_timed_with_as_many_tokens_as_its_columns(family) -> None:
-    assert {case.tokens for case in family.cases("Q4_K-48")} == {48}
-    assert {case.tokens for case in family.cases("Q4_K-128")} == {512}
+    assert {case.tokens for case in _dense(family.cases("Q4_K-48"))} == {48}
+    assert {case.tokens for case in _dense(family.cases("Q4_K-128"))} == {512}
     assert {case.type for case in family.cases("IQ4_NL-48")} == {"iq4_nl"}
     assert family.cases("Q4_K-48-fallback") == ()
+
+
+def test_experts_are_timed_with_a_prompt_whichever_columns_upstream_takes(family, models) -> None:
+    found = [case for case in family.cases("Q4_K-48") if case.experts > 1]
+    assert found == [case for case in family.cases("Q4_K-128") if case.experts > 1]
+    assert {(case.rows, case.columns, case.experts, case.used, case.tokens) for case in found} == {
+        (768, 2048, 128, 8, 512),  # Qwen3-30B-A3B
+        (512, 2048, 256, 8, 512),  # Qwen3.6-35B-A3B
+    }
+    assert all(case.experts == 1 for case in family.cases("IQ4_NL-128"))  # no model has such experts
 
 
 def test_the_setting_is_put_into_every_row_that_it_is_legal_for(family) -> None:
@@ -127,7 +142,7 @@ def test_where_the_model_has_no_say_it_is_told_why(family) -> None:
     assert "not held to measurements" in (why_not_timed(family, _Site(ARCH), unknown) or "")
 
     of_wmma = SimpleNamespace(rocwmma=True, timed_as="mmq")
-    assert "stand-in for rocWMMA" in (why_not_timed(of_wmma, _Site(ARCH), machine) or "")
+    assert "twice as fast as they were measured" in (why_not_timed(of_wmma, _Site(ARCH), machine) or "")
 
 
 def _compiled(family, variant: str, spills: dict[tuple[int, int], int], figures_of):
@@ -241,3 +256,41 @@ def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> 
         ("IQ4_NL", 48),
         ("Q4_K", 48),
     ]
+
+
+class _Played:
+    """Stands for what plays kernels: who asked for what, and a time that a setting halves."""
+
+    def __init__(self, machine, columns: int) -> None:
+        self.machine = machine
+        self.asked: list[tuple[str, int]] = []
+        self._name = f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb0EL9ggml_prec10EEvPKc"
+
+    def upstream(self, _pin, _stack, changes=None, what=""):
+        return what if changes else "upstream's"
+
+    def time(self, case, recorder, *, repeated):
+        assert not repeated
+        self.asked.append((recorder, case.tokens))
+        kernel = SimpleNamespace(played=SimpleNamespace(kernel=self._name))
+        us = 100.0 if recorder == "upstream's" else 50.0
+        return SimpleNamespace(us=us, products=(), kernels=(kernel,))
+
+
+def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -> None:
+    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
+    played = _Played(machine, columns=48)
+    workspace = SimpleNamespace(reporter=NullReporter())
+    timing = Timing(
+        site=SimpleNamespace(workspace=workspace, pin=None), compiler=SimpleNamespace(stop=None), jobs=1
+    )
+    settings = [(256, 2), (128, 2)]
+    found = time_settings(timing, played, family, {"IQ4_NL-48": settings, "IQ4_NL-128": settings})
+    # Upstream runs 48 columns for all of them, so 128 has no times, and no setting is tried for it.
+    assert found["IQ4_NL-128"] == {}
+    assert {setting: one.ratio for setting, one in found["IQ4_NL-48"].items()} == {
+        (256, 2): 1.0,
+        (128, 2): 0.5,
+    }
+    assert {tokens for recorder, tokens in played.asked if recorder == "upstream's"} == {48, 512}
+    assert {tokens for recorder, tokens in played.asked if recorder == "mmq-128-2"} == {48}
