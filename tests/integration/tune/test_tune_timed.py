@@ -11,7 +11,7 @@ from patchkit.cli.app import main
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 
-VARIANT = ("--kernel", "mmq", "--pin", "b11549", "--variant", "Q4_K-128", "--near", "1")
+VARIANT = ("--kernel", "mmq", "--upstream", "b11549", "--variant", "Q4_K-128", "--near", "1")
 
 
 def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, capsys) -> None:
@@ -46,7 +46,7 @@ def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cach
 
 
 def test_batch_limits_of_the_vector_kernel_are_modelled(gates_cache: Path, capsys) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--pin", "b11549", "--variant", "Q4_K"]
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--upstream", "b11549", "--variant", "Q4_K"]
     argv += ["--json", "--cache-dir", str(gates_cache)]
     assert main(argv) == 0
     document = json.loads(capsys.readouterr().out)
@@ -66,6 +66,6 @@ def test_batch_limits_of_the_vector_kernel_are_modelled(gates_cache: Path, capsy
     [(("--variant", "Q9_Z"), "TUNE_VARIANT_UNKNOWN"), (("--arch", "gfx1201"), "TIMING_UNKNOWN")],
 )
 def test_batch_limits_that_cannot_be_are_refused(gates_cache: Path, capsys, arguments, code) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--pin", "b11549", *arguments]
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--upstream", "b11549", *arguments]
     assert main([*argv, "--json", "--cache-dir", str(gates_cache)]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == code
