@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A fork's week: follows upstream with a series of your own, proves what came of it, publishes it, and writes what changed.
+# A fork's week: follows upstream with a series of your own, proves the result, publishes it, and writes what changed.
 #
 #   ci/shell/week.sh TOOL SERIES
 #
-# TOOL is a checkout of patchkit, SERIES the git repository of the series: a folder or an address. It is cloned, and gets
-# nothing back but, with WEEK_KEEP=yes, the branch bump/bNUMBER with the new lock. Also optional:
+# TOOL is a checkout of patchkit, SERIES the git repository of the series, a folder or an address. It is cloned and
+# gets nothing back but, with WEEK_KEEP=yes, the branch bump/bNUMBER with the new lock. Also optional:
 #   WEEK_OUT       the folder for everything that is written (default: week); week.md there is the issue or mail
 #   WEEK_TO        where to go (default: latest)
 #   WEEK_UPSTREAM  the git remote of llama.cpp (default: upstream's own)
@@ -16,62 +16,66 @@
 # The exit code is that of the bump (9: something was left out, and the rest went on), or of the first later step that
 # failed. GitHub Actions and GitLab call this, too: what is true of one is true of all.
 set -uo pipefail
-tool=${1:?the folder of patchkit} series=${2:?the repository of the series}
-tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
-gates=${WEEK_GATES:-emulated} wheel=${WEEK_WHEEL:-hip}
-case $gates in emulated | no-gpu | none) ;; *) echo "WEEK_GATES is $gates: emulated, no-gpu or none" >&2; exit 2 ;; esac
-case $wheel in hip | cpu | no) ;; *) echo "WEEK_WHEEL is $wheel: hip, cpu or no" >&2; exit 2 ;; esac
-mkdir -p "${WEEK_OUT:=week}" && out=$(cd "$WEEK_OUT" && pwd) && work=$(mktemp -d) || exit 8
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-rm -f "$out"/week.md "$out"/*.json
+refuse() { echo "$1" >&2; exit 2; }
+main() { # read as a whole before it begins: the job takes hours, and TOOL may be updated meanwhile
+    tool=${1:?the folder of patchkit} series=${2:?the repository of the series}
+    tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
+    gates=${WEEK_GATES:-emulated} wheel=${WEEK_WHEEL:-hip}
+    case $gates in emulated | no-gpu | none) ;; *) refuse "WEEK_GATES=$gates: emulated, no-gpu or none" ;; esac
+    case $wheel in hip | cpu | no) ;; *) refuse "WEEK_WHEEL=$wheel: hip, cpu or no" ;; esac
+    mkdir -p "${WEEK_OUT:=week}" && out=$(cd "$WEEK_OUT" && pwd) && work=$(mktemp -d) || exit 8
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    rm -f "$out"/{week.md,bump.json} "$out"/{verify,package}-*.json "$out"/report-*.html
 
-if [[ -z ${PATCHKIT:-} ]]; then
-    python3 -m venv "$work/venv" &&
-        "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$tool" || exit 6
-    PATCHKIT=$work/venv/bin/patchkit
-fi
-git clone --quiet -- "$series" "$work/series" || exit 5
-export PATCHKIT_SERIES=$work/series
-# What an earlier week left is replaced by the bump only if nobody else worked on it.
-git -C "$PATCHKIT_SERIES" fetch --quiet origin '+refs/heads/bump/*:refs/heads/bump/*' || exit 5
-
-text() { python3 "$tool/ci/week_text.py" "$@" --folder "$out"; }
-finish() { # finish CODE: writes the text and ends
-    text write --code "$1" || exit 70
-    printf 'written: %s\n' "$out/week.md"
-    exit "$1"
-}
-code=0
-step() { # step NAME ARGUMENT...: a command of patchkit with its document in NAME.json; the first failure is kept
-    local name=$1 ended=0
-    shift
-    "$PATCHKIT" "$@" --json >"$out/$name.json" || ended=$?
-    if ((ended && (code == 0 || code == 9))); then code=$ended; fi
-    return "$ended"
-}
-
-bump=(bump --to "${WEEK_TO:-latest}" --drop-conflicts --commit)
-bump+=(--upstream-url "${WEEK_UPSTREAM:-https://github.com/ggml-org/llama.cpp}")
-if [[ $gates == none ]]; then bump+=(--no-verify); else "$PATCHKIT" sdk install || finish $?; fi
-step bump "${bump[@]}"
-branch=$(text branch) || finish "$code"
-git -C "$PATCHKIT_SERIES" checkout --quiet "$branch" || finish 5
-
-while read -r -u 3 name words; do
-    # shellcheck disable=SC2086  # options, each a word
-    if [[ $gates != none ]]; then
-        verify=(verify $words --publish --html "$out/report-$name.html")
-        if [[ $gates == no-gpu ]]; then verify+=(--no-gpu --accept-not-run); else verify+=(--emulated); fi
-        [[ -z ${WEEK_PUSH:-} ]] || verify+=(--push "$WEEK_PUSH")
-        step "verify-$name" "${verify[@]}" || continue
+    if [[ -z ${PATCHKIT:-} ]]; then
+        python3 -m venv "$work/venv" &&
+            "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$tool" || exit 6
+        PATCHKIT=$work/venv/bin/patchkit
     fi
-    # shellcheck disable=SC2086  # as above
-    [[ $wheel == no ]] || step "package-$name" package $words --backend "$wheel" --out "$out"
-done 3< <(text candidates)
-# A lock whose candidates do not hold is not handed on.
-if [[ ${WEEK_KEEP:-no} == yes ]] && ((code == 0 || code == 9)); then
-    git -C "$PATCHKIT_SERIES" push --quiet --force-with-lease origin "$branch" || code=5
-fi
-finish "$code"
+    git clone --quiet -- "$series" "$work/series" || exit 5
+    export PATCHKIT_SERIES=$work/series
+    # What an earlier week left is replaced by the bump only if nobody else worked on it.
+    git -C "$PATCHKIT_SERIES" fetch --quiet origin '+refs/heads/bump/*:refs/heads/bump/*' || exit 5
+
+    text() { python3 "$tool/ci/week_text.py" "$@" --folder "$out"; }
+    finish() { # finish CODE: writes the text and ends
+        text write --code "$1" || exit 70
+        printf 'written: %s\n' "$out/week.md"
+        exit "$1"
+    }
+    code=0
+    step() { # step NAME ARGUMENT...: a command of patchkit with its document in NAME.json; the first failure is kept
+        local name=$1 ended=0
+        shift
+        "$PATCHKIT" "$@" --json >"$out/$name.json" || ended=$?
+        if ((ended && (code == 0 || code == 9))); then code=$ended; fi
+        return "$ended"
+    }
+
+    bump=(bump --to "${WEEK_TO:-latest}" --drop-conflicts --commit)
+    bump+=(--upstream-url "${WEEK_UPSTREAM:-https://github.com/ggml-org/llama.cpp}")
+    if [[ $gates == none ]]; then bump+=(--no-verify); else "$PATCHKIT" sdk install || finish $?; fi
+    step bump "${bump[@]}"
+    branch=$(text branch) || finish "$code"
+    git -C "$PATCHKIT_SERIES" checkout --quiet "$branch" || finish 5
+
+    while read -r -u 3 name words; do
+        # shellcheck disable=SC2086  # options, each a word
+        if [[ $gates != none ]]; then
+            verify=(verify $words --publish --html "$out/report-$name.html")
+            if [[ $gates == no-gpu ]]; then verify+=(--no-gpu --accept-not-run); else verify+=(--emulated); fi
+            [[ -z ${WEEK_PUSH:-} ]] || verify+=(--push "$WEEK_PUSH")
+            step "verify-$name" "${verify[@]}" || continue
+        fi
+        # shellcheck disable=SC2086  # as above
+        [[ $wheel == no ]] || step "package-$name" package $words --backend "$wheel" --out "$out"
+    done 3< <(text candidates)
+    # A lock whose candidates do not hold is not handed on.
+    if [[ ${WEEK_KEEP:-no} == yes ]] && ((code == 0 || code == 9)); then
+        git -C "$PATCHKIT_SERIES" push --quiet --force-with-lease origin "$branch" || code=5
+    fi
+    finish "$code"
+}
+main "$@"

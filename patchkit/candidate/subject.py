@@ -89,6 +89,12 @@ class Subject:
         """Every file a patch changes or adds, sorted."""
         return tuple(sorted({path for patch in self.patches for path in (*patch.touched, *patch.new_files)}))
 
+    @property
+    def backend_files(self) -> tuple[str, ...]:
+        """The changed files that a backend is built from; all of them where none is."""
+        found = [path for path in self.changed_files if path.startswith("ggml/") or _is_of_build(path)]
+        return tuple(found) or self.changed_files
+
     def patches_of(self, path: str, line: int | None = None) -> tuple[str, ...]:
         """The patch a line comes from, or the nearest one within the file; else all that change the file."""
         lines = self.authors.get(path, ())
@@ -97,6 +103,10 @@ class Subject:
             if near:
                 return (min(near)[1],)
         return tuple(patch.id for patch in self.patches if path in patch.touched or path in patch.new_files)
+
+
+def _is_of_build(path: str) -> bool:
+    return path.endswith((".cmake", "CMakeLists.txt"))
 
 
 _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"

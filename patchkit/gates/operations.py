@@ -365,7 +365,7 @@ def select(tools: Tools, *, ops: tuple[str, ...], pattern: str | None, is_sample
     Raises as :func:`list_cases`.
     """
     listed = list_cases(tools)
-    ops = ops or ops_of(tools.subject.changed_files, [row.op for row in listed])
+    ops = ops or ops_of(tools.subject.backend_files, [row.op for row in listed])
     ops = ops or (ON_CPU if tools.machine.is_cpu else ())
     rows = [row for row in listed if not ops or row.op in ops]
     supported = [row for row in rows if row.is_supported]

@@ -218,6 +218,30 @@ def check_bumped(fork: Fork) -> None:
     assert (applied["lock_state"], applied["tree"]) == ("as the lock records", default["tree"])
 
 
+@pytest.mark.hip
+@pytest.mark.hours
+@pytest.mark.parametrize(
+    ("gates", "wheel", "branch"), [("no-gpu", "no", "unproven"), ("emulated", "cpu", "emulated")]
+)
+def test_the_week_is_proven_and_published(
+    fork: Fork, gates_cache: Path, gates: str, wheel: str, branch: str
+) -> None:
+    """What was compiled before is found by its content."""
+    for name in ("objects", "sdk", "ccache"):
+        (fork.cache / name).symlink_to(gates_cache / name)
+    done = fork.week(WEEK_GATES=gates, WEEK_WHEEL=wheel)
+    assert done.returncode == 9, done.stderr
+    check_bumped(fork)
+    text = "\n".join(told(fork))
+    for gate in ("anchors", "isolation", "compile", "resources", "launch", "cpu-tests"):
+        assert f"- gate {gate}: passed: " in text
+    published = f"patchkit/gfx1151/b{TO}-{branch}"
+    assert f"- published: `{published}`" in text
+    assert git(fork.fork, "rev-parse", f"refs/heads/{published}~1^{{tree}}")
+    assert (fork.out / "report-gfx1151.html").is_file()
+    assert bool(list(fork.out.glob("*.whl"))) is (wheel != "no")
+
+
 @pytest.mark.extra_tools
 @pytest.mark.upstream
 @pytest.mark.network

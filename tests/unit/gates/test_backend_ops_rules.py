@@ -113,6 +113,18 @@ def test_changed_files_name_their_operations() -> None:
     assert ops_of([folder + "fattn.cu", folder + "common.cuh"], names) == ()
 
 
+@pytest.mark.parametrize(
+    ("changed", "reached"),
+    [
+        (("common/arg.cpp", "ggml/src/ggml-cuda/norm.cu"), ("ggml/src/ggml-cuda/norm.cu",)),
+        (("CMakeLists.txt", "common/arg.cpp"), ("CMakeLists.txt",)),
+        (("common/arg.cpp", "src/llama.cpp"), ("common/arg.cpp", "src/llama.cpp")),
+    ],
+)
+def test_a_plain_patch_of_the_host_adds_no_operation(make_subject, changed, reached) -> None:
+    assert make_subject(touched=changed).backend_files == reached
+
+
 def test_the_sample_has_some_of_every_operation_and_type() -> None:
     def row(op: str, params: str, *, is_supported: bool = True) -> Row:
         return replace(ROW, op=op, params=params, is_supported=is_supported)
