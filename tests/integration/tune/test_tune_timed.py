@@ -34,6 +34,32 @@ def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, c
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_TABLE_INCOMPLETE"
 
 
+def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
+    gates_cache: Path, capsys
+) -> None:
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--pin", "b11549", "--near", "1"]
+    argv += ["--variant", "256-8", "--variant", "256-32", "--json", "--cache-dir", str(gates_cache)]
+    assert main(argv) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["order"], document["not_timed"]) == ("modelled time", None)
+    decode, prompts = document["variants"]
+    times = [each["modelled"] for each in decode["candidates"] if each["modelled"] is not None]
+    assert len(times) > 1
+    assert (
+        next(
+            each["modelled"]["ratio"]
+            for each in decode["candidates"]
+            if each["setting"] == decode["upstream"]
+        )
+        == 1
+    )
+    assert all(len(each["us"]) == 4 for each in times)  # two models, two depths
+    # Decode reads K and V once: no block makes it faster by more than the model is off.
+    assert decode["best"] == decode["upstream"]
+    # Build 11549 leaves prompts with grouped heads to MMA.
+    assert all(each["modelled"] is None for each in prompts["candidates"])
+
+
 def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cache: Path, capsys) -> None:
     argv = ["tune", "--arch", "gfx1201", *VARIANT, "--json", "--cache-dir", str(gates_cache)]
     assert main(argv) == 0
