@@ -112,7 +112,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundChange:
-    """A change to the commit ``base`` of the cache; ``name`` is what that is called."""
+    """A change to the commit ``base`` of the cache; ``name`` is what that is called.
+
+    ``url`` and ``head`` are those of a pull request.
+    """
 
     build: int
     base: str
@@ -120,6 +123,7 @@ class FoundChange:
     files: tuple[FileChange, ...]
     by: Authorship
     url: str | None = None
+    head: str | None = None
     how: str = "imported from"
 
 
@@ -175,6 +179,7 @@ def make_patch(
         authors=found.by.authors,
         files=files,
         upstream_url=found.url,
+        upstream_ends=(found.base, found.head) if found.head is not None else None,
         macros=wanted.macros,
     )
     patch = lift_numbers(patch, wanted.lifts, profiles or ())
@@ -304,6 +309,7 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
         files=compare_commits(pull.base, pull.head, name, repository),
         by=replace(pull.by, links=tuple(dict.fromkeys((url, *pull.by.links)))),
         url=url,
+        head=pull.head,
     )
 
 
@@ -405,7 +411,7 @@ def _named(guarded: Sequence[NewText]) -> Iterator[NewEdit]:
             text=None if is_include else each.text,
             header=each.header,
             digest=draft.digest,
-            note=f"A hunk of text: {draft.reason}." if draft.reason else "",
+            note=f"{draft.reason}." if draft.reason else "",
         )
 
 

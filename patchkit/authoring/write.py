@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,6 +20,7 @@ from patchkit.series.folder import SeriesDir
 from patchkit.series.profile import ArchProfile
 from patchkit.series.selector import Selector
 
+_NOTE = "# A hunk of text: "
 _LONG = 60  # lines of a text that gets a file of its own
 _TITLE = 72  # characters, as patch.toml allows
 _ID = 40
@@ -45,7 +48,8 @@ class NewEdit:
 class NewPatch:
     """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
 
-    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from.
+    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
+    and ``upstream_ends`` its base and head then.
     """
 
     id: str
@@ -59,6 +63,7 @@ class NewPatch:
     authors: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     upstream_url: str | None = None
+    upstream_ends: tuple[str, str] | None = None
     macros: tuple[str, ...] = ()
 
     @property
@@ -103,28 +108,68 @@ def short_title(text: str) -> str:
 
 def folder_files(patch: NewPatch) -> dict[str, str]:
     """The files of the patch's folder by name: patch.toml, and long texts as templates."""
-    found: dict[str, str] = {}
+    body, found = body_files(patch, {})
     tables = [_table(None, **_head(patch))]
     tables.append(_table("[builds]", first=str(patch.first_build), why=_word(patch.builds_why)))
     if patch.upstream_url is not None:
-        tables.append(_table("[upstream]", url=_word(patch.upstream_url)))
+        base, head = patch.upstream_ends or (None, None)
+        tables.append(
+            _table(
+                "[upstream]",
+                url=_word(patch.upstream_url),
+                head=_word(head) if head is not None else None,
+                base=_word(base) if base is not None else None,
+                digest=_word(body_digest(body, found)) if head is not None else None,
+            )
+        )
     if patch.archs is not None:
         macros = ", ".join(map(_word, patch.guard_macros))
         tables.append(_table("[guard]", macros=f"[{macros}]"))
+    return {"patch.toml": "\n".join([*tables, body]), **found}
+
+
+def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str]]:
+    """The ``[[file]]`` and ``[[edit]]`` tables, and the templates that they name.
+
+    ``beside`` are files that stand in the folder already: what has another content gets another name.
+    """
+    found: dict[str, str] = {}
+
+    def named(name: str, text: str) -> str:
+        while found.get(name, text) != text or beside.get(name, text.encode()) != text.encode():
+            name = f"_{name}"
+        found[name] = text
+        return name
+
+    tables = []
     for path, text in patch.files.items():
         name = f"{path.rpartition('/')[2]}.jinja"
         while name in found:
             name = f"_{name}"
-        found[name] = text
-        tables.append(_table("[[file]]", path=_word(path), template=_word(name)))
+        tables.append(_table("[[file]]", path=_word(path), template=_word(named(name, text))))
     for edit in patch.edits:
         values = _edit(edit)
         if edit.text is not None and edit.text.count("\n") > _LONG:
-            found[f"{edit.id}.jinja"] = edit.text
-            values |= {"text": None, "template": _word(f"{edit.id}.jinja")}
-        note = f"# {edit.note}\n" if edit.note else ""
+            values |= {"text": None, "template": _word(named(f"{edit.id}.jinja", edit.text))}
+        note = f"{_NOTE}{edit.note}\n" if edit.note else ""
         tables.append(note + _table("[[edit]]", **values))
-    return {"patch.toml": "\n".join(tables), **found}
+    return "\n".join(tables), found
+
+
+def body_digest(text: str, templates: Mapping[str, str]) -> str:
+    """sha256 of what the ``[[file]]`` and ``[[edit]]`` tables of a patch.toml say, of templates and comments.
+
+    Layout does not count, and neither do notes that patchkit writes.
+    """
+    document = tomlkit.parse(text)
+    tables = [table for key in ("file", "edit") for table in document.get(key, [])]
+    comments = [item.trivia.comment for table in tables for _, item in table.value.body]
+    said = {
+        "tables": [table.unwrap() for table in tables],
+        "comments": [each for each in comments if each and not each.startswith(_NOTE)],
+        "templates": {name: hashlib.sha256(each.encode()).hexdigest() for name, each in templates.items()},
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _table(header: str | None, /, **values: str | None) -> str:

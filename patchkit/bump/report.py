@@ -6,14 +6,16 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
+from patchkit.bump.classes import DROPPED, GOOD
 from patchkit.bump.commit import BumpCommitted
+from patchkit.bump.remotes import Following
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
 from patchkit.gates.base import EMULATED, MODELLED
@@ -38,6 +40,7 @@ class Bump:
     successors: tuple[Successor, ...]
     lock: Lock
     newer: tuple[tuple[str, ...], ...] = ()
+    following: Following = field(default_factory=Following)
     committed: BumpCommitted | None = None
 
     def as_json(self) -> dict[str, object]:
@@ -48,6 +51,7 @@ class Bump:
             "to": {"build": self.new.build, "commit": self.new.commit, "tree": self.new.tree},
             "candidates": plain(self.successors),
             "not_followed": plain(self.newer),
+            **self.following.as_json(),
             "next": _accepting(self) if self.state in {"fewer", "faulty"} else None,
         }
 
@@ -61,7 +65,22 @@ def bump_lines(bump: Bump) -> list[str]:
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
-    return lines
+    return [*lines, *bump.following.lines(bump.new.name), *_merged(bump)]
+
+
+def _merged(bump: Bump) -> Iterator[str]:
+    """What the classes say of patches whose pull requests the new pin has."""
+    for pull in bump.following.pulls:
+        if not pull.in_pin or pull.merged is None:
+            continue
+        verdicts = [v for made in bump.successors for v in made.verdicts if v.id == pull.patch]
+        classes = ", ".join(dict.fromkeys(verdict.patch_class for verdict in verdicts)) or "in no candidate"
+        yield f"  {pull.patch} at {bump.new.name}: {classes}"
+        if any(verdict.patch_class in DROPPED for verdict in verdicts):
+            build = pull.merged.build if pull.merged.build is not None else "N"
+            yield f'    write status = "backport" and, below [upstream], merged_in = {build}'
+        elif any(verdict.patch_class in GOOD for verdict in verdicts):
+            yield "    it is placed all the same: was it merged in other words, or taken back? Look at both"
 
 
 def ending_lines(bump: Bump) -> list[str]:

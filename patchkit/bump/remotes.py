@@ -1,0 +1,219 @@
+"""What a series follows beside upstream's builds: pull requests of its patches, and forks that it watches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
+from patchkit.base.plain import plain
+from patchkit.base.reporter import Reporter
+from patchkit.bump.changed import MOST_FILES
+from patchkit.bump.pulls import (
+    FollowedPull,
+    NamedPull,
+    blob_ids,
+    ends_of,
+    find_merge,
+    judge_pull,
+    named_pulls,
+)
+from patchkit.bump.target import remote_url
+from patchkit.bump.watch import WatchedFork, branch_ref, fork_blobs, judge_watch, main_line, new_commits
+from patchkit.series.catalogue import Series
+from patchkit.series.lock import Lock, Pin, Watched
+from patchkit.upstream.cache import Cache
+from patchkit.upstream.following import MAIN, Answer, FollowedRemotes, open_followed
+from patchkit.upstream.git import redacted
+from patchkit.upstream.remote import list_builds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Everything that is followed, as the remotes had it when they were asked last."""
+
+    pulls: tuple[FollowedPull, ...] = ()
+    watches: tuple[WatchedFork, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` and ``bump`` show it."""
+        return {"pulls": plain(self.pulls), "watches": plain(self.watches)}
+
+    def lines(self, pin: str) -> Iterator[str]:
+        """For a person; ``pin`` is the one that pull requests are looked for in."""
+        for title, followed in (
+            ("pull requests", [line for each in self.pulls for line in each.lines(pin)]),
+            ("watched forks", [line for each in self.watches for line in each.lines()]),
+        ):
+            if followed:
+                yield ""
+                yield f"{title}:"
+                yield from (f"  {line}" for line in followed)
+
+    def seen(self, lock: Lock) -> tuple[Watched, ...]:
+        """What the lock has to say once this was told: of branches that were asked just now, their tips."""
+        told = {
+            (each.url, each.branch): Watched(url=each.url, branch=each.branch, seen=each.tip)
+            for each in self.watches
+            if each.asked_now and each.tip is not None
+        }
+        wanted = {(each.url, each.branch) for each in self.watches}
+        kept = {(each.url, each.branch): each for each in lock.watched if (each.url, each.branch) in wanted}
+        return tuple(sorted((kept | told).values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What one remote is asked for."""
+
+    refs: dict[str, None] = field(default_factory=dict)
+    commits: dict[str, None] = field(default_factory=dict)
+
+
+def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
+    """From the last answers; talks to nobody."""
+    return _judged(series, lock, pin, open_followed(cache, reporter), {})
+
+
+def ask_following(
+    series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter, now: dt.datetime
+) -> Following:
+    """Ask every remote; one that cannot be asked is told with its last answer.
+
+    Raises CacheError: the disk refused.
+    """
+    wanted = _wanted(series, lock)
+    if not wanted:
+        return Following()
+    failures: dict[str, str] = {}
+    with cache.hold(reporter) as repository:
+        remotes = open_followed(cache, reporter, repository.keep_open)
+        moment = now.astimezone(dt.UTC).isoformat(timespec="seconds")
+        for url, each in wanted.items():
+            reporter.step(f"asking {redacted(url)} for what is followed")
+            try:
+                remotes.ask(url, tuple(each.refs), tuple(each.commits), moment)
+            except CacheError:
+                raise
+            except PatchkitError as error:
+                failures[url] = f"{error.message}{f' ({error.why.splitlines()[0]})' if error.why else ''}"
+        for url in wanted.keys() - failures.keys():
+            try:
+                _complete(url, series, lock, remotes, reporter)
+            except CacheError:
+                raise
+            except PatchkitError as error:
+                reporter.warn(f"not all of {redacted(url)} was to be had: {error.message}")
+        return _judged(series, lock, pin, remotes, failures, set(wanted) - failures.keys())
+
+
+def _upstream(lock: Lock) -> str | None:
+    try:
+        return remote_url(lock, None)
+    except UsageError:
+        return None
+
+
+def _wanted(series: Series, lock: Lock) -> Mapping[str, _Wanted]:
+    found: dict[str, _Wanted] = {}
+    for pull in named_pulls(series):
+        each = found.setdefault(pull.remote, _Wanted())
+        each.refs.update(dict.fromkeys([MAIN, pull.head_ref, pull.merge_ref]))
+        each.commits.update(dict.fromkeys(pull.recorded or ()))
+    upstream = _upstream(lock)
+    if series.watches and upstream is not None:
+        found.setdefault(upstream, _Wanted()).refs[MAIN] = None
+    for watch in series.watches:
+        each = found.setdefault(watch.url, _Wanted())
+        each.refs[branch_ref(watch)] = None
+        if (seen := lock.seen(watch.url, watch.branch)) is not None:
+            each.commits[seen] = None
+    return found
+
+
+def _complete(url: str, series: Series, lock: Lock, remotes: FollowedRemotes, reporter: Reporter) -> None:
+    """Have what comparing needs: contents of files, and the builds that have what was merged."""
+    answer = remotes.last(url)
+    if answer is None:
+        return
+    blobs: list[str] = []
+    merged = []
+    for pull in named_pulls(series):
+        if pull.remote == url:
+            blobs += _pull_blobs(pull, answer, remotes)
+            merged += [found[0]] if (found := find_merge(pull, answer, remotes)) is not None else []
+    for watch in series.watches:
+        if watch.url == url:
+            main = main_line(remotes.last(_upstream(lock) or ""))
+            seen = lock.seen(watch.url, watch.branch)
+            blobs += fork_blobs(new_commits(watch, answer, main, seen, remotes, series)[0])
+    remotes.fetch_blobs(url, blobs)
+    _find_builds(url, answer, [each for each in merged if each not in answer.builds], remotes, reporter)
+
+
+def _pull_blobs(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> Iterator[str]:
+    for ends in ends_of(pull, answer, remotes):
+        changes = remotes.changes(*ends)
+        if len(changes) <= MOST_FILES:
+            yield from blob_ids(changes)
+
+
+def _find_builds(
+    url: str, answer: Answer, merged: Sequence[str], remotes: FollowedRemotes, reporter: Reporter
+) -> None:
+    main = main_line(answer)
+    if not merged or main is None:
+        return
+    try:
+        tags = list_builds(url, reporter)
+    except SourceError:
+        return  # a fork has none
+    for commit in merged:
+        behind = remotes.between(commit, main)
+        build = min((build for build, sha in tags.items() if sha in behind), default=None)
+        if build is not None:
+            answer = remotes.note_build(url, answer, commit, build)
+
+
+def _judged(
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    remotes: FollowedRemotes,
+    failures: Mapping[str, str],
+    asked: set[str] | None = None,
+) -> Following:
+    """What all answers come to; where the kept history cannot be read, that is what is told."""
+    answers = {url: remotes.last(url) for url in _wanted(series, lock)}
+    try:
+        return _judge(series, lock, pin, remotes, answers, failures, asked or set())
+    except GitError as error:
+        nothing = dict.fromkeys(answers)
+        told = f"{error.message}; {error.hint}" if error.hint else error.message
+        return _judge(series, lock, pin, remotes, nothing, dict.fromkeys(answers, told), set())
+
+
+def _judge(
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    remotes: FollowedRemotes,
+    answers: Mapping[str, Answer | None],
+    failures: Mapping[str, str],
+    asked: set[str],
+) -> Following:
+    main = main_line(answers.get(_upstream(lock) or ""))
+    return Following(
+        pulls=tuple(
+            judge_pull(pull, answers[pull.remote], remotes, pin, failures.get(pull.remote))
+            for pull in named_pulls(series)
+        ),
+        watches=tuple(
+            replace(
+                judge_watch(watch, answers[watch.url], main, lock, remotes, series, failures.get(watch.url)),
+                asked_now=watch.url in asked,
+            )
+            for watch in series.watches
+        ),
+    )
