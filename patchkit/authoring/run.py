@@ -84,6 +84,21 @@ class Imported:
     hunks: Mapping[str, str]
     places: Mapping[str, str]
 
+    @classmethod
+    def of(
+        cls, patch: NewPatch, folder: Path, source: str, proof: Proof, texts: Sequence[NewText]
+    ) -> Imported:
+        """The patch with what its edits were made from, in their order."""
+        drafts = dict(zip((edit.id for edit in patch.edits), (each.draft for each in texts), strict=True))
+        return cls(
+            patch=patch,
+            folder=folder,
+            source=source,
+            proof=proof,
+            hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
+            places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
+        )
+
     def as_json(self) -> dict[str, object]:
         """As ``import`` shows it."""
         return {
@@ -166,7 +181,7 @@ def make_patch(
     profiles = target_profiles(wanted.guard, workspace)
     title = short_title(wanted.title or title)
     name = patch_id(wanted.id, title, series)
-    texts, edits, files = _edits(found, profiles, lock, repository, workspace)
+    texts, edits, files = lift_change(found, profiles, lock, repository, workspace)
     patch = NewPatch(
         id=name,
         title=title,
@@ -199,15 +214,7 @@ def make_patch(
         profiles=profiles or (),
         source=f"{found.how} {found.name}",
     )
-    drafts = dict(zip((edit.id for edit in edits), (each.draft for each in texts), strict=True))
-    return Imported(
-        patch=patch,
-        folder=folder,
-        source=found.name,
-        proof=proof,
-        hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
-        places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
-    )
+    return Imported.of(patch, folder, found.name, proof, texts)
 
 
 def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
@@ -324,7 +331,7 @@ def _known(build: int | None, name: str) -> int:
     return build
 
 
-def _edits(
+def lift_change(
     found: FoundChange,
     profiles: Sequence[ArchProfile] | None,
     lock: Lock,

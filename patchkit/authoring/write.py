@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomlkit
+from tomlkit.items import Whitespace
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
@@ -163,11 +164,15 @@ def body_digest(text: str, templates: Mapping[str, str]) -> str:
     """
     document = tomlkit.parse(text)
     tables = [table for key in ("file", "edit") for table in document.get(key, [])]
-    comments = [item.trivia.comment for table in tables for _, item in table.value.body]
+    items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
+    comments = [item.trivia.comment for item in items]
     said = {
         "tables": [table.unwrap() for table in tables],
         "comments": [each for each in comments if each and not each.startswith(_NOTE)],
-        "templates": {name: hashlib.sha256(each.encode()).hexdigest() for name, each in templates.items()},
+        "templates": {
+            name: hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()
+            for name, each in templates.items()
+        },
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -296,3 +301,59 @@ def write_patch(
                 write_whole(path, data, "writing the profile")
         raise
     return folder
+
+
+def named_templates(text: str, folder: Path) -> dict[str, str]:
+    """The templates in a patch's own folder that its ``[[file]]`` and ``[[edit]]`` tables name."""
+    document = tomlkit.parse(text)
+    names = [
+        str(table["template"])
+        for key in ("file", "edit")
+        for table in document.get(key, [])
+        if "template" in table
+    ]
+    with disk_errors(folder, "reading the patch"):
+        own = [name for name in names if (folder / name).is_file()]
+        return {name: (folder / name).read_bytes().decode("utf-8", "surrogateescape") for name in own}
+
+
+def rewrite_patch(patch: NewPatch, folder: Path) -> None:
+    """Put other edits and files into the folder of a patch: what else its patch.toml says stays.
+
+    The new templates are written first, under names that are free; replacing patch.toml is the one step that
+    counts. Raises CacheError; then, and after Ctrl-C, the patch is as it was.
+    """
+    path = folder / "patch.toml"
+    with disk_errors(folder, "reading the patch"):
+        text = path.read_text("utf-8")
+        beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    body, templates = body_files(patch, beside)
+    old = named_templates(text, folder)
+    try:
+        for name, content in templates.items():
+            write_whole(folder / name, content, "writing the patch")
+        write_whole(path, f"{_rewritten_head(text, patch, body, templates)}\n\n{body}", "writing the patch")
+    except BaseException:
+        if path.read_bytes() == text.encode():
+            for name in templates.keys() - beside.keys():
+                (folder / name).unlink(missing_ok=True)
+        raise
+    with disk_errors(folder, "writing the patch"):
+        for name in old.keys() - templates.keys():
+            (folder / name).unlink(missing_ok=True)
+
+
+def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:
+    """All of a patch.toml but its edits and files, with what an update knows anew."""
+    document = tomlkit.parse(text)
+    for key in ("file", "edit", "context"):
+        document.pop(key, None)
+    several = {"context": patch.context, "links": list(patch.links), "authors": list(patch.authors)}
+    document.update({key: words for key, words in several.items() if words})
+    if patch.upstream_ends is not None:
+        base, head = patch.upstream_ends
+        document["upstream"] |= {"head": head, "base": base, "digest": body_digest(body, templates)}
+    lines = tomlkit.dumps(document).rstrip().split("\n")
+    while lines[-1].startswith(_NOTE):  # of the first edit, which TOML counts to the table before it
+        lines.pop()
+    return "\n".join(lines).rstrip()

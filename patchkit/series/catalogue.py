@@ -65,8 +65,8 @@ def _with_slash(folder: str) -> str:
 
 
 def _no_option(url: str) -> str:
-    if url.startswith("-") or url != " ".join(url.split()) or any(orders_in(url)):
-        raise ValueError("an address has no blanks and no control characters, and does not begin with '-'")
+    if url.startswith("-") or any(orders_in(url)):
+        raise ValueError("an address has no control characters, and does not begin with '-'")
     return url
 
 
