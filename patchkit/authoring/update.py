@@ -62,7 +62,8 @@ class Updated:
         if self.imported is None:
             yield f"{self.patch}: {self.after[:12]} is the newest head already; nothing was written"
             return
-        yield f"{self.patch}: from {(self.before or 'an unknown head')[:15]} to {self.after[:12]}"
+        before = self.before[:12] if self.before is not None else "no recorded head"
+        yield f"{self.patch}: from {before} to {self.after[:12]}"
         if self.differences is None:
             yield "  what changed cannot be shown: what was imported is not to be had, or not written down"
         elif not self.differences:
@@ -106,13 +107,14 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
         )
     folder = workspace.series.patches / patch.folder
+    text = _read(folder)
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
         found = read_pull(pull.remote, pull.number, repository, workspace.cache_root)
         if pull.recorded is not None and pull.recorded[1] == found.head and not force:
             return Updated(patch=name, before=found.head, after=found.head, differences=(), imported=None)
         if not force:
-            _check_untouched(patch, folder)
+            _check_untouched(patch, text, folder)
         change = FoundChange(
             build=patch.builds.first,
             base=found.base,
@@ -140,7 +142,10 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             upstream_ends=(found.base, found.head),
             macros=tuple(each for each in patch.macros if each != _HIP),
         )
-        new, notes = _lifted_again(new, patch, folder, profiles or ())
+        templates = named_templates(text, folder)
+        new, notes = _lifted_again(
+            new, [*(each.text or "" for each in patch.edits), *templates.values()], profiles or ()
+        )
         proof = prove(
             new,
             workspace,
@@ -152,7 +157,9 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             write=lambda stage, _: rewrite_patch(new, stage.patches / patch.folder),
         )
         differences = _differences(pull, change.files, repository)
-    rewrite_patch(new, folder)
+        if _read(folder) != text:
+            raise _by_hand(patch, "it was changed while the update was made")
+        rewrite_patch(new, folder)
     return Updated(
         patch=name,
         before=pull.recorded[1] if pull.recorded is not None else None,
@@ -163,20 +170,26 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
     )
 
 
-def _check_untouched(patch: Patch, folder: Path) -> None:
+def _read(folder: Path) -> str:
     path = folder / "patch.toml"
     with disk_errors(path, "reading the patch"):
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
+
+
+def _check_untouched(patch: Patch, text: str, folder: Path) -> None:
     recorded = patch.upstream.digest if patch.upstream is not None else None
-    if recorded is not None and recorded == body_digest(text, named_templates(text, folder)):
-        return
-    raise ConfigError(
-        f"the edits of '{patch.id}' are not those that import wrote"
-        if recorded is not None
-        else f"nobody wrote down which edits of '{patch.id}' import made, so they count as written by hand",
+    if recorded is None:
+        raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
+    if recorded != body_digest(text, named_templates(text, folder)):
+        raise _by_hand(patch, "its edits are not those that import wrote")
+
+
+def _by_hand(patch: Patch, why: str) -> ConfigError:
+    return ConfigError(
+        f"an update would write over edits of '{patch.id}'",
         code="IMPORT_CHANGED_BY_HAND",
         where=patch.where,
-        why="an update makes all its edits and files anew",
+        why=f"{why}; an update makes all of them anew",
         hint=f"keep a copy, or commit it; then: patchkit import --update {patch.id} --force",
     )
 
@@ -198,11 +211,12 @@ def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | N
 
 
 def _lifted_again(
-    new: NewPatch, patch: Patch, folder: Path, profiles: Sequence[ArchProfile]
+    new: NewPatch, texts: Sequence[str], profiles: Sequence[ArchProfile]
 ) -> tuple[NewPatch, tuple[str, ...]]:
-    """The numbers that came from a profile come from there again; a note for each that is gone."""
-    text = (folder / "patch.toml").read_text("utf-8")
-    texts = [*(edit.text or "" for edit in patch.edits), *named_templates(text, folder).values()]
+    """The numbers that came from a profile come from there again; a note for each that is gone.
+
+    ``texts`` are those of the edits before.
+    """
     names = dict.fromkeys(name for each in texts for name in _LIFTED.findall(each))
     notes = []
     for name in names:

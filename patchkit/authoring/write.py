@@ -326,6 +326,8 @@ def rewrite_patch(patch: NewPatch, folder: Path) -> None:
     path = folder / "patch.toml"
     with disk_errors(folder, "reading the patch"):
         text = path.read_text("utf-8")
+        for remains in folder.glob(".*.partial"):
+            remains.unlink(missing_ok=True)  # of an update that was killed: the caller holds the cache
         beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
     body, templates = body_files(patch, beside)
     old = named_templates(text, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -20,6 +21,9 @@ _SHOWN = 12  # statements of each side
 _LONGEST = 160  # characters of one
 
 
+How = Literal["also changed", "changed otherwise", "no longer changed"]
+
+
 class Versions(NamedTuple):
     """One file before and after; None: it is not there."""
 
@@ -34,8 +38,8 @@ class FunctionChange:
 
     file: str
     function: str
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -45,15 +49,18 @@ class FunctionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A function that two versions of a change treat otherwise, with what the newer one does to it."""
+    """A function that two versions of a change treat otherwise.
 
-    how: Literal["also changed", "changed otherwise", "no longer changed"]
+    ``removed`` are statements that it has with the older version only, ``added`` with the newer one only.
+    """
+
+    how: How
     place: str
     removed: tuple[str, ...]
     added: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """For a person; the statements are those of the newer version."""
+        """For a person."""
         yield f"{self.how}: {one_line(self.place)}"
         for sign, texts in (("-", self.removed), ("+", self.added)):
             yield from (f"  {sign} {_cut(text)}" for text in texts[:_SHOWN])
@@ -77,22 +84,31 @@ def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[D
     after = {(each.file, each.function): each for each in function_changes(new)}
     found = []
     for key in sorted({*before, *after}):
-        was, now = before.get(key), after.get(key)
+        was, now = (each.get(key, FunctionChange(file=key[0], function=key[1])) for each in (before, after))
         if was == now:
             continue
-        if now is None:
-            place = before[key].place
-            found.append(Difference(how="no longer changed", place=place, removed=(), added=()))
-        else:
-            found.append(
-                Difference(
-                    how="also changed" if was is None else "changed otherwise",
-                    place=now.place,
-                    removed=now.removed,
-                    added=now.added,
-                )
+        how: How = "changed otherwise"
+        if key not in before or key not in after:
+            how = "also changed" if key in after else "no longer changed"
+        found.append(
+            Difference(
+                how=how,
+                place=now.place,
+                removed=(*_without(was.added, now.added), *_without(now.removed, was.removed)),
+                added=(*_without(now.added, was.added), *_without(was.removed, now.removed)),
             )
+        )
     return tuple(found)
+
+
+def _without(texts: tuple[str, ...], others: tuple[str, ...]) -> Iterator[str]:
+    """The texts, each as many times as it is not among the others."""
+    left = Counter(others)
+    for text in texts:
+        if left[text]:
+            left[text] -= 1
+        else:
+            yield text
 
 
 def _of_file(versions: Versions) -> Iterator[FunctionChange]:

@@ -167,9 +167,10 @@ def judge_pull(
         notes=(f"not asked now: {failure}",) if failure is not None else (),
     )
     if answer is None or pull.head_ref not in answer.refs:
-        return found if failure is not None else _noted(found, "patchkit status --fetch asks the remote")
-    found = replace(found, asked=answer.asked, head=answer.refs[pull.head_ref])
-    if found.head is None:
+        return found
+    head = answer.refs[pull.head_ref]
+    found = replace(found, asked=answer.asked, head=head)
+    if head is None:
         return _noted(replace(found, state="not there"), f"the remote has no {pull.head_ref}")
     has_merge = answer.refs.get(pull.merge_ref) is not None
     if has_merge or answer.merges or _MAKES_MERGES.match(pull.remote):
@@ -179,13 +180,21 @@ def judge_pull(
         merged = Merged(commit=merge[0], how=merge[1], build=answer.builds.get(merge[0]))
         return replace(found, state="merged", merged=merged, in_pin=_is_in(merged, pin, remotes))
     if pull.recorded is None:
-        made = f"patch.toml does not say from which commit; patchkit import --update {pull.patch} compares it"
-        found = _noted(replace(found, state="not compared"), made)
-    elif found.head == pull.recorded[1]:
+        found = _noted(replace(found, state="not compared"), _ends_to_write(head, answer, remotes))
+    elif head == pull.recorded[1]:
         found = replace(found, state=_standing(found))
     else:
         found = _compared(found, pull, answer, remotes)
     return _noted(found, *_offer(found))
+
+
+def _ends_to_write(head: str, answer: Answer, remotes: FollowedRemotes) -> str:
+    main = answer.refs.get(MAIN)
+    base = remotes.merge_base(head, main) if main is not None else None
+    told = "patch.toml does not say from which commits it was made"
+    if base is None:
+        return told
+    return f'{told}; if these, write below [upstream]: head = "{head}" and base = "{base}"'
 
 
 def _noted(found: FollowedPull, *notes: str) -> FollowedPull:

@@ -42,14 +42,30 @@ class Following:
 
     def lines(self, pin: str) -> Iterator[str]:
         """For a person; ``pin`` is the one that pull requests are looked for in."""
+        asked = [line for each in self.pulls if each.state != "not asked" for line in each.lines(pin)]
         for title, followed in (
-            ("pull requests", [line for each in self.pulls for line in each.lines(pin)]),
+            ("pull requests", [*asked, *self._not_asked()]),
             ("watched forks", [line for each in self.watches for line in each.lines()]),
         ):
             if followed:
                 yield ""
                 yield f"{title}:"
                 yield from (f"  {line}" for line in followed)
+        states = [(each.asked, each.notes) for each in self.pulls]
+        states += [(each.asked, each.notes) for each in self.watches]
+        if (None, ()) in states:
+            yield "  patchkit status --fetch asks for what was not asked yet"
+
+    def _not_asked(self) -> Iterator[str]:
+        """Pull requests of which nothing is known, those of one remote together."""
+        for remote in dict.fromkeys(each.remote for each in self.pulls):
+            found = [each for each in self.pulls if each.remote == remote and each.state == "not asked"]
+            if found:
+                named = ", ".join(f"{each.patch} ({each.number})" for each in found)
+                yield f"not asked: {named} of {redacted(remote)}"
+                yield from (
+                    f"  {note}" for note in dict.fromkeys(note for each in found for note in each.notes)
+                )
 
     def seen(self, lock: Lock) -> tuple[Watched, ...]:
         """What the lock has to say once this was told: of branches that were asked just now, their tips."""

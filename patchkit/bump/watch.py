@@ -165,8 +165,7 @@ def judge_watch(
         notes=(f"not asked now: {failure}",) if failure is not None else (),
     )
     if answer is None or branch_ref(watch) not in answer.refs:
-        hint = () if failure is not None else ("patchkit status --fetch asks the remote",)
-        return replace(found, notes=(*found.notes, *hint))
+        return found
     tip = answer.refs[branch_ref(watch)]
     found = replace(found, asked=answer.asked, tip=tip)
     if tip is None:

@@ -227,7 +227,7 @@ def _kept(name: str, ref: str) -> str:
 
 def _unreachable(url: str, why: str) -> SourceError:
     return SourceError(
-        f"{redacted(url)} was not to be asked",
+        f"{redacted(url)} could not be asked",
         code="FOLLOW_UNREACHABLE",
         why=redacted(why) or None,
         hint="check the address and the network; what was fetched before still counts, with its date",

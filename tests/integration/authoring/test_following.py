@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from demo_world import FOLDER, git
+from killing import killed
+from thorough import ordinary
 
 TOOL = "common/tool.cpp"
 CHOICE = f"{FOLDER}/choice.cu"
@@ -78,6 +81,7 @@ def test_a_new_head_is_shown_by_what_it_does_otherwise(desk, pull: str) -> None:
     assert differences.keys() == {"tool::limit in common/tool.cpp", "CMakeLists.txt"}
     changed = differences["tool::limit in common/tool.cpp"]
     assert changed["how"] == "changed otherwise"
+    assert changed["removed"] == ["return wanted > 512 ? 512 : wanted ;"]
     assert changed["added"] == ["return wanted > 1024 ? 1024 : wanted ;"]
     assert differences["CMakeLists.txt"]["how"] == "also changed"
     shutil.rmtree(desk.upstream)
@@ -169,7 +173,7 @@ def test_a_patch_that_names_one_and_no_head_is_not_compared(desk, pull: str) -> 
     path.write_text("".join(kept))
     found = followed(desk, "--fetch")
     assert (found["state"], found["recorded"], found["head"]) == ("not compared", None, pull)
-    assert "import --update mine" in found["notes"][0]
+    assert f'head = "{pull}" and base = "{git(desk.upstream, "rev-parse", "b1")}"' in found["notes"][0]
 
 
 def test_a_head_with_binary_files_is_told_without_them(desk, pull: str) -> None:
@@ -287,6 +291,48 @@ def test_what_cannot_be_updated_is_told(desk, pull, args: tuple[str, ...], code:
     done = desk.run("import", *args, "--json")
     assert (json.loads(done.stdout)["error"]["code"], done.returncode) == (code, exit_code)
     assert desk.snapshot() == before
+
+
+@pytest.mark.parametrize("point", ordinary(range(12), (1, 4, 7)))
+def test_killed_in_the_middle_it_is_the_old_patch_or_the_new_one(
+    desk, pull: str, tmp_path, point: int
+) -> None:
+    desk.change(TOOL, "512 ? 512", "1024 ? 1024")
+    desk.add("common/new.h", "#pragma once\n")
+    desk.add("common/long.h", "#define A\n" * 70)
+    push(desk, desk.commit("larger still"))
+    rehearsal = type(desk)(tmp_path / "rehearsal", desk.checkout)
+    shutil.copytree(desk.root, rehearsal.root)
+    words, log = ("import", "--update", "mine"), tmp_path / "log"
+    done = killed(rehearsal, -1, *words, group=True, cache=rehearsal.cache, log=log)
+    assert done.returncode == 0, done.stderr
+    made, path, old = path_of(rehearsal).parent, path_of(desk), path_of(desk).read_text()
+    # The last two points are the interpreter closing down, before them lie those of writing.
+    done = killed(desk, int(log.read_text()) - 2 - point, *words, group=True, cache=desk.cache)
+    assert done.returncode == -9
+    assert path.read_text() in (old, (made / "patch.toml").read_text())
+    assert desk.run("plan", "--arch", "gfx1151", "--only", "mine").returncode == 0
+    updated(desk)
+    files = [{each.name: each.read_bytes() for each in folder.iterdir()} for folder in (made, path.parent)]
+    assert files[0] == files[1]
+
+
+def test_what_is_changed_meanwhile_is_not_written_over(desk, pull: str) -> None:
+    """A git on PATH that changes patch.toml when the pull request is fetched."""
+    desk.change(TOOL, "512 ? 512", "1024 ? 1024")
+    push(desk, desk.commit("larger still"))
+    path, folder = path_of(desk), desk.root / "bin"
+    folder.mkdir()
+    wire = folder / "git"
+    wire.write_text(
+        f"#!/bin/sh\ncase \"$*\" in *fetch*) echo '# mine' >> '{path}';; esac\n"
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    wire.chmod(0o755)
+    env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    done = desk.process("import", "--update", "mine", env=env)
+    assert (done.returncode, "changed while the update was made" in done.stderr) == (2, True), done.stderr
+    assert "512 ? 512" in path.read_text()
 
 
 def test_an_update_without_its_remote_changes_nothing(desk, pull: str) -> None:
