@@ -40,9 +40,15 @@ class Following:
         """As ``status`` and ``bump`` show it."""
         return {"pulls": plain(self.pulls), "watches": plain(self.watches)}
 
-    def lines(self, pin: str) -> Iterator[str]:
-        """For a person; ``pin`` is the one that pull requests are looked for in."""
-        asked = [line for each in self.pulls if each.state != "not asked" for line in each.lines(pin)]
+    def lines(self, pin: str, told: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
+        """For a person; ``pin`` is the one that pull requests are looked for in.
+
+        ``told`` is what is to be said besides of a patch with one.
+        """
+        asked = []
+        for each in self.pulls:
+            if each.state != "not asked":
+                asked += [*each.lines(pin), *(f"  {line}" for line in (told or {}).get(each.patch, ()))]
         for title, followed in (
             ("pull requests", [*asked, *self._not_asked()]),
             ("watched forks", [line for each in self.watches for line in each.lines()]),
@@ -79,27 +85,36 @@ class Following:
         return tuple(sorted((kept | told).values()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Wanted:
-    """What one remote is asked for."""
+    """What one remote is asked for; ``is_upstream``: what its main line has is no fork's own."""
 
+    is_upstream: bool = False
     refs: dict[str, None] = field(default_factory=dict)
     commits: dict[str, None] = field(default_factory=dict)
 
 
 def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
     """From the last answers; talks to nobody."""
-    return _judged(series, lock, pin, open_followed(cache, reporter), {})
+    return _judged(series, lock, pin, open_followed(cache, reporter), _wanted(series, lock, None), {}, set())
 
 
 def ask_following(
-    series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter, now: dt.datetime
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    cache: Cache,
+    reporter: Reporter,
+    now: dt.datetime,
+    upstream_url: str | None = None,
 ) -> Following:
     """Ask every remote; one that cannot be asked is told with its last answer.
 
+    ``upstream_url`` is a remote with upstream's main line in place of the lock's.
+
     Raises CacheError: the disk refused.
     """
-    wanted = _wanted(series, lock)
+    wanted = _wanted(series, lock, upstream_url)
     if not wanted:
         return Following()
     failures: dict[str, str] = {}
@@ -116,12 +131,12 @@ def ask_following(
                 failures[url] = f"{error.message}{f' ({error.why.splitlines()[0]})' if error.why else ''}"
         for url in wanted.keys() - failures.keys():
             try:
-                _complete(url, series, lock, remotes, reporter)
+                _complete(url, series, lock, _mains(wanted, remotes), remotes, reporter)
             except CacheError:
                 raise
             except PatchkitError as error:
                 reporter.warn(f"not all of {redacted(url)} was to be had: {error.message}")
-        return _judged(series, lock, pin, remotes, failures, set(wanted) - failures.keys())
+        return _judged(series, lock, pin, remotes, wanted, failures, set(wanted) - failures.keys())
 
 
 def _upstream(lock: Lock) -> str | None:
@@ -131,15 +146,19 @@ def _upstream(lock: Lock) -> str | None:
         return None
 
 
-def _wanted(series: Series, lock: Lock) -> Mapping[str, _Wanted]:
+def _wanted(series: Series, lock: Lock, upstream_url: str | None) -> Mapping[str, _Wanted]:
     found: dict[str, _Wanted] = {}
+    forks = {watch.url for watch in series.watches}
     for pull in named_pulls(series):
         each = found.setdefault(pull.remote, _Wanted())
         each.refs.update(dict.fromkeys([MAIN, pull.head_ref, pull.merge_ref]))
         each.commits.update(dict.fromkeys(pull.recorded or ()))
-    upstream = _upstream(lock)
-    if series.watches and upstream is not None:
-        found.setdefault(upstream, _Wanted()).refs[MAIN] = None
+        each.is_upstream = pull.remote not in forks
+    upstream = upstream_url or _upstream(lock)
+    if forks and upstream is not None:
+        each = found.setdefault(upstream, _Wanted())
+        each.refs[MAIN] = None
+        each.is_upstream = True
     for watch in series.watches:
         each = found.setdefault(watch.url, _Wanted())
         each.refs[branch_ref(watch)] = None
@@ -148,7 +167,21 @@ def _wanted(series: Series, lock: Lock) -> Mapping[str, _Wanted]:
     return found
 
 
-def _complete(url: str, series: Series, lock: Lock, remotes: FollowedRemotes, reporter: Reporter) -> None:
+def _mains(wanted: Mapping[str, _Wanted], remotes: FollowedRemotes) -> tuple[str, ...]:
+    """The tips of upstream's main line that are here, as the remotes have it that patches are sent to."""
+    answers = [remotes.last(url) for url, each in wanted.items() if each.is_upstream]
+    found = [main for answer in answers if (main := main_line(answer)) is not None]
+    return tuple(dict.fromkeys(each for each in found if remotes.has(each)))
+
+
+def _complete(
+    url: str,
+    series: Series,
+    lock: Lock,
+    mains: Sequence[str],
+    remotes: FollowedRemotes,
+    reporter: Reporter,
+) -> None:
     """Have what comparing needs: contents of files, and the builds that have what was merged."""
     answer = remotes.last(url)
     if answer is None:
@@ -161,9 +194,8 @@ def _complete(url: str, series: Series, lock: Lock, remotes: FollowedRemotes, re
             merged += [found[0]] if (found := find_merge(pull, answer, remotes)) is not None else []
     for watch in series.watches:
         if watch.url == url:
-            main = main_line(remotes.last(_upstream(lock) or ""))
             seen = lock.seen(watch.url, watch.branch)
-            blobs += fork_blobs(new_commits(watch, answer, main, seen, remotes, series)[0])
+            blobs += fork_blobs(new_commits(watch, answer, mains, seen, remotes, series)[0])
     remotes.fetch_blobs(url, blobs)
     _find_builds(url, answer, [each for each in merged if each not in answer.builds], remotes, reporter)
 
@@ -197,17 +229,19 @@ def _judged(
     lock: Lock,
     pin: Pin,
     remotes: FollowedRemotes,
+    wanted: Mapping[str, _Wanted],
     failures: Mapping[str, str],
-    asked: set[str] | None = None,
+    asked: set[str],
 ) -> Following:
     """What all answers come to; where the kept history cannot be read, that is what is told."""
-    answers = {url: remotes.last(url) for url in _wanted(series, lock)}
+    answers = {url: remotes.last(url) for url in wanted}
     try:
-        return _judge(series, lock, pin, remotes, answers, failures, asked or set())
+        mains = _mains(wanted, remotes)
+        return _judge(series, lock, pin, remotes, answers, mains, failures, asked)
     except GitError as error:
         nothing = dict.fromkeys(answers)
         told = f"{error.message}; {error.hint}" if error.hint else error.message
-        return _judge(series, lock, pin, remotes, nothing, dict.fromkeys(answers, told), set())
+        return _judge(series, lock, pin, remotes, nothing, (), dict.fromkeys(answers, told), set())
 
 
 def _judge(
@@ -216,10 +250,10 @@ def _judge(
     pin: Pin,
     remotes: FollowedRemotes,
     answers: Mapping[str, Answer | None],
+    mains: Sequence[str],
     failures: Mapping[str, str],
     asked: set[str],
 ) -> Following:
-    main = main_line(answers.get(_upstream(lock) or ""))
     return Following(
         pulls=tuple(
             judge_pull(pull, answers[pull.remote], remotes, pin, failures.get(pull.remote))
@@ -227,7 +261,7 @@ def _judge(
         ),
         watches=tuple(
             replace(
-                judge_watch(watch, answers[watch.url], main, lock, remotes, series, failures.get(watch.url)),
+                judge_watch(watch, answers[watch.url], mains, lock, remotes, series, failures.get(watch.url)),
                 asked_now=watch.url in asked,
             )
             for watch in series.watches

@@ -15,6 +15,7 @@ from patchkit.base.plain import plain
 from patchkit.base.text import counted
 from patchkit.bump.classes import DROPPED, GOOD
 from patchkit.bump.commit import BumpCommitted
+from patchkit.bump.pulls import FollowedPull
 from patchkit.bump.remotes import Following
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
@@ -65,22 +66,23 @@ def bump_lines(bump: Bump) -> list[str]:
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
-    return [*lines, *bump.following.lines(bump.new.name), *_merged(bump)]
+    told = {pull.patch: tuple(_merged(bump, pull)) for pull in bump.following.pulls}
+    return [*lines, *bump.following.lines(bump.new.name, told)]
 
 
-def _merged(bump: Bump) -> Iterator[str]:
-    """What the classes say of patches whose pull requests the new pin has."""
-    for pull in bump.following.pulls:
-        if not pull.in_pin or pull.merged is None:
-            continue
-        verdicts = [v for made in bump.successors for v in made.verdicts if v.id == pull.patch]
-        classes = ", ".join(dict.fromkeys(verdict.patch_class for verdict in verdicts)) or "in no candidate"
-        yield f"  {pull.patch} at {bump.new.name}: {classes}"
-        if any(verdict.patch_class in DROPPED for verdict in verdicts):
-            build = pull.merged.build if pull.merged.build is not None else "N"
-            yield f'    write status = "backport" and, below [upstream], merged_in = {build}'
-        elif any(verdict.patch_class in GOOD for verdict in verdicts):
-            yield "    it is placed all the same: was it merged in other words, or taken back? Look at both"
+def _merged(bump: Bump, pull: FollowedPull) -> Iterator[str]:
+    """What the classes say of a patch whose pull request the new pin has, and what to do with it."""
+    if not pull.in_pin or pull.merged is None:
+        return
+    classes = {v.patch_class for made in bump.successors for v in made.verdicts if v.id == pull.patch}
+    yield f"at {bump.new.name} the patch is {', '.join(sorted(classes)) or 'in no candidate'}"
+    build = pull.merged.build if pull.merged.build is not None else "N"
+    if classes & DROPPED:
+        yield f'write status = "backport" and, below [upstream], merged_in = {build}'
+    elif classes & GOOD:
+        yield "it is placed all the same: was it merged in other words, or taken back? Look at both"
+    elif "conflict" in classes:
+        yield f"what was merged may be in its way: then end it before b{build} with [builds] last"
 
 
 def ending_lines(bump: Bump) -> list[str]:

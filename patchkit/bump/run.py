@@ -67,7 +67,7 @@ def run_bump(
     if request.asks_nobody:
         following = read_following(known, lock, new, cache, reporter)
     else:
-        following = ask_following(known, lock, new, cache, reporter, now)
+        following = ask_following(known, lock, new, cache, reporter, now, request.upstream_url)
     next_lock = replace(
         lock,
         watched=following.seen(lock),

@@ -10,7 +10,7 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import counted, one_line
-from patchkit.bump.changed import MOST_FILES, FunctionChange, function_changes
+from patchkit.bump.changed import FunctionChange, function_changes
 from patchkit.bump.drift import list_statements
 from patchkit.bump.pulls import blob_ids, read_versions
 from patchkit.cpp.scopes import parse_scopes
@@ -23,7 +23,8 @@ from patchkit.upstream.git import redacted
 MOST_TOLD = 100
 """New commits of one fork that are told; a fork that was never looked at may have thousands."""
 _RUN = 8  # tokens that a commit and a patch must share in one place; fewer are shared by chance
-_MOST_READ = 2000  # files of all new commits of one fork
+_MOST_FILES = 60  # of a commit that is read; a larger one is a merge in one commit
+_MOST_READ = 600  # files of all new commits of one fork
 _MOST_KNOWN = 5000  # commits of a branch before it was rebased
 _SHOWN = 3  # names of one kind for one patch
 
@@ -106,18 +107,23 @@ def branch_ref(watch: Watch) -> str:
 
 
 def new_commits(
-    watch: Watch, answer: Answer, main: str | None, seen: str | None, remotes: FollowedRemotes, series: Series
+    watch: Watch,
+    answer: Answer,
+    mains: Sequence[str],
+    seen: str | None,
+    remotes: FollowedRemotes,
+    series: Series,
 ) -> tuple[tuple[Logged, ...], int, tuple[str, ...]]:
     """The new commits that are told, how many are left out, and what is to be said of that.
 
-    ``main`` is the tip of upstream's main line: what is in it is nobody's own.
+    ``mains`` are tips of upstream's main line, as its remotes have it: what is in them is nobody's own.
     """
     tip = answer.refs.get(branch_ref(watch))
     if tip is None:
         return (), 0, ()
     notes = []
-    without = [f"^{main}"] if main is not None else []
-    if main is None:
+    without = [f"^{main}" for main in mains]
+    if not mains:
         notes.append("upstream's main line is not known here: its commits are told, too")
     known: set[tuple[str, str]] = set()
     if seen is not None and remotes.has(seen):
@@ -141,14 +147,14 @@ def fork_blobs(commits: Sequence[Logged]) -> Iterator[str]:
     left = _MOST_READ
     for commit in commits:
         left -= len(commit.changes)
-        if len(commit.changes) <= MOST_FILES and left >= 0:
+        if len(commit.changes) <= _MOST_FILES and left >= 0:
             yield from blob_ids(commit.changes)
 
 
 def judge_watch(
     watch: Watch,
     answer: Answer | None,
-    main: str | None,
+    mains: Sequence[str],
     lock: Lock,
     remotes: FollowedRemotes,
     series: Series,
@@ -170,7 +176,7 @@ def judge_watch(
     found = replace(found, asked=answer.asked, tip=tip)
     if tip is None:
         return replace(found, state="not there", notes=(*found.notes, "the remote has no such branch"))
-    commits, left_out, notes = new_commits(watch, answer, main, seen, remotes, series)
+    commits, left_out, notes = new_commits(watch, answer, mains, seen, remotes, series)
     shapes = [_Shape.of(patch) for patch in series.patches]
     return replace(
         found,
@@ -188,7 +194,7 @@ def main_line(answer: Answer | None) -> str | None:
 
 def _told(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) -> NewCommit:
     files = tuple(change.path for change in commit.changes)
-    versions = read_versions(commit.changes, remotes) if len(files) <= MOST_FILES else None
+    versions = read_versions(commit.changes, remotes) if len(files) <= _MOST_FILES else None
     changes = function_changes(versions) if versions is not None else ()
     alike = ((shape.patch, tuple(shape.like(files, changes))) for shape in shapes)
     return NewCommit(

@@ -173,9 +173,14 @@ class FollowedRemotes:
     def _fetch(self, where: str, name: str, wanted: Sequence[str]) -> str:
         """What git complains of; nothing when it is done."""
         self.git.run("config", f"remote.{name}.url", where)
+        # A server that knows no filter sends contents as differences from those it thinks are here, which is
+        # true of what it sent itself, and of nothing else.
+        known = self.git.run("for-each-ref", "--count=1", f"refs/followed/{name}")
+        told = (f"--negotiation-tip=refs/followed/{name}/*",) if known else ()
         args = (
+            *(() if known else ("-c", "fetch.negotiationAlgorithm=noop")),
             "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--no-auto-maintenance", "--filter=blob:none", name, *wanted,
+            "--no-auto-maintenance", "--filter=blob:none", *told, name, *wanted,
         )  # fmt: skip
         try:
             done = self.git.watch(*args, on_text=_limited(where), answer_s=_ANSWER_S, silence_s=_SILENCE_S)

@@ -141,7 +141,7 @@ def test_a_bump_to_where_it_was_merged_proves_it_and_says_what_to_write(desk, pu
     (found,) = document["pulls"]
     assert (found["state"], found["in_pin"], found["merged"]["build"]) == ("merged", True, 3)
     text = desk.run("bump", "--to", "b3", "--no-verify", *only).stdout
-    assert "mine at b3: upstreamed" in text
+    assert "at b3 the patch is upstreamed" in text
     assert "merged_in = 3" in text
 
 
