@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.authoring.change import FileChange, compare_commits, read_pull
 from patchkit.authoring.run import FoundChange, Imported, lift_change, lift_numbers
 from patchkit.authoring.stage import prove
-from patchkit.authoring.write import NewPatch, body_digest, named_templates, rewrite_patch
+from patchkit.authoring.write import NewPatch, rewrite_patch
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
@@ -18,6 +18,7 @@ from patchkit.base.text import near_miss
 from patchkit.bump.changed import Difference, Versions, compare_changes
 from patchkit.bump.pulls import NamedPull, named_pull
 from patchkit.candidate.workspace import Workspace
+from patchkit.series.body import is_as_imported, named_templates
 from patchkit.series.catalogue import load_series
 from patchkit.series.lock import load_lock
 from patchkit.series.patch import Patch
@@ -114,7 +115,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
         if pull.recorded is not None and pull.recorded[1] == found.head and not force:
             return Updated(patch=name, before=found.head, after=found.head, differences=(), imported=None)
         if not force:
-            _check_untouched(patch, text, folder)
+            _check_untouched(patch, workspace.series.patches)
         change = FoundChange(
             build=patch.builds.first,
             base=found.base,
@@ -176,11 +177,10 @@ def _read(folder: Path) -> str:
         return path.read_text("utf-8")
 
 
-def _check_untouched(patch: Patch, text: str, folder: Path) -> None:
-    recorded = patch.upstream.digest if patch.upstream is not None else None
-    if recorded is None:
+def _check_untouched(patch: Patch, patches: Path) -> None:
+    if patch.upstream is None or patch.upstream.digest is None:
         raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
-    if recorded != body_digest(text, named_templates(text, folder)):
+    if not is_as_imported(patch, patches):
         raise _by_hand(patch, "its edits are not those that import wrote")
 
 

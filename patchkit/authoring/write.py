@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -12,16 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomlkit
-from tomlkit.items import Whitespace
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
+from patchkit.series.body import NOTE, body_digest, named_templates
 from patchkit.series.catalogue import Series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.profile import ArchProfile
 from patchkit.series.selector import Selector
 
-_NOTE = "# A hunk of text: "
 _LONG = 60  # lines of a text that gets a file of its own
 _TITLE = 72  # characters, as patch.toml allows
 _ID = 40
@@ -152,29 +149,9 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         values = _edit(edit)
         if edit.text is not None and edit.text.count("\n") > _LONG:
             values |= {"text": None, "template": _word(named(f"{edit.id}.jinja", edit.text))}
-        note = f"{_NOTE}{edit.note}\n" if edit.note else ""
+        note = f"{NOTE}{edit.note}\n" if edit.note else ""
         tables.append(note + _table("[[edit]]", **values))
     return "\n".join(tables), found
-
-
-def body_digest(text: str, templates: Mapping[str, str]) -> str:
-    """sha256 of what the ``[[file]]`` and ``[[edit]]`` tables of a patch.toml say, of templates and comments.
-
-    Layout does not count, and neither do notes that patchkit writes.
-    """
-    document = tomlkit.parse(text)
-    tables = [table for key in ("file", "edit") for table in document.get(key, [])]
-    items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
-    comments = [item.trivia.comment for item in items]
-    said = {
-        "tables": [table.unwrap() for table in tables],
-        "comments": [each for each in comments if each and not each.startswith(_NOTE)],
-        "templates": {
-            name: hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()
-            for name, each in templates.items()
-        },
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _table(header: str | None, /, **values: str | None) -> str:
@@ -303,20 +280,6 @@ def write_patch(
     return folder
 
 
-def named_templates(text: str, folder: Path) -> dict[str, str]:
-    """The templates in a patch's own folder that its ``[[file]]`` and ``[[edit]]`` tables name."""
-    document = tomlkit.parse(text)
-    names = [
-        str(table["template"])
-        for key in ("file", "edit")
-        for table in document.get(key, [])
-        if "template" in table
-    ]
-    with disk_errors(folder, "reading the patch"):
-        own = [name for name in names if (folder / name).is_file()]
-        return {name: (folder / name).read_bytes().decode("utf-8", "surrogateescape") for name in own}
-
-
 def rewrite_patch(patch: NewPatch, folder: Path) -> None:
     """Put other edits and files into the folder of a patch: what else its patch.toml says stays.
 
@@ -356,6 +319,6 @@ def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[st
         base, head = patch.upstream_ends
         document["upstream"] |= {"head": head, "base": base, "digest": body_digest(body, templates)}
     lines = tomlkit.dumps(document).rstrip().split("\n")
-    while lines[-1].startswith(_NOTE):  # of the first edit, which TOML counts to the table before it
+    while lines[-1].startswith(NOTE):  # of the first edit, which TOML counts to the table before it
         lines.pop()
     return "\n".join(lines).rstrip()

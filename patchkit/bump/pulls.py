@@ -128,10 +128,13 @@ class _Ends(NamedTuple):
 
 
 def ends_of(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[_Ends, ...]:
-    """The changes whose files are compared, as far as their commits are here: the recorded, the newest."""
+    """The changes whose files are read, as far as their commits are here: the recorded, the newest."""
     head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
-    if head is None or pull.recorded is None or head == pull.recorded[1]:
+    if head is None or pull.recorded is None:
         return ()
+    if head == pull.recorded[1]:
+        recorded = _Ends(*pull.recorded)
+        return (recorded,) if all(map(remotes.has, recorded)) else ()
     base = remotes.merge_base(head, main) if main is not None else None
     wanted = [_Ends(*pull.recorded), *([_Ends(base, head)] if base is not None else [])]
     return tuple(ends for ends in wanted if all(map(remotes.has, ends)))

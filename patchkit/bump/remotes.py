@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.plain import plain
 from patchkit.base.reporter import Reporter
-from patchkit.bump.changed import MOST_FILES
+from patchkit.bump.changed import MOST_FILES, Versions
 from patchkit.bump.pulls import (
     FollowedPull,
     NamedPull,
@@ -18,9 +19,11 @@ from patchkit.bump.pulls import (
     find_merge,
     judge_pull,
     named_pulls,
+    read_versions,
 )
 from patchkit.bump.target import remote_url
 from patchkit.bump.watch import WatchedFork, branch_ref, fork_blobs, judge_watch, main_line, new_commits
+from patchkit.series.body import is_as_imported
 from patchkit.series.catalogue import Series
 from patchkit.series.lock import Lock, Pin, Watched
 from patchkit.upstream.cache import Cache
@@ -97,6 +100,30 @@ class _Wanted:
 def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
     """From the last answers; talks to nobody."""
     return _judged(series, lock, pin, open_followed(cache, reporter), _wanted(series, lock, None), {}, set())
+
+
+def imported_pulls(
+    series: Series, patches: Path, cache: Cache, reporter: Reporter
+) -> Mapping[str, tuple[Versions, ...]]:
+    """The files of the pull requests that patches are, as they were imported, by patch.
+
+    Of those whose contents are here, and whose edits nobody changed since. Raises CacheError.
+    """
+    remotes = open_followed(cache, reporter)
+    found: dict[str, tuple[Versions, ...]] = {}
+    for pull in named_pulls(series):
+        patch = series.patch(pull.patch)
+        if patch is None or pull.recorded is None or remotes.last(pull.remote) is None:
+            continue
+        if not is_as_imported(patch, patches):
+            continue
+        try:
+            changes = remotes.changes(*pull.recorded)
+            versions = read_versions(changes, remotes) if len(changes) <= MOST_FILES else None
+        except GitError:
+            continue  # what is kept of the remote lacks them, or cannot be read, which its state tells
+        found |= {pull.patch: versions} if versions is not None else {}
+    return found
 
 
 def ask_following(

@@ -11,7 +11,7 @@ from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
 from patchkit.bump.classes import GOOD
 from patchkit.bump.commit import check_branch, check_committed, commit_lock
 from patchkit.bump.history import with_commits
-from patchkit.bump.remotes import ask_following, read_following
+from patchkit.bump.remotes import ask_following, imported_pulls, read_following
 from patchkit.bump.report import Bump, State, bump_message
 from patchkit.bump.request import BumpRequest, Variant, check_series, find_variants
 from patchkit.bump.staging import name_series, open_stage, publish, put_back_ref, recover
@@ -90,6 +90,7 @@ def run_bump(
             new=new,
             told=told,
             environ=environ,
+            pulls=imported_pulls(known, series.patches, cache, reporter),
         )
         state, successors, next_lock = _work(work, variants, next_lock)
         bump = Bump(
