@@ -109,13 +109,15 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
         )
     folder = workspace.series.patches / patch.folder
     text = _read(folder)
+    if not force and (patch.upstream is None or patch.upstream.digest is None):
+        raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
         found = read_pull(pull.remote, pull.number, repository, workspace.cache_root)
         if pull.recorded is not None and pull.recorded[1] == found.head and not force:
             return Updated(patch=name, before=found.head, after=found.head, differences=(), imported=None)
-        if not force:
-            _check_untouched(patch, workspace.series.patches)
+        if not force and not is_as_imported(patch, workspace.series.patches):
+            raise _by_hand(patch, "its edits are not those that import wrote")
         change = FoundChange(
             build=patch.builds.first,
             base=found.base,
@@ -175,13 +177,6 @@ def _read(folder: Path) -> str:
     path = folder / "patch.toml"
     with disk_errors(path, "reading the patch"):
         return path.read_text("utf-8")
-
-
-def _check_untouched(patch: Patch, patches: Path) -> None:
-    if patch.upstream is None or patch.upstream.digest is None:
-        raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
-    if not is_as_imported(patch, patches):
-        raise _by_hand(patch, "its edits are not those that import wrote")
 
 
 def _by_hand(patch: Patch, why: str) -> ConfigError:
