@@ -85,6 +85,21 @@ class Imported:
     hunks: Mapping[str, str]
     places: Mapping[str, str]
 
+    @classmethod
+    def of(
+        cls, patch: NewPatch, folder: Path, source: str, proof: Proof, texts: Sequence[NewText]
+    ) -> Imported:
+        """The patch with what its edits were made from, in their order."""
+        drafts = dict(zip((edit.id for edit in patch.edits), (each.draft for each in texts), strict=True))
+        return cls(
+            patch=patch,
+            folder=folder,
+            source=source,
+            proof=proof,
+            hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
+            places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
+        )
+
     def as_json(self) -> dict[str, object]:
         """As ``import`` shows it."""
         return {
@@ -113,7 +128,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundChange:
-    """A change to the commit ``base`` of the cache; ``name`` is what that is called."""
+    """A change to the commit ``base`` of the cache; ``name`` is what that is called.
+
+    ``url`` and ``head`` are those of a pull request.
+    """
 
     build: int
     base: str
@@ -121,6 +139,7 @@ class FoundChange:
     files: tuple[FileChange, ...]
     by: Authorship
     url: str | None = None
+    head: str | None = None
     how: str = "imported from"
 
 
@@ -164,7 +183,7 @@ def make_patch(
     profiles = target_profiles(wanted.guard, workspace)
     title = short_title(wanted.title or title)
     name = patch_id(wanted.id, title, series)
-    texts, edits, files = _edits(found, profiles, lock, repository, workspace)
+    texts, edits, files = lift_change(found, profiles, lock, repository, workspace)
     patch = NewPatch(
         id=name,
         title=title,
@@ -177,6 +196,7 @@ def make_patch(
         authors=found.by.authors,
         files=files,
         upstream_url=found.url,
+        upstream_ends=(found.base, found.head) if found.head is not None else None,
         macros=wanted.macros,
     )
     patch = lift_numbers(patch, wanted.lifts, profiles or ())
@@ -196,15 +216,7 @@ def make_patch(
         profiles=profiles or (),
         source=f"{found.how} {found.name}",
     )
-    drafts = dict(zip((edit.id for edit in edits), (each.draft for each in texts), strict=True))
-    return Imported(
-        patch=patch,
-        folder=folder,
-        source=found.name,
-        proof=proof,
-        hunks={name: draft.reason for name, draft in drafts.items() if draft.reason},
-        places={name: f"{draft.file}:{draft.line}" for name, draft in drafts.items()},
-    )
+    return Imported.of(patch, folder, found.name, proof, texts)
 
 
 def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
@@ -306,6 +318,7 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
         files=compare_commits(pull.base, pull.head, name, repository),
         by=replace(pull.by, links=tuple(dict.fromkeys((url, *pull.by.links)))),
         url=url,
+        head=pull.head,
     )
 
 
@@ -320,7 +333,7 @@ def _known(build: int | None, name: str) -> int:
     return build
 
 
-def _edits(
+def lift_change(
     found: FoundChange,
     profiles: Sequence[ArchProfile] | None,
     lock: Lock,
@@ -407,7 +420,7 @@ def _named(guarded: Sequence[NewText]) -> Iterator[NewEdit]:
             text=None if is_include else each.text,
             header=each.header,
             digest=draft.digest,
-            note=f"A hunk of text: {draft.reason}." if draft.reason else "",
+            note=f"{draft.reason}." if draft.reason else "",
         )
 
 

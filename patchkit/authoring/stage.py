@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.authoring.guarded import NewText
@@ -21,10 +21,10 @@ from patchkit.edits.context import make_guard
 from patchkit.edits.guard import Guard
 from patchkit.edits.place import PlacedPatch, place_patch
 from patchkit.edits.tree import read_upstream
-from patchkit.series.catalogue import load_series
+from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import load_lock
-from patchkit.series.patch import GuardMacros
+from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
 from patchkit.series.selection import Selected
 from patchkit.upstream.cache import Cache
@@ -50,10 +50,12 @@ def prove(
     guarded: Sequence[NewText],
     repository: Repository,
     cache: Cache,
+    write: Callable[[SeriesDir, Sequence[ArchProfile]], object] | None = None,
 ) -> Proof:
     """Place a patch on the commit ``base`` and, with the whole series, on the newest cached pin.
 
-    ``expected`` are the files as the diff makes them; None: there is no diff.
+    ``expected`` are the files as the diff makes them; None: there is no diff. ``write`` puts the patch into a
+    copy of the series, given the profiles of its GPUs; None: as a new one.
 
     Raises what placing on ``base`` raises, and IMPORT_DIFFERS: the result is not the diff's.
     """
@@ -67,12 +69,19 @@ def prove(
         try:
             every = load_profiles(stage.profiles, list_profiles(stage.profiles))
             targets = [each for each in every if patch.archs is not None and each.arch in patch.archs]
-            number = next_number(load_series(stage.patches))
-            write_patch(patch, stage, number=number, profiles=targets, source="a trial")
-            placed = _place(patch, stage, tuple(targets) or _one(every), base, repository)
+            if write is None:
+                number = next_number(load_series(stage.patches))
+                write_patch(patch, stage, number=number, profiles=targets, source="a trial")
+            else:
+                write(stage, targets)
+            series = load_series(stage.patches)
+            made = series.patch(patch.id)
+            if made is None:
+                raise AssertionError("the patch was written a moment ago")
+            placed = _place(made, series, stage, tuple(targets) or _one(every), base, repository)
             same = "there is no diff to compare with"
             if expected is not None:
-                guard = make_guard(GuardMacros(macros=patch.guard_macros), targets) if targets else None
+                guard = make_guard(made.guard, targets) if targets else None
                 same = _compare(placed, expected, guarded, guard)
             return _on_newest(patch, replace(workspace, series=stage), cache, repository, same)
         except PatchkitError as error:
@@ -86,16 +95,13 @@ def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
 
 
 def _place(
-    patch: NewPatch,
+    made: Patch,
+    series: Series,
     stage: SeriesDir,
     targets: tuple[ArchProfile, ...],
     base: str,
     repository: Repository,
 ) -> PlacedPatch:
-    series = load_series(stage.patches)
-    made = series.patch(patch.id)
-    if made is None:
-        raise AssertionError("the patch was written a moment ago")
     files = read_upstream(repository, base, series.read)
     return place_patch(
         Selected(patch=made, targets=targets, reason=""), files, stage.patches, stage.templates

@@ -13,6 +13,7 @@ import tomlkit
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
+from patchkit.series.body import NOTE, body_digest, named_templates
 from patchkit.series.catalogue import Series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.profile import ArchProfile
@@ -45,7 +46,8 @@ class NewEdit:
 class NewPatch:
     """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
 
-    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from.
+    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
+    and ``upstream_ends`` its base and head then.
     """
 
     id: str
@@ -59,6 +61,7 @@ class NewPatch:
     authors: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     upstream_url: str | None = None
+    upstream_ends: tuple[str, str] | None = None
     macros: tuple[str, ...] = ()
 
     @property
@@ -103,28 +106,52 @@ def short_title(text: str) -> str:
 
 def folder_files(patch: NewPatch) -> dict[str, str]:
     """The files of the patch's folder by name: patch.toml, and long texts as templates."""
-    found: dict[str, str] = {}
+    body, found = body_files(patch, {})
     tables = [_table(None, **_head(patch))]
     tables.append(_table("[builds]", first=str(patch.first_build), why=_word(patch.builds_why)))
     if patch.upstream_url is not None:
-        tables.append(_table("[upstream]", url=_word(patch.upstream_url)))
+        base, head = patch.upstream_ends or (None, None)
+        tables.append(
+            _table(
+                "[upstream]",
+                url=_word(patch.upstream_url),
+                head=_word(head) if head is not None else None,
+                base=_word(base) if base is not None else None,
+                digest=_word(body_digest(body, found)) if head is not None else None,
+            )
+        )
     if patch.archs is not None:
         macros = ", ".join(map(_word, patch.guard_macros))
         tables.append(_table("[guard]", macros=f"[{macros}]"))
+    return {"patch.toml": "\n".join([*tables, body]), **found}
+
+
+def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str]]:
+    """The ``[[file]]`` and ``[[edit]]`` tables, and the templates that they name.
+
+    ``beside`` are files that stand in the folder already: what has another content gets another name.
+    """
+    found: dict[str, str] = {}
+
+    def named(name: str, text: str) -> str:
+        while found.get(name, text) != text or beside.get(name, text.encode()) != text.encode():
+            name = f"_{name}"
+        found[name] = text
+        return name
+
+    tables = []
     for path, text in patch.files.items():
         name = f"{path.rpartition('/')[2]}.jinja"
         while name in found:
             name = f"_{name}"
-        found[name] = text
-        tables.append(_table("[[file]]", path=_word(path), template=_word(name)))
+        tables.append(_table("[[file]]", path=_word(path), template=_word(named(name, text))))
     for edit in patch.edits:
         values = _edit(edit)
         if edit.text is not None and edit.text.count("\n") > _LONG:
-            found[f"{edit.id}.jinja"] = edit.text
-            values |= {"text": None, "template": _word(f"{edit.id}.jinja")}
-        note = f"# {edit.note}\n" if edit.note else ""
+            values |= {"text": None, "template": _word(named(f"{edit.id}.jinja", edit.text))}
+        note = f"{NOTE}{edit.note}\n" if edit.note else ""
         tables.append(note + _table("[[edit]]", **values))
-    return {"patch.toml": "\n".join(tables), **found}
+    return "\n".join(tables), found
 
 
 def _table(header: str | None, /, **values: str | None) -> str:
@@ -251,3 +278,47 @@ def write_patch(
                 write_whole(path, data, "writing the profile")
         raise
     return folder
+
+
+def rewrite_patch(patch: NewPatch, folder: Path) -> None:
+    """Put other edits and files into the folder of a patch: what else its patch.toml says stays.
+
+    The new templates are written first, under names that are free; replacing patch.toml is the one step that
+    counts. Raises CacheError; then, and after Ctrl-C, the patch is as it was.
+    """
+    path = folder / "patch.toml"
+    with disk_errors(folder, "reading the patch"):
+        text = path.read_text("utf-8")
+        for remains in folder.glob(".*.partial"):
+            remains.unlink(missing_ok=True)  # of an update that was killed: the caller holds the cache
+        beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    body, templates = body_files(patch, beside)
+    old = named_templates(text, folder)
+    try:
+        for name, content in templates.items():
+            write_whole(folder / name, content, "writing the patch")
+        write_whole(path, f"{_rewritten_head(text, patch, body, templates)}\n\n{body}", "writing the patch")
+    except BaseException:
+        if path.read_bytes() == text.encode():
+            for name in templates.keys() - beside.keys():
+                (folder / name).unlink(missing_ok=True)
+        raise
+    with disk_errors(folder, "writing the patch"):
+        for name in old.keys() - templates.keys():
+            (folder / name).unlink(missing_ok=True)
+
+
+def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:
+    """All of a patch.toml but its edits and files, with what an update knows anew."""
+    document = tomlkit.parse(text)
+    for key in ("file", "edit", "context"):
+        document.pop(key, None)
+    several = {"context": patch.context, "links": list(patch.links), "authors": list(patch.authors)}
+    document.update({key: words for key, words in several.items() if words})
+    if patch.upstream_ends is not None:
+        base, head = patch.upstream_ends
+        document["upstream"] |= {"head": head, "base": base, "digest": body_digest(body, templates)}
+    lines = tomlkit.dumps(document).rstrip().split("\n")
+    while lines[-1].startswith(NOTE):  # of the first edit, which TOML counts to the table before it
+        lines.pop()
+    return "\n".join(lines).rstrip()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import AnchorError, Location, PatchkitError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
+from patchkit.bump.changed import Versions
 from patchkit.bump.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
-from patchkit.bump.derive import Step, bare, compare_derivations, same_tokens, take_out
+from patchkit.bump.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
 from patchkit.bump.drift import find_drift, find_moves
 from patchkit.bump.follow import follow, function_of
 from patchkit.bump.premise import find_gone, find_replacement
@@ -120,13 +121,17 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared with what; ``last`` has the last rendering of each patch that has one."""
+    """What is compared with what; ``last`` has the last rendering of each patch that has one.
+
+    ``pulls``: the files of the pull requests that patches are, as they were imported.
+    """
 
     workspace: Workspace
     build: int
     chosen: tuple[Selected, ...]
     files: UpstreamFiles
     last: Mapping[str, Rendering]
+    pulls: Mapping[str, tuple[Versions, ...]] = field(default_factory=dict)
 
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
@@ -134,7 +139,7 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
 
     Raises GitError and CacheError when git or the disk refuse, never because of a patch.
     """
-    proofs = _upstreamed(comparison)
+    proofs = _merged(comparison) | _upstreamed(comparison)
     settled = {
         each.patch.id: _verdict(
             each, "upstreamed", "upstream has this change", proof=(proofs[each.patch.id],)
@@ -354,6 +359,25 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
         name: f"taken out of upstream with the whole series in reverse ({form}), and put in again by "
         "structure: the same tokens as upstream's in every file it touches"
         for name, form in taken.found
+    }
+
+
+def _merged(comparison: Comparison) -> dict[str, str]:
+    """Patches whose pull request upstream has as it was imported, with the proof.
+
+    A guarded patch asks for its GPU where the pull request does not, so its own text is not found there.
+    """
+    upstream, reporter = comparison.files.base, comparison.workspace.reporter
+    asked = [each.patch.id for each in comparison.chosen if each.targets]
+    return {
+        name: "the change of its pull request, from which its edits were made, taken out of upstream as text "
+        "and put in again: the same tokens as upstream's in every file it touches"
+        for name in asked
+        if comparison.pulls.get(name)
+        and all(
+            has_change(each.path, upstream.get(each.path), each.before, each.after, reporter)
+            for each in comparison.pulls[name]
+        )
     }
 
 

@@ -180,6 +180,25 @@ def _without(
     return changed or None
 
 
+def has_change(
+    path: str, ours: bytes | None, before: bytes | None, after: bytes | None, reporter: Reporter
+) -> bool:
+    """Whether a file of upstream has a whole change: taken out as text and put in again, it is the same.
+
+    ``before`` None: the change adds the file; ``after`` None: it takes it away, which is not looked at.
+    Raises what :func:`merge_file` raises.
+    """
+    if ours is None or after is None:
+        return False
+    if before is None:
+        return same_tokens(path, ours, after)
+    without, conflicts = merge_file(ours, after, before, reporter)
+    if conflicts or without == ours:
+        return False
+    again, conflicts = merge_file(without, before, after, reporter)
+    return not conflicts and same_tokens(path, again, ours)
+
+
 def bare(path: str, data: bytes, conditions: frozenset[str]) -> bytes:
     """A file with the text of our generated regions in the place of the regions.
 

@@ -6,14 +6,17 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
+from patchkit.bump.classes import DROPPED, GOOD
 from patchkit.bump.commit import BumpCommitted
+from patchkit.bump.pulls import FollowedPull
+from patchkit.bump.remotes import Following
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
 from patchkit.gates.base import EMULATED, MODELLED
@@ -38,6 +41,7 @@ class Bump:
     successors: tuple[Successor, ...]
     lock: Lock
     newer: tuple[tuple[str, ...], ...] = ()
+    following: Following = field(default_factory=Following)
     committed: BumpCommitted | None = None
 
     def as_json(self) -> dict[str, object]:
@@ -48,6 +52,7 @@ class Bump:
             "to": {"build": self.new.build, "commit": self.new.commit, "tree": self.new.tree},
             "candidates": plain(self.successors),
             "not_followed": plain(self.newer),
+            **self.following.as_json(),
             "next": _accepting(self) if self.state in {"fewer", "faulty"} else None,
         }
 
@@ -61,7 +66,23 @@ def bump_lines(bump: Bump) -> list[str]:
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
-    return lines
+    told = {pull.patch: tuple(_merged(bump, pull)) for pull in bump.following.pulls}
+    return [*lines, *bump.following.lines(bump.new.name, told)]
+
+
+def _merged(bump: Bump, pull: FollowedPull) -> Iterator[str]:
+    """What the classes say of a patch whose pull request the new pin has, and what to do with it."""
+    if not pull.in_pin or pull.merged is None:
+        return
+    classes = {v.patch_class for made in bump.successors for v in made.verdicts if v.id == pull.patch}
+    yield f"at {bump.new.name} the patch is {', '.join(sorted(classes)) or 'in no candidate'}"
+    build = pull.merged.build if pull.merged.build is not None else "N"
+    if classes & DROPPED:
+        yield f'write status = "backport" and, below [upstream], merged_in = {build}'
+    elif classes & GOOD:
+        yield "it is placed all the same: was it merged in other words, or taken back? Look at both"
+    elif "conflict" in classes:
+        yield f"what was merged may be in its way: then end it before b{build} with [builds] last"
 
 
 def ending_lines(bump: Bump) -> list[str]:

@@ -21,6 +21,7 @@ class BumpRequest:
     """``archs`` and ``with_`` empty: every variant that the lock follows, see :func:`find_variants`.
 
     ``without``: patches that may be lost, by name. ``drop_conflicts``: what cannot be carried is left out.
+    ``no_fetch``: pull requests and watched forks are told as they were when they were asked last.
     ``accept_faults``: known faults that the new build may have. Where the lock goes is the caller's matter;
     ``commit`` is only for telling the command again.
     """
@@ -36,6 +37,12 @@ class BumpRequest:
     drop_conflicts: bool = False
     commit: bool = False
     accept_faults: tuple[str, ...] = ()
+    no_fetch: bool = False
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether no remote is asked for pull requests and watched forks."""
+        return self.no_fetch or self.source == "sdist"
 
     def command(self, *, to: str) -> str:
         """The command line, to be pasted."""
@@ -54,6 +61,7 @@ class BumpRequest:
             "--keep-default": self.keep_default,
             "--commit": self.commit,
             "--drop-conflicts": self.drop_conflicts,
+            "--no-fetch": self.no_fetch,
         }
         yield from (flag for flag, given in flags.items() if given)
         for option, names in (("--without", self.without), ("--accept-fault", self.accept_faults)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +11,7 @@ from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
 from patchkit.bump.classes import GOOD
 from patchkit.bump.commit import check_branch, check_committed, commit_lock
 from patchkit.bump.history import with_commits
+from patchkit.bump.remotes import ask_following, imported_pulls, read_following
 from patchkit.bump.report import Bump, State, bump_message
 from patchkit.bump.request import BumpRequest, Variant, check_series, find_variants
 from patchkit.bump.staging import name_series, open_stage, publish, put_back_ref, recover
@@ -25,7 +27,9 @@ from patchkit.upstream.pin import pin_ref
 from patchkit.upstream.refs import read_ref
 
 
-def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, str]) -> Bump:
+def run_bump(
+    request: BumpRequest, workspace: Workspace, environ: Mapping[str, str], now: dt.datetime
+) -> Bump:
     """Bump. One that is blocked, faulty, refuted or fewer is returned, not raised; then nothing was changed.
 
     The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead.
@@ -59,8 +63,14 @@ def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, s
         check_branch(series, branch, reporter)
     with cache.hold(reporter) as repository:
         had = read_ref(repository, pin_ref(new))
+    known = load_series(series.patches)
+    if request.asks_nobody:
+        following = read_following(known, lock, new, cache, reporter)
+    else:
+        following = ask_following(known, lock, new, cache, reporter, now, request.upstream_url)
     next_lock = replace(
         lock,
+        watched=following.seen(lock),
         default=lock.default if request.keep_default else new.build,
         pins=lock.pins if new in lock.pins else (*lock.pins, new),
     )
@@ -80,6 +90,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, s
             new=new,
             told=told,
             environ=environ,
+            pulls=imported_pulls(known, series.patches, cache, reporter),
         )
         state, successors, next_lock = _work(work, variants, next_lock)
         bump = Bump(
@@ -90,6 +101,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, s
             successors=successors,
             lock=next_lock,
             newer=newer,
+            following=following,
         )
         for problem in _problems(bump):
             name_series(problem, stage=stage.root, series=series)

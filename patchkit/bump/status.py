@@ -12,6 +12,7 @@ from typing import Literal
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.bump.premise import find_gone, find_replacement
+from patchkit.bump.remotes import Following, ask_following, read_following
 from patchkit.candidate.find import read_candidate
 from patchkit.candidate.following import followed_series
 from patchkit.candidate.record import Candidate, is_candidate
@@ -165,6 +166,7 @@ class Status:
     broken: tuple[PatchkitError, ...]
     faults: tuple[tuple[Result, FaultHere], ...]
     queue: Queue
+    following: Following
 
     def as_json(self) -> dict[str, object]:
         """As ``status`` shows it."""
@@ -206,11 +208,15 @@ class Status:
                 for result, found in self.faults
             ],
             "queue": self.queue.as_json(),
+            **self.following.as_json(),
         }
 
 
-def read_status(workspace: Workspace, today: dt.date) -> Status:
-    """Reads the lock, the series and the cache; changes nothing. Raises the errors of lock and series."""
+def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) -> Status:
+    """Reads the lock, the series and the cache; with ``fetch`` remotes are asked for what is followed.
+
+    Else nothing is changed, and nobody is asked. Raises the errors of lock and series.
+    """
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
     repository = cache.peek(workspace.reporter)
@@ -227,6 +233,7 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
         else:
             candidates.append((candidate, _standing(candidate, lock)))
     series = load_series(workspace.series.patches)
+    where = (series, lock, lock.pin(None), cache, workspace.reporter)
     return Status(
         series=workspace.series,
         repository=cache.upstream,
@@ -236,7 +243,8 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
         candidates=tuple(candidates),
         broken=tuple(broken),
         faults=tuple(_read_faults(series, lock)),
-        queue=read_queue(lock, series, repository, workspace.cache_root / "reports", today),
+        queue=read_queue(lock, series, repository, workspace.cache_root / "reports", now.date()),
+        following=ask_following(*where, now) if fetch else read_following(*where),
     )
 
 

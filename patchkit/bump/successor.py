@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from patchkit.base.plain import fields_of, plain
+from patchkit.bump.changed import Versions
 from patchkit.bump.classes import DROPPED, GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
@@ -168,6 +169,7 @@ class Work:
     """What all steps need; ``stage`` is the workspace whose series is the stage's.
 
     ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
+    ``pulls`` are the files of the pull requests that patches are, as they were imported.
     ``trees`` are the upstreams that were read so far, by commit: variants share them.
     """
 
@@ -180,6 +182,7 @@ class Work:
     new: Pin
     told: Pin
     environ: Mapping[str, str]
+    pulls: Mapping[str, tuple[Versions, ...]]
     trees: dict[str, UpstreamFiles] = field(default_factory=dict)
 
 
@@ -192,7 +195,14 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
         last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
     chosen, files = _read(work, variant, series, work.new, variant.without, repository)
     verdicts, renderings = classify_series(
-        Comparison(workspace=work.stage, build=work.new.build, chosen=chosen, files=files, last=last)
+        Comparison(
+            workspace=work.stage,
+            build=work.new.build,
+            chosen=chosen,
+            files=files,
+            last=last,
+            pulls=work.pulls,
+        )
     )
     had = variant.had if variant.had is not None else tuple(last)
     left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()

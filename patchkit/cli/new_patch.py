@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -38,18 +39,16 @@ def _make_wanted(**given: Any) -> Wanted:
     return Wanted(**given)
 
 
-wanted_options = packed(
-    "wanted",
-    _make_wanted,
-    click.option(
-        "--guard",
-        "--arch",
-        "guard",
-        type=TEXT,
-        required=True,
-        metavar="GPUS",
-        help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
-    ),
+_guard = functools.partial(
+    click.option,
+    "--guard",
+    "--arch",
+    "guard",
+    type=TEXT,
+    metavar="GPUS",
+    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
+)
+_MORE = (
     click.option(
         "--macro",
         "macros",
@@ -68,12 +67,16 @@ wanted_options = packed(
         help="A number that the profiles of these GPUs have under that name.",
     ),
 )
+wanted_options = packed("wanted", _make_wanted, _guard(required=True), *_MORE)
+# Of ``import``, which does not ask where the patch is there already: the values by name.
+wanted_values = packed("wanted", dict, _guard(), *_MORE)
 
 
-def told_lines(done: Imported) -> Iterator[str]:
-    """The patch, where each edit goes, what was proven, and what to do next."""
+def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
+    """The patch, where each edit goes, what was proven, and what is next; ``is_known``: it is not new."""
     patch = done.patch
-    whom = "for every build" if patch.archs is None else f"opt-in for {' '.join(patch.archs)}"
+    offered = "for" if is_known else "opt-in for"
+    whom = "for every build" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
     yield f"{done.folder}: {whom}"
     for edit in patch.edits:
         where = f"in {edit.function}" if edit.function else "in the file"
@@ -89,4 +92,5 @@ def told_lines(done: Imported) -> Iterator[str]:
     yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
     if patch.archs:
         yield "       patchkit lock --all  # the profile is another one now, no result is"
-    yield "       its patch.toml does not say yet what it is good for; lock and publish ask for that"
+    if not is_known:
+        yield "       its patch.toml does not say yet what it is good for; lock and publish ask for that"

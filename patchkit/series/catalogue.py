@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
-from patchkit.base.text import counted, near_miss
+from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.gates.registry import NO_LONGER, entries, gate_names
 from patchkit.series.fault import Fault
 from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
+from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, load_toml, validate
 
 if TYPE_CHECKING:
     GateName = str
@@ -72,6 +72,28 @@ def _with_slash(folder: str) -> str:
     return folder if folder.endswith("/") else folder + "/"
 
 
+def _no_option(url: str) -> str:
+    if url.startswith("-") or any(orders_in(url)):
+        raise ValueError("an address has no control characters, and does not begin with '-'")
+    return url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch(TomlTable):
+    """``[[watch]]``: a branch of another remote, whose new commits are told beside our patches.
+
+    What was seen of it is in the lock. ``name`` is for people; None: made of the address.
+    """
+
+    named_by: ClassVar[str] = "url"
+    url: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_option)]
+    branch: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_+-]*([./][A-Za-z0-9_+-]+)*$", max_length=200)
+    ]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+/-]*$", max_length=60)] | None = None
+    where: NotInFile[Location] = NOWHERE
+
+
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
@@ -79,12 +101,13 @@ _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 class Series(TomlTable):
     """series.toml, and the patches in order. ``folders`` of upstream are what guarded ones may touch.
 
-    ``faults``: what is known to be wrong in builds of upstream.
+    ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
     """
 
     folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
     gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=_asked_of_all(), why=""))
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
+    watches: Annotated[Several[Watch], Field(alias="watch")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
 
     @property
@@ -154,6 +177,15 @@ def _check(series: Series) -> Iterator[ConfigError]:
         yield from _check_pairs(patch)
         yield from _check_folders(series, patch)
     yield from _check_faults(series)
+    watched = [(watch.url, watch.branch) for watch in series.watches]
+    for watch in series.watches:
+        if watched.count((watch.url, watch.branch)) > 1:
+            yield ConfigError(
+                f"the branch {watch.branch} of one remote is watched twice",
+                code="WATCH_DUPLICATE",
+                where=watch.where,
+                hint="take one of them away",
+            )
 
 
 def _check_faults(series: Series) -> Iterator[ConfigError]:

@@ -102,6 +102,15 @@ class LeftOut(TomlTable):
     why: Words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Watched(TomlTable):
+    """A branch of a ``[[watch]]`` and the commit up to which a bump has told what is new there."""
+
+    url: Words
+    branch: Words
+    seen: ObjectId
+
+
 _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 
 
@@ -184,6 +193,7 @@ class Lock(TomlTable):
     default: Annotated[int, Field(gt=0)]
     pins: Annotated[Several[Pin], Field(alias="pin", min_length=1)]
     results: Annotated[Several[Result], Field(alias="result")] = ()
+    watched: Several[Watched] = ()
     path: NotInFile[str] = ""
 
     def pin(self, wanted: PinWanted | int = None) -> Pin:
@@ -247,6 +257,10 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
+    def seen(self, url: str, branch: str) -> str | None:
+        """The commit up to which the branch of a ``[[watch]]`` was told."""
+        return next((each.seen for each in self.watched if (each.url, each.branch) == (url, branch)), None)
+
     def with_result(self, result: Result) -> Lock:
         """This lock with ``result`` in the place of that of the same key; what it has is not left out."""
         kept = (other for other in self.results if other.key != result.key)
@@ -287,6 +301,17 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
             code="LOCK_DEFAULT_UNKNOWN",
             where=document.locate(("default",)),
         )
+
+
+def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
+    names = [(each.url, each.branch) for each in lock.watched]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield ConfigError(
+                f"lock: it says twice what was seen of the branch {name[1]} of one remote",
+                code="LOCK_WATCHED_TWICE",
+                where=document.locate(("watched", number, "branch")),
+            )
 
 
 def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
@@ -422,7 +447,7 @@ def parse_lock(document: Document) -> Lock:
             are right, what does not fit together.
     """
     lock = replace(validate(document, Lock, what="lock"), path=document.path)
-    problems = [*_of_pins(lock, document), *_of_results(lock, document)]
+    problems = [*_of_pins(lock, document), *_of_watched(lock, document), *_of_results(lock, document)]
     for problem in problems:
         problem.hint = f"patchkit lock writes this file; restore it with: git checkout -- {document.path}"
     if problems:
@@ -438,7 +463,7 @@ _LONG = 100  # an array of more characters gets one line per item
 
 
 def format_lock(lock: Lock) -> str:
-    """The text of a lock file: pins by build, results by build, archs and patches."""
+    """The text of a lock file: pins by build, what was seen of forks, results by build, archs and patches."""
     tables = [_format_table("", {"version": 1, "default": lock.default})]
     for pin in sorted(lock.pins, key=lambda each: each.build):
         own = {name: getattr(pin, name) for name in ("build", "commit", "tree", "committed", "ggml")}
@@ -446,6 +471,7 @@ def format_lock(lock: Lock) -> str:
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
         tables += [_format_table("[[pin.left_out]]\n", asdict(each)) for each in sorted(pin.left_out)]
+    tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
     for result in sorted(lock.results, key=lambda each: each.key):
         own = {name: getattr(result, name) for name in ("build", "archs", "patches", "tree", "commit")}
         tables.append(_format_table("[[result]]\n", own))

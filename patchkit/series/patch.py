@@ -109,6 +109,7 @@ _Macro = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Meaning = Annotated[Words, AfterValidator(_one_line)]
 _Build = Annotated[int, Field(ge=1)]
 _Author = Annotated[str, Field(pattern=r"^[^<>\n]+ <[^<>\s]+>$", description="Name <address>")]
+_Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -257,12 +258,25 @@ class Edit(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream(TomlTable):
-    """``[upstream]``: what became of the patch there; ``since`` is when it was begun."""
+    """``[upstream]``: what became of the patch there; ``since`` is when it was begun.
+
+    Of a pull request that was imported: ``head`` is the commit that it was then, ``base`` where it left the
+    main line, ``digest`` that of the edits as they were written, which tells whether a person changed them.
+    """
 
     url: Words | None = None
+    head: _Commit | None = None
+    base: _Commit | None = None
+    digest: _Digest | None = None
     merged_in: _Build | None = None
     reason: Words | None = None
     since: dt.date | None = None
+
+    def __post_init__(self) -> None:
+        if (self.head is None) != (self.base is None):
+            raise ValueError("'head' and 'base' are the two ends of one change: give both or none")
+        if self.head is not None and self.url is None:
+            raise ValueError("'head' is that of a pull request: give its 'url', too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

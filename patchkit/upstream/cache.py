@@ -36,7 +36,7 @@ _PATTERNS = (
 )
 
 
-def _remove_remains(repository: Path) -> tuple[str, ...]:
+def remove_remains(repository: Path) -> tuple[str, ...]:
     """Remove what killed runs of git left; the paths, relative to the repository."""
     found = sorted({path for pattern in _PATTERNS for path in repository.glob(pattern)})
     with disk_errors(repository, "cleaning up the cache"):
@@ -274,7 +274,7 @@ class Cache:
         with self._locked(reporter), lock_against_orphans(self.root / "lock.git", reporter) as descriptor:
             owner = self.root / "lock.owner"
             if os.path.lexists(owner):
-                removed = _remove_remains(self.upstream)
+                removed = remove_remains(self.upstream)
                 if removed:
                     reporter.info(f"removed what a killed run left: {', '.join(removed)}")
             with disk_errors(owner, "locking the cache"):

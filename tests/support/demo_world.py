@@ -200,7 +200,8 @@ def make_upstream(folder: Path, builds: Mapping[int, Mapping[str, str | None]], 
     """
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "--template=", "-b", "master")
-    git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
+    for name in ("allowAnySHA1InWant", "allowFilter"):  # as the remotes of llama.cpp do
+        git(folder, "config", f"uploadpack.{name}", "true")
     for number, (build, files) in enumerate(builds.items(), start=day):
         for name, text in files.items():
             path = folder / name

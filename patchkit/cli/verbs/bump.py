@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
     metavar="ID",
     help="Go there although this known fault of the build computes wrong results.",
 )
+@click.option(
+    "--no-fetch", is_flag=True, help="Do not ask for pull requests of patches and for watched forks."
+)
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
 def command(settings: Settings, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
@@ -75,7 +79,8 @@ def command(settings: Settings, **options: Any) -> int:
     wrong results (1), or a candidate would have fewer patches than before (9), lock and branches stay as they
     are. A patch is not missed when it is proven
     that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
-    cache folder.
+    cache folder; it also says what became of the pull requests that patches come from, and what is new in
+    the forks of [[watch]].
     """
     from patchkit.bump.report import bump_lines, ending_lines, keep_report
     from patchkit.bump.request import BumpRequest
@@ -83,7 +88,7 @@ def command(settings: Settings, **options: Any) -> int:
     from patchkit.gates.verify import failures
 
     workspace = settings.workspace()
-    bump = run_bump(BumpRequest(**options), workspace, os.environ)
+    bump = run_bump(BumpRequest(**options), workspace, os.environ, dt.datetime.now(tz=dt.UTC))
     kept = keep_report(bump, workspace.cache_root)
     document = bump.as_json() | {"report": str(kept)}
     if bump.committed is not None:

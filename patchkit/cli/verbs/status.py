@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import click
+
 from patchkit.base.text import counted
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk
@@ -21,12 +23,19 @@ _STANDING = {
 }
 
 
-@verb("status", example=("patchkit status",))
-def command(settings: Settings) -> None:
-    """Show the pins of the lock, what is cached, and the candidates made so far. Reads only."""
+@verb("status", example=("patchkit status", "patchkit status --fetch"))
+@click.option(
+    "--fetch", is_flag=True, help="Ask remotes for the pull requests of patches and for watched forks."
+)
+def command(settings: Settings, *, fetch: bool) -> None:
+    """Show the pins of the lock, what is cached, the candidates made so far, and what is followed.
+
+    Pull requests that patches name, and the forks of [[watch]], are shown as they were when somebody asked
+    last: status --fetch or a bump. Without --fetch it reads only.
+    """
     from patchkit.bump.status import read_status
 
-    status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC).date())
+    status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC), fetch=fetch)
     terminal = settings.terminal
     settings.show(status.as_json(), _lines(status), fit=True)
     if settings.json:
@@ -60,6 +69,7 @@ def _lines(status: Status) -> Iterator[str]:
     if not status.candidates:
         yield "no candidate yet: patchkit apply --arch gfx1151"
     yield from _queue(status.queue)
+    yield from status.following.lines(status.lock.pin(None).name)
 
 
 def _queue(queue: Queue) -> Iterator[str]:

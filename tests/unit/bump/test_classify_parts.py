@@ -6,7 +6,15 @@ from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
-from patchkit.bump.derive import Step, bare, compare_derivations, merge_file, same_tokens, take_out
+from patchkit.bump.derive import (
+    Step,
+    bare,
+    compare_derivations,
+    has_change,
+    merge_file,
+    same_tokens,
+    take_out,
+)
 from patchkit.bump.drift import align, find_drift, list_statements
 from patchkit.bump.follow import find_resemblances, find_target, near_target
 from patchkit.cpp.scopes import parse_scopes
@@ -134,6 +142,19 @@ def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
     assert take_out([both], whole, QUIET).files["new.cuh"] is None
     for path, data in (("b.cu", BASE), ("new.cuh", b"int other;\n")):
         assert take_out([both], whole | {path: data}, QUIET).found == ()
+
+
+def test_a_change_is_there_as_a_whole_or_not_at_all():
+    far = BASE + b"int y;\n" * 9 + BASE.replace(b"f(", b"g(")
+    made = far.replace(b"a = 1", b"a = 10").replace(b"+ x", b"- x")
+    newer = made.replace(b"int y;\nint y;\nint y;\nint g", b"int y;\nlong y;\nint y;\nint g")
+    assert has_change("a.cu", newer, far, made, QUIET)
+    half = newer.replace(b"a = 10", b"a = 1", 1)
+    for ours in (half, far, newer.replace(b"- x", b"* x"), None):
+        assert not has_change("a.cu", ours, far, made, QUIET)
+    assert has_change("a.cu", b"int n; // more\n", None, b"int n;\n", QUIET)
+    assert not has_change("a.cu", b"int m;\n", None, b"int n;\n", QUIET)
+    assert not has_change("a.cu", BASE, BASE, None, QUIET)
 
 
 def upstream(**names):

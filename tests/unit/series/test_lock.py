@@ -287,6 +287,18 @@ def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
     assert (error.code, len(error.where)) == ("LOCK_LEFT_OUT_TWICE", 2)
 
 
+WATCHED = f'\n[[watched]]\nurl = "u"\nbranch = "b"\nseen = "{"1" * 40}"\n'
+
+
+def test_what_was_seen_of_a_fork_is_kept_and_said_once() -> None:
+    lock = _parse(TEXT + WATCHED)
+    assert (lock.seen("u", "b"), lock.seen("u", "c")) == ("1" * 40, None)
+    assert _parse(format_lock(lock)) == lock
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT + WATCHED + WATCHED)
+    assert caught.value.errors[0].code == "LOCK_WATCHED_TWICE"
+
+
 def test_text_and_lock_are_one_and_the_same() -> None:
     lock = _parse(TEXT)
     text = format_lock(lock)

@@ -360,6 +360,19 @@ def test_a_table_that_says_too_little_or_too_much_is_refused_with_its_line(table
     assert error[1]
 
 
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (f'url = "u/pull/1"\nhead = "{"1" * 40}"', "give both or none"),
+        (f'head = "{"1" * 40}"\nbase = "{"2" * 40}"', "give its 'url'"),
+    ],
+)
+def test_the_ends_of_a_pull_request_are_two_and_of_one(lines: str, says: str) -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        stands("submitted", f"[upstream]\n{lines}")
+    assert says in str(caught.value.errors[0].why)
+
+
 @pytest.mark.parametrize(("status", "key"), [("submitted", "url"), ("backport", "merged_in")])
 def test_a_status_calls_for_a_key_of_the_table(status, key):
     with pytest.raises(ErrorGroup) as caught:

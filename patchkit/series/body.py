@@ -1,0 +1,61 @@
+"""The edits and files of a patch.toml as they were written: whether a person changed them since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import tomlkit
+from tomlkit.items import Whitespace
+
+from patchkit.base.files import disk_errors
+from patchkit.series.patch import Patch
+
+NOTE = "# A hunk of text: "
+"""How a comment begins that patchkit writes above an edit."""
+
+
+def body_digest(text: str, templates: Mapping[str, str]) -> str:
+    """sha256 of what the ``[[file]]`` and ``[[edit]]`` tables of a patch.toml say, of templates and comments.
+
+    Layout does not count, and neither do notes that patchkit writes.
+    """
+    document = tomlkit.parse(text)
+    tables = [table for key in ("file", "edit") for table in document.get(key, [])]
+    items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
+    comments = [item.trivia.comment for item in items]
+    hashed = {
+        name: hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()
+        for name, each in templates.items()
+    }
+    said = {
+        "tables": [table.unwrap() for table in tables],
+        "comments": [each for each in comments if each and not each.startswith(NOTE)],
+        "templates": hashed,
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def named_templates(text: str, folder: Path) -> dict[str, str]:
+    """The templates in a patch's own folder that its ``[[file]]`` and ``[[edit]]`` tables name."""
+    document = tomlkit.parse(text)
+    names = [
+        str(table["template"])
+        for key in ("file", "edit")
+        for table in document.get(key, [])
+        if "template" in table
+    ]
+    with disk_errors(folder, "reading the patch"):
+        own = [name for name in names if (folder / name).is_file()]
+        return {name: (folder / name).read_bytes().decode("utf-8", "surrogateescape") for name in own}
+
+
+def is_as_imported(patch: Patch, patches: Path) -> bool:
+    """Whether the edits of a patch in the folder ``patches`` are those that import wrote."""
+    recorded = patch.upstream.digest if patch.upstream is not None else None
+    folder = patches / patch.folder
+    with disk_errors(folder, "reading the patch"):
+        text = (folder / "patch.toml").read_text("utf-8")
+    return recorded is not None and recorded == body_digest(text, named_templates(text, folder))
