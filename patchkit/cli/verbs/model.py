@@ -255,7 +255,7 @@ def _error(time: OperationTime) -> str:
         return "; no published time of a product of experts was compared"
     known = time.machine.error_of(time.kind)
     if known is None:
-        return f"; no published time of such a kernel ({time.kind}) was compared"
+        return f"; the model is not held to published times of such kernels ({time.kind})"
     return (
         f"; of {known.points} published times of such kernels ({time.kind}) half were met within "
         f"{known.median:.0%}, nine of ten within {known.p90:.0%}"
