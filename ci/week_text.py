@@ -2,7 +2,7 @@
 
 usage: python ci/week_text.py branch --folder OUT      the branch with the new lock; 1 where there is none
        python ci/week_text.py candidates --folder OUT  name and options of each candidate that has a branch
-       python ci/week_text.py write --folder OUT --code 9
+       python ci/week_text.py write --folder OUT --code 9 --series CLONE
 
 It reads what ``patchkit --json`` wrote: ``bump.json``, and for each candidate ``verify-NAME.json`` and
 ``package-NAME.json``. Any of them may be missing or an error, which is told. ``week.md``: the first line is
@@ -112,7 +112,7 @@ def candidate(bump: dict[str, Any], made: dict[str, Any], folder: Path) -> Itera
         options = " ".join(f"--arch {arch}" for arch in made["archs"])
         options += f" --upstream b{bump['to']['build']}"
         yield f"- see what is in the way: `patchkit plan {options} --with ID`"
-    for fault in dicts(made.get("faults")):
+    for fault in (one for one in dicts(made.get("faults")) if one.get("archs")):
         yield f"- known fault of the build: {plain(fault.get('id'))} on {' '.join(fault.get('archs', ()))}"
     yield from proofs(made, name, folder)
 
@@ -126,16 +126,23 @@ def proofs(made: dict[str, Any], name: str, folder: Path) -> Iterator[str]:
         yield "- no gate was run: nothing is proven but the places"
     for row in rows:
         yield f"- gate {plain(row['gate'])}: {plain(row['verdict'])}: {plain(row['summary'])}"
-        yield from (f"  - not proven: {plain(why)}" for why in row.get("not_run", ())[:_MOST])
+        if own:  # of the other sets of these GPUs the same is open
+            yield from (f"  - not proven: {plain(why)}" for why in row.get("not_run", ())[:_MOST])
     if isinstance(verify.get("error"), dict):
         yield from told_error(verify["error"])
+    yield from results(made, verify, name, folder)
+
+
+def results(made: dict[str, Any], verify: dict[str, Any], name: str, folder: Path) -> Iterator[str]:
+    """What was published, and what lies beside the text."""
+    own = bool(made.get("branch"))
     published = verify.get("published")
     if isinstance(published, dict):
         yield f"- published: `{plain(published.get('branch'))}` at {plain(published.get('tip'))[:12]}"
         if published.get("pushed_to"):
             yield f"- pushed to {plain(published['pushed_to'])}"
     elif made.get("tip") and made.get("applied"):
-        yield "- nothing was published"
+        yield "- nothing was published" if own else "- not published: the branch is that of the GPU's own set"
     if (folder / f"report-{name}.html").is_file() and own:
         yield f"- report: report-{name}.html"
     package = read(folder / f"package-{name}.json") if own else {}
@@ -169,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=["branch", "candidates", "write"])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--code", type=int, default=0)
+    parser.add_argument("--series", default="")
     options = parser.parse_args(argv)
     bump = read(options.folder / "bump.json")
     if options.what == "branch":
@@ -182,7 +190,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [subject(bump, options.code), ""]
     if options.code or bump.get("state") != "done" or new_branch(bump) is not None:
         lines += body(bump, options.folder)
-    (options.folder / "week.md").write_text("\n".join(lines).rstrip() + "\n", "utf-8")
+    text = "\n".join(lines).rstrip() + "\n"
+    # The clone that the job worked on is gone when somebody reads this.
+    text = text.replace(f"{options.series}/", "") if options.series else text
+    (options.folder / "week.md").write_text(text, "utf-8")
     return 0
 
 

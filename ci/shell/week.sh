@@ -41,7 +41,7 @@ main() { # read as a whole before it begins: the job takes hours, and TOOL may b
 
     text() { python3 "$tool/ci/week_text.py" "$@" --folder "$out"; }
     finish() { # finish CODE: writes the text and ends
-        text write --code "$1" || exit 70
+        text write --code "$1" --series "$PATCHKIT_SERIES" || exit 70
         printf 'written: %s\n' "$out/week.md"
         exit "$1"
     }

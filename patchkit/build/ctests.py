@@ -17,7 +17,8 @@ from patchkit.build.sides import Workshop, build_part
 
 _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
 _BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder
-_ADD_TEST = re.compile(r'^add_test\((?:\[=*\[)?([^\]\s"]+)(?:\]=*\])? "([^"]+)"', re.MULTILINE)
+# A name is bare, in quotes or in brackets, by what the project asks of CMake.
+_ADD_TEST = re.compile(r'^add_test\((?:\[=*\[|")?([^\]\s"]+)(?:\]=*\]|")? "([^"]+)"', re.MULTILINE)
 _ANSWER_S = 60.0
 _TEST_S = 900  # ours: upstream's slowest test of the label main took 40 s on two cores
 
@@ -69,8 +70,7 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
     )
     try:
         rows = json.loads(done.stdout)["tests"]
-        programs = dict(_programs(folder))
-        tests = tuple(_read(row, programs) for row in rows)
+        tests = read_tests(folder, rows)
     except (ValueError, KeyError, TypeError) as error:
         raise ToolchainError(
             "upstream's tests cannot be listed",
@@ -80,6 +80,14 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
             hint=f"ctest --test-dir {folder} --show-only=json-v1",
         ) from error
     return TestBuild(source=source, folder=folder, workshop=workshop, tests=tests)
+
+
+def read_tests(folder: Path, rows: Sequence[dict[str, object]]) -> tuple[UpstreamTest, ...]:
+    """The tests that CTest lists as ``rows`` of a build; raises ValueError where none has a program."""
+    programs = dict(_programs(folder))
+    if rows and not programs:
+        raise ValueError("no program of a test was found in its CTestTestfile.cmake")
+    return tuple(_read(row, programs) for row in rows)
 
 
 def _build(source: Source, targets: Sequence[str], workshop: Workshop) -> Path:

@@ -180,6 +180,7 @@ class Status:
                     "tree": pin.tree,
                     "cached": pin.build in self.cached,
                     "default": pin.build == self.lock.default,
+                    "left_out": [fields_of(row, "digest") for row in pin.left_out],
                 }
                 for pin in self.lock.pins
             ],

@@ -59,6 +59,8 @@ def _lines(status: Status) -> Iterator[str]:
         cached = "cached" if pin.build in status.cached else "not cached"
         default = "  (default)" if pin.build == status.lock.default else ""
         yield f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
+        for row in pin.left_out:
+            yield f"     left out for {' '.join(row.archs)}: {row.patch}: {row.why}"
     yield ""
     for made, standing in status.candidates:
         many = counted(len(made.commits), "patch", "patches")

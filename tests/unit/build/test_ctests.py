@@ -1,0 +1,45 @@
+"""Upstream's tests as CTest lists them: which are programs of the build, and what each needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.ctests import UpstreamTest, read_tests
+
+
+def listed(folder: Path, *lines: str) -> Path:
+    (folder / "tests").mkdir(parents=True, exist_ok=True)
+    (folder / "tests" / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["test-a", '"test-a"', "[=[test-a]=]", "[==[test-a]==]"])
+def test_a_program_is_known_however_cmake_writes_the_name(tmp_path: Path, name: str) -> None:
+    folder = listed(tmp_path, f'add_test({name} "{tmp_path}/bin/test-program" "-x")')
+    rows = [{"name": "test-a", "properties": [{"name": "LABELS", "value": ["main"]}]}]
+    assert read_tests(folder, rows) == (
+        UpstreamTest(name="test-a", program="test-program", labels=("main",), needs=()),
+    )
+
+
+def test_a_script_is_no_program_and_a_download_is_a_need(tmp_path: Path) -> None:
+    folder = listed(
+        tmp_path,
+        f'add_test(script "{tmp_path}/source/tests/x.sh")',
+        f'add_test(big "{tmp_path}/bin/test-big")',
+    )
+    rows = [
+        {"name": "script"},
+        {"name": "big", "properties": [{"name": "FIXTURES_REQUIRED", "value": ["download"]}]},
+    ]
+    script, big = read_tests(folder, rows)
+    assert (script.program, big.program, big.needs) == (None, "test-big", ("download",))
+
+
+def test_a_form_that_nobody_knows_is_an_error_and_not_no_tests(tmp_path: Path) -> None:
+    folder = listed(tmp_path, f"add_test(NAME a COMMAND {tmp_path}/bin/test-a)")
+    with pytest.raises(ValueError, match="no program"):
+        read_tests(folder, [{"name": "a"}])
+    assert read_tests(folder, []) == ()
