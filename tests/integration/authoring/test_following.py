@@ -318,14 +318,14 @@ def test_killed_in_the_middle_it_is_the_old_patch_or_the_new_one(
 
 
 def test_what_is_changed_meanwhile_is_not_written_over(desk, pull: str) -> None:
-    """A git on PATH that changes patch.toml when the pull request is fetched."""
+    """A git on PATH that changes patch.toml when the change is read."""
     desk.change(TOOL, "512 ? 512", "1024 ? 1024")
     push(desk, desk.commit("larger still"))
     path, folder = path_of(desk), desk.root / "bin"
     folder.mkdir()
     wire = folder / "git"
     wire.write_text(
-        f"#!/bin/sh\ncase \"$*\" in *fetch*) echo '# mine' >> '{path}';; esac\n"
+        f"#!/bin/sh\ncase \"$*\" in *diff-tree*) echo '# mine' >> '{path}';; esac\n"
         f'exec {shutil.which("git")} "$@"\n'
     )
     wire.chmod(0o755)
