@@ -17,6 +17,7 @@ MOST_FILES = 300
 """Of a change that is read. A larger one is a merge, or files that a program wrote."""
 _MOST_BYTES = 4_000_000  # of a file; the largest source of build 11549 has below 1 MB
 _MOST_ALIGNED = 4000  # statements of a function: comparing takes the square of them
+_MOST_KEPT, _LONGEST_KEPT = 200, 2000  # statements of each side in a report, characters of one
 _SHOWN = 12  # statements of each side
 _LONGEST = 160  # characters of one
 
@@ -94,11 +95,20 @@ def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[D
             Difference(
                 how=how,
                 place=now.place,
-                removed=(*_without(was.added, now.added), *_without(now.removed, was.removed)),
-                added=(*_without(now.added, was.added), *_without(was.removed, now.removed)),
+                removed=_kept([*_without(was.added, now.added), *_without(now.removed, was.removed)]),
+                added=_kept([*_without(now.added, was.added), *_without(was.removed, now.removed)]),
             )
         )
     return tuple(found)
+
+
+def _kept(texts: list[str]) -> tuple[str, ...]:
+    """As much as a report is to have: a stranger wrote them."""
+    left_out = len(texts) - _MOST_KEPT
+    return (
+        *(text[:_LONGEST_KEPT] for text in texts[:_MOST_KEPT]),
+        *([f"... and {left_out} more"] * (left_out > 0)),
+    )
 
 
 def _without(texts: tuple[str, ...], others: tuple[str, ...]) -> Iterator[str]:

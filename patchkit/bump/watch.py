@@ -26,6 +26,7 @@ _RUN = 8  # tokens that a commit and a patch must share in one place; fewer are 
 _MOST_FILES = 60  # of a commit that is read; a larger one is a merge in one commit
 _MOST_READ = 600  # files of all new commits of one fork
 _MOST_KNOWN = 5000  # commits of a branch before it was rebased
+_LONGEST = 200  # characters of a text of strangers
 _SHOWN = 3  # names of one kind for one patch
 
 
@@ -199,9 +200,9 @@ def _told(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) ->
     alike = ((shape.patch, tuple(shape.like(files, changes))) for shape in shapes)
     return NewCommit(
         commit=commit.commit,
-        author=commit.author,
-        subject=commit.subject,
-        files=files,
+        author=commit.author[:_LONGEST],
+        subject=commit.subject[:_LONGEST],
+        files=files[:MOST_TOLD],
         resembles=tuple(Resemblance(patch=patch, by=by) for patch, by in alike if by),
     )
 

@@ -19,7 +19,7 @@ from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.upstream.cache import Cache, remove_remains
 from patchkit.upstream.git import Change, Git, GitSilent, redacted
-from patchkit.upstream.remote import checked_url, complaint
+from patchkit.upstream.remote import checked_url, complaint, is_disks
 
 MAIN = "HEAD"
 MAX_MIB = 1024
@@ -154,7 +154,7 @@ class FollowedRemotes:
         listed = self.git.run("cat-file", "--batch-check", stdin=wanted.encode()).decode() if wanted else ""
         missing = [line.split(" ")[0] for line in listed.splitlines() if line.endswith("missing")]
         for at in range(0, len(missing), _AT_ONCE):
-            complaints = self._fetch(checked_url(url), _name(url), missing[at : at + _AT_ONCE])
+            complaints = self._fetch(checked_url(url), _name(url), missing[at : at + _AT_ONCE], by_name=True)
             if complaints:
                 raise _unreachable(url, complaints)
 
@@ -170,12 +170,15 @@ class FollowedRemotes:
             (self.folder / "config").unlink(missing_ok=True)  # of a run that was killed: it names a remote
         self.git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
 
-    def _fetch(self, where: str, name: str, wanted: Sequence[str]) -> str:
-        """What git complains of; nothing when it is done."""
+    def _fetch(self, where: str, name: str, wanted: Sequence[str], *, by_name: bool = False) -> str:
+        """What git complains of; nothing when it is done. ``by_name``: objects, and nothing they lead to.
+
+        Raises CacheError: the disk refused.
+        """
         self.git.run("config", f"remote.{name}.url", where)
-        # A server that knows no filter sends contents as differences from those it thinks are here, which is
-        # true of what it sent itself, and of nothing else.
-        known = self.git.run("for-each-ref", "--count=1", f"refs/followed/{name}")
+        # A server that knows no filter sends contents as differences from those it thinks are here. That is
+        # true of what it sent itself, and of nothing else; asked for contents alone, it must think of none.
+        known = not by_name and self.git.run("for-each-ref", "--count=1", f"refs/followed/{name}")
         told = (f"--negotiation-tip=refs/followed/{name}/*",) if known else ()
         args = (
             *(() if known else ("-c", "fetch.negotiationAlgorithm=noop")),
@@ -189,7 +192,11 @@ class FollowedRemotes:
         finally:
             # What the address holds may be secret; and a remote that stays would be asked by git itself.
             self.git.attempt("config", "--remove-section", f"remote.{name}")
-        return (complaint(done.stderr) or "git does not say why") if done.status else ""
+        if done.status == 0:
+            return ""
+        if is_disks(failure := self.git.failure(args, done), done.stderr):
+            raise failure
+        return complaint(done.stderr) or "git does not say why"
 
     def _note(self, url: str) -> Path:
         return self.folder / f"{_name(url)}.json"

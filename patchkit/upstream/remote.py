@@ -103,7 +103,7 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
             why=last,
             hint=f"if it is a clone of yours: git -C {url} fetch origin {commit}",
         )
-    if isinstance(failure, CacheError) and "unable to access" not in text and "publickey" not in text:
+    if is_disks(failure, text):
         return failure
     ownership = "another user owns it: git serves it only to that user" if "dubious" in text else None
     return SourceError(
@@ -112,6 +112,11 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
         why=ownership or last or failure.why,
         hint="check the address and the network, or use --source sdist",
     )
+
+
+def is_disks(failure: PatchkitError, stderr: str) -> bool:
+    """Whether a fetch failed because the disk here refused, and not the remote with the same words."""
+    return isinstance(failure, CacheError) and "unable to access" not in stderr and "publickey" not in stderr
 
 
 def complaint(stderr: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from patchkit.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
 from patchkit.base.errors import Location, PatchkitError
@@ -109,31 +109,38 @@ def placed(data: bytes, draft: Draft) -> bytes | None:
 def carried(change: Change) -> Iterator[tuple[Carried, Carried]]:
     """For each edit of the function: what becomes of it where it is missing, and where it is there already.
 
-    Looked at in the function alone: the rest of the file is the newer tree's anyway.
+    Looked at in the whole file, as a bump does: everything but the function is the newer tree's.
     """
-    texts = [_function(change, data) for data in (change.old, change.new, *change.others)]
-    old, new = (text or b"" for text in texts[:2])
-    others = [text for text in texts[2:] if text is not None]
     try:
-        drafts = lift_file(change.path, old, new, others)
+        drafts = lift_file(change.path, change.old, change.new, change.others)
     except NotLifted:
         return
     for draft in drafts:
-        alone = apply_drafts(old, [draft])
-        rest = apply_drafts(old, [each for each in drafts if each is not draft])
+        alone = apply_drafts(change.old, [draft])
+        rest = apply_drafts(change.old, [each for each in drafts if each is not draft])
+        onto = _with_function(change, rest)
+        if onto is None:
+            continue
         try:
-            again = lift_file(change.path, old, alone, others)
+            again = lift_file(change.path, change.old, alone, change.others)
         except NotLifted:
             continue
         if len(again) == 1:
-            tree = replace(change, old=old, newer=new)
-            yield _judge(tree, again[0], alone, rest), _judge(tree, again[0], alone, new)
+            yield (
+                _judge(change, again[0], alone, onto),
+                _judge(change, again[0], alone, change.newer),
+            )
 
 
-def _function(change: Change, data: bytes) -> bytes | None:
+def _with_function(change: Change, data: bytes) -> bytes | None:
+    """The newer file with the function as ``data`` has it."""
     scopes, found = functions(change.path, data)
-    entity = found.get(change.function)
-    return scopes.source.text(entity.span) + b"\n" if entity is not None else None
+    _, newer = functions(change.path, change.newer)
+    if change.function not in found or change.function not in newer:
+        return None
+    span = newer[change.function].span
+    text = scopes.source.text(found[change.function].span)
+    return change.newer[: span.start] + text + change.newer[span.end :]
 
 
 def _judge(change: Change, draft: Draft, alone: bytes, onto: bytes) -> Carried:

@@ -188,6 +188,24 @@ def test_a_head_with_binary_files_is_told_without_them(desk, pull: str) -> None:
     assert desk.snapshot() == before
 
 
+def test_what_was_kept_may_be_damaged_and_is_had_again(desk, pull: str) -> None:
+    desk.change(TOOL, "512 ? 512", "1024 ? 1024")
+    push(desk, desk.commit("larger still"))
+    kept = desk.cache / "following.git"
+    assert followed(desk, "--fetch")["state"] == "changed"
+    for path in kept.glob("objects/pack/*.pack"):
+        path.chmod(0o644)
+        path.write_bytes(b"nothing")
+    found = followed(desk)
+    assert (found["state"], found["differences"]) == ("not asked", [])
+    assert f"delete {kept}" in found["notes"][0]
+    (note,) = kept.glob("*.json")
+    note.write_text("{")
+    assert followed(desk)["asked"] is None
+    shutil.rmtree(kept)
+    assert followed(desk, "--fetch")["state"] == "changed"
+
+
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=touch x", "nowhere"])
 def test_a_remote_that_cannot_be_asked_is_no_failure_and_runs_nothing(desk, pull: str, url: str) -> None:
     path = path_of(desk)
@@ -318,14 +336,14 @@ def test_killed_in_the_middle_it_is_the_old_patch_or_the_new_one(
 
 
 def test_what_is_changed_meanwhile_is_not_written_over(desk, pull: str) -> None:
-    """A git on PATH that changes patch.toml when the pull request is fetched."""
+    """A git on PATH that changes patch.toml when the change is read."""
     desk.change(TOOL, "512 ? 512", "1024 ? 1024")
     push(desk, desk.commit("larger still"))
     path, folder = path_of(desk), desk.root / "bin"
     folder.mkdir()
     wire = folder / "git"
     wire.write_text(
-        f"#!/bin/sh\ncase \"$*\" in *fetch*) echo '# mine' >> '{path}';; esac\n"
+        f"#!/bin/sh\ncase \"$*\" in *diff-tree*) echo '# mine' >> '{path}';; esac\n"
         f'exec {shutil.which("git")} "$@"\n'
     )
     wire.chmod(0o755)

@@ -123,8 +123,8 @@ def test_of_a_rebased_branch_only_what_is_really_new_is_told(river, fork) -> Non
 
 
 def test_texts_of_strangers_give_no_orders(river, fork) -> None:
-    commit(fork, "dst[i] = x[i];", "dst[i] = 3*x[i];", "red \x1b[31m\u202ealert")
-    watched(river, "--fetch")
+    commit(fork, "dst[i] = x[i];", "dst[i] = 3*x[i];", "red \x1b[31m\u202ealert" + "!" * 9000)
+    assert len(watched(river, "--fetch")["commits"][0]["subject"]) == 200
     text = river.run("status").stdout
     assert "red \\x1b[31m\\u202ealert" in text
     assert "\x1b" not in text

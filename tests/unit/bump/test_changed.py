@@ -51,3 +51,10 @@ def test_binary_files_are_sizes_and_long_ones_are_compared_in_time() -> None:
     many = [b"".join(b"%d\n" % (number * step) for number in range(40_000)) for step in (1, 3)]
     (found,) = function_changes([Versions("a.txt", *many)])
     assert len(found.removed) == len(found.added) == 39_999
+
+
+def test_a_report_has_so_much_of_a_strangers_text_and_no_more() -> None:
+    many = b"int h() {\n" + b"".join(b"    g(%d, %s);\n" % (n, b"x" * 3000) for n in range(300)) + b"}\n"
+    ((_, _, _, added),) = changed(BASE, BASE + many)
+    assert (len(added), added[-1]) == (201, "... and 102 more")
+    assert max(map(len, added)) == 2000
