@@ -253,18 +253,8 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
     names["summary"].write_text("before\n")
     options = [part for name, path in names.items() for part in (f"--{name}", str(path))]
-    verify = (
-        "verify",
-        "--no-gpu",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
-        "--gate",
-        "anchors",
-        *options,
-        *cache,
-    )
+    seed = ("--arch", "gfx1151", "--upstream", "b6900")
+    verify = ("verify", "--no-gpu", *seed, "--gate", "anchors", *options, *cache)
     code, _, err = run(*verify)
     assert code == 0, err
     assert "isolation</b> <span>not run: not asked for" in names["html"].read_text("utf-8")
@@ -272,7 +262,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"
     summary = names["summary"].read_text("utf-8")
-    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 10 gates 1 passed")
+    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 11 gates 1 passed")
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
     assert "ok     anchors: 10 edits of 3 patches" in out
