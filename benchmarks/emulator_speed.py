@@ -200,7 +200,7 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
         yield Bench(
             driver=driver,
             module=library.path,
-            watched=_watched(gpu, compiler, scratch),
+            watched=watched(gpu, compiler, scratch),
             gpu=gpu,
             compiler=compiler,
             units=units,
@@ -208,7 +208,8 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
         )
 
 
-def _watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
+def watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
+    """The emulator in a library that watches it."""
     made = scratch / "watched.so"
     argv = [*cxx_of(compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
     argv += [

@@ -13,11 +13,13 @@
 #define LDS(left) "s_wait_dscnt " #left "\n"
 #define SCALARS(left) "s_wait_kmcnt " #left "\n"
 #define BARRIER "s_barrier_signal -1\n s_barrier_wait -1\n"
+#define STORES(left) "s_wait_storecnt " #left "\n"
 #else
 #define LOADS(left) "s_waitcnt vmcnt(" #left ")\n"
 #define LDS(left) "s_waitcnt lgkmcnt(" #left ")\n"
 #define SCALARS(left) LDS(left)
 #define BARRIER "s_barrier\n"
+#define STORES(left) "s_waitcnt_vscnt null, " #left "\n"
 #endif
 #define EVERYTHING LOADS(0) LDS(0) SCALARS(0)
 
@@ -165,6 +167,55 @@ __global__ void early_barrier(int * to, int wait) {
         asm volatile(LDS(0) "ds_store_b32 %0, %0\n" BARRIER :: "v"(place) : "memory");
     }
     to[threadIdx.x] = lds[threadIdx.x ^ 32];
+}
+
+// A wave stores, comes to a barrier, and another one reads, or writes, what it stored.
+__global__ void tells_by_barrier(int * to, int * result, int how) {
+    const int me = int(threadIdx.x), other = me ^ 32;
+    int * const own = to + me;
+    if (how == 0) {
+        asm volatile("global_store_b32 %0, %1, off\n" BARRIER :: "v"(own), "v"(me) : "memory");
+    } else if (how == 1) {
+        asm volatile("global_store_b32 %0, %1, off\n" STORES(0) BARRIER :: "v"(own), "v"(me) : "memory");
+    } else if (how == 2) { // for the first one alone
+        asm volatile("global_store_b32 %2, %1, off\n global_store_b32 %0, %1, off\n" STORES(1) BARRIER
+                     :: "v"(own), "v"(me), "v"(result + me) : "memory");
+    } else if (how == 3) { // the other one is not read
+        asm volatile("global_store_b32 %0, %1, off\n global_store_b32 %2, %1, off\n" STORES(1) BARRIER
+                     :: "v"(own), "v"(me), "v"(result + me) : "memory");
+    } else { // too late for this barrier
+        asm volatile("global_store_b32 %0, %1, off\n" BARRIER STORES(0) :: "v"(own), "v"(me) : "memory");
+        if (how == 5) {
+            asm volatile(BARRIER ::: "memory");
+        }
+    }
+    result[me] = *static_cast<volatile int *>(to + other);
+}
+__global__ void tells_by_syncthreads(int * to, int * result) {
+    to[threadIdx.x] = int(threadIdx.x);
+    __syncthreads();
+    result[threadIdx.x] = to[threadIdx.x ^ 32];
+}
+__global__ void writes_again(int * to, int wait) {
+    int * const own = to + threadIdx.x;
+    if (wait != 0) {
+        asm volatile("global_store_b32 %0, %1, off\n" STORES(0) BARRIER :: "v"(own), "v"(1) : "memory");
+    } else {
+        asm volatile("global_store_b32 %0, %1, off\n" BARRIER :: "v"(own), "v"(1) : "memory");
+    }
+    to[threadIdx.x ^ 32] = 2;
+}
+__global__ void reads_back(int * to, int * result, int by_scalar) {
+    int value;
+    int * const own = to + threadIdx.x;
+    if (by_scalar != 0) {
+        asm volatile("global_store_b32 %1, %2, off\n" STORES(0) "s_load_b32 %0, %3, 0\n" SCALARS(0)
+                     : "=&s"(value) : "v"(own), "v"(1), "s"(to) : "memory");
+    } else {
+        asm volatile("global_store_b32 %1, %2, off\n global_load_b32 %0, %1, off\n" LOADS(0)
+                     : "=&v"(value) : "v"(own), "v"(1) : "memory");
+    }
+    result[threadIdx.x] = value;
 }
 
 // ---- Races between the waves of a block
@@ -326,6 +377,18 @@ int main(int count, char ** words) {
         CASE("scalar loads in order", uses_scalar<<<one, block>>>(to, from, 1)),
         CASE("overwritten without wait", overwrites<<<one, block>>>(to, from, 0)),
         CASE("barrier without wait", early_barrier<<<one, block>>>(to, 0)),
+        CASE("barrier without wait for a store", tells_by_barrier<<<one, block>>>(to, from, 0)),
+        CASE("barrier without wait for the second store", tells_by_barrier<<<one, block>>>(to, from, 2)),
+        CASE("wait behind the barrier", tells_by_barrier<<<one, block>>>(to, from, 4)),
+        CASE("written again behind a barrier", writes_again<<<one, block>>>(to, 0)),
+        CASE("scalar load of a store", reads_back<<<one, block>>>(to, from, 1)),
+        CASE("clean: barrier behind a store", tells_by_barrier<<<one, block>>>(to, from, 1)),
+        CASE("clean: barrier behind the first store", tells_by_barrier<<<one, block>>>(to, from, 3)),
+        CASE("clean: second barrier", tells_by_barrier<<<one, block>>>(to, from, 5)),
+        CASE("clean: barrier of one wave", tells_by_barrier<<<one, 32>>>(to, from, 0)),
+        CASE("clean: syncthreads", tells_by_syncthreads<<<one, block>>>(to, from)),
+        CASE("clean: written again", writes_again<<<one, block>>>(to, 1)),
+        CASE("clean: load of a store", reads_back<<<one, block>>>(to, from, 0)),
         CASE("read without barrier", shares<<<one, block>>>(to, 0, 32)),
         CASE("written again without barrier", uses_again<<<one, block>>>(to, from, 0)),
         CASE("written by two waves", all_write<<<one, block>>>(to, 64, 1)),

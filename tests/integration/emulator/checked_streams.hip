@@ -146,7 +146,13 @@ __global__ void last_block_by_release(int * to, int * parts, int * counter) {
     }
 }
 
-// Sums from block to block. `how`: 0 release and acquire, 1 volatile with fences, 2 no order
+#ifdef __GFX12__
+#define FORGETS_CACHES "global_inv scope:SCOPE_DEV\n"
+#else
+#define FORGETS_CACHES "buffer_gl1_inv\n buffer_gl0_inv\n"
+#endif
+
+// Sums from block to block. `how`: 0 release and acquire, 1 volatile with fences, 2 no order, 3 half a fence
 __global__ void look_back(int * to, int * sums, int * flags, int how) {
     if (threadIdx.x != 0) {
         return;
@@ -158,7 +164,7 @@ __global__ void look_back(int * to, int * sums, int * flags, int how) {
             while (__hip_atomic_load(&flags[b - 1], __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == 0) {
                 __builtin_amdgcn_s_sleep(1);
             }
-        } else if (how == 1) {
+        } else if (how != 2) {
             while (static_cast<volatile int *>(flags)[b - 1] == 0) {
                 __builtin_amdgcn_s_sleep(1);
             }
@@ -172,6 +178,9 @@ __global__ void look_back(int * to, int * sums, int * flags, int how) {
     } else if (how == 1) {
         __threadfence();
         static_cast<volatile int *>(flags)[b] = 1;
+    } else if (how == 3) {
+        // It waits for no store. The compiler's own stores to volatile wait for those before, on RDNA4.
+        asm volatile(FORGETS_CACHES "global_store_b32 %0, %1, off" :: "v"(flags + b), "v"(1) : "memory");
     }
     to[b] = before;
 }
@@ -342,6 +351,7 @@ static const std::map<std::string, program> & programs() {
         CASE("last block without fence", (last_block<<<blocks, threads>>>(a, b, c, 1))),
         CASE("last block with plain counter", (last_block<<<blocks, threads>>>(a, b, c, 2))),
         CASE("look back without order", (look_back<<<blocks, 32>>>(a, b, c, 2))),
+        CASE("look back without wait", (look_back<<<blocks, 32>>>(a, b, c, 3))),
         CASE("grid without barrier", (grid_wide<<<blocks, threads>>>(a, b, 0))),
         CASE("clean: own elements", (put<<<blocks, threads>>>(a, 1))),
         CASE("clean: wide elements", (put_wide<<<2, threads>>>((int4 *) a))),
@@ -392,6 +402,38 @@ static const std::map<std::string, program> & programs() {
         CASE("rows", NEED(hipMemcpy2DAsync(a, 64, pinned, 64, 32, 16, hipMemcpyHostToDevice, s));
              NEED(hipMemcpy2DAsync(a + 4, 64, second, 64, 32, 16, hipMemcpyHostToDevice, t))),
         CASE("third of three", on(s, a); order(s, t); copy(t, b, a); copy(u, c, b)),
+        CASE("target changed", down(s, pinned, a); pinned[5] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("target changed after another wait", down(s, pinned, a); NEED(hipStreamSynchronize(t)); pinned[5] = 1;
+             NEED(hipStreamSynchronize(s))),
+        CASE("rows of a target changed", NEED(hipMemcpy2DAsync(pinned, 64, a, 64, 32, 16, hipMemcpyDeviceToHost, s));
+             pinned[16] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("changed while a kernel reads it", copy(s, a, pinned); pinned[5] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("changed while a kernel writes it", on(s, pinned); pinned[5] = 9; NEED(hipStreamSynchronize(s))),
+        CASE("one number for all", (read_shared<<<blocks, threads, 0, s>>>(a, pinned)); pinned[1023] = 1),
+        CASE("managed memory changed", int * own; NEED(hipMallocManaged((void **) &own, bytes)); on(s, own); own[7] = 2;
+             NEED(hipStreamSynchronize(s))),
+        CASE("memory of its own registered", static int own[count];
+             NEED(hipHostRegister(own, bytes, hipHostRegisterDefault)); copy(s, a, own); own[9] = 1;
+             NEED(hipStreamSynchronize(s))),
+        CASE("changed behind an event of before", NEED(hipEventRecord(event, s)); copy(s, a, pinned);
+             NEED(hipEventSynchronize(event)); pinned[5] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("clean: target after a wait", down(s, pinned, a); NEED(hipStreamSynchronize(s)); pinned[5] = 1),
+        CASE("clean: between rows of a target", NEED(hipMemcpy2DAsync(pinned, 64, a, 64, 32, 16, hipMemcpyDeviceToHost, s));
+             pinned[8] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("clean: kernel and wait", copy(s, a, pinned); NEED(hipEventRecord(event, s));
+             NEED(hipEventSynchronize(event)); pinned[5] = 1),
+        CASE("clean: kernel of another part", (put<<<4, threads, 0, s>>>(pinned, 1)); pinned[900] = 1),
+        CASE("clean: managed memory", int * own; NEED(hipMallocManaged((void **) &own, bytes)); on(s, own);
+             NEED(hipStreamSynchronize(s)); own[7] = 2; copy(s, a, own); NEED(hipStreamSynchronize(s));
+             NEED(hipFree(own))),
+        CASE("clean: counted with the host", (histogram<<<blocks, threads, 0, s>>>(pinned, a));
+             __atomic_fetch_add(pinned, 1, __ATOMIC_RELAXED)),
+        CASE("clean: result and function", down(s, pinned, a);
+             NEED(hipLaunchHostFunc(s, [](void *) { pinned[3] = 4; }, nullptr)); NEED(hipStreamSynchronize(s))),
+        CASE("clean: kernel, then copy", on(s, pinned); down(s, pinned, a); up(s, b, pinned);
+             NEED(hipStreamSynchronize(s)); pinned[0] = 1),
+        CASE("clean: freed behind a kernel", int * own; NEED(hipHostMalloc((void **) &own, bytes, 0)); on(s, own);
+             NEED(hipStreamSynchronize(s)); NEED(hipHostFree(own))),
         CASE("clean: one stream", up(s, a, pinned); copy(s, b, a); down(s, pinned, b)),
         CASE("clean: event", on(s, a); order(s, t); copy(t, b, a)),
         CASE("clean: chain of three", on(s, a); order(s, t); copy(t, b, a); order(t, u, later); copy(u, a, b)),

@@ -43,6 +43,7 @@ __global__ void counts_by_lds(int * to, int with_count) {
     for (int i = 0; i < (count & 7); ++i) {
         sum += to[i];
     }
+    __syncthreads(); // others may read yet
     to[threadIdx.x] = sum;
 }
 __global__ void half_of_lds(int * to, int all) {

@@ -26,6 +26,7 @@ _RACES = {
     "last block without fence": ("block (7, 0, 0) reads byte 0", "which block (0, 0, 0) wrote"),
     "last block with plain counter": ("reads byte 0", "writes byte 0", " wrote"),
     "look back without order": ("block (1, 0, 0)", "which block (0, 0, 0) wrote"),
+    "look back without wait": ("block (1, 0, 0)", "which block (0, 0, 0) wrote"),
     "told too early": ("which block (",),
     "grid without barrier": ("which block (0, 0, 0) wrote", "which block (0, 0, 0) read"),
 }
@@ -50,6 +51,18 @@ _ASYNCHRONY = {
     "source changed after another wait": (_SOURCE,),
     "rows": ("the copy of 512 bytes from pinned host memory to device memory writes what the copy of 512",),
     "third of three": ("which kernel _Z4takePiPKi wrote",),
+}
+# What the program changed of its own memory while the device used it: seen where work runs at once.
+_CHANGES = {
+    "target changed": f"the target of {_DOWN}",
+    "target changed after another wait": f"the target of {_DOWN}",
+    "rows of a target changed": f"the target of {_DOWN.replace('4096', '512')}",
+    "changed while a kernel reads it": "memory of the host that kernel _Z4takePiPKi reads",
+    "changed while a kernel writes it": "memory of the host that kernel _Z3putPii writes",
+    "one number for all": "memory of the host that kernel _Z11read_sharedPiPKi reads",
+    "managed memory changed": "memory of the host that kernel _Z3putPii writes",
+    "memory of its own registered": "memory of the host that kernel _Z4takePiPKi reads",
+    "changed behind an event of before": "memory of the host that kernel _Z4takePiPKi reads",
 }
 
 
@@ -100,10 +113,19 @@ def test_operations_without_an_order_are_found_in_every_schedule(found, program,
         assert all(any(text in one["what"] for one in findings) for text in texts), findings
 
 
+@pytest.mark.parametrize("case", _CHANGES)
+def test_memory_that_the_program_changed_too_early_is_found(found, program, case):
+    (only,) = found(program, case)
+    assert only["kind"] == "asynchrony"
+    assert only["what"] == f"the program changed {_CHANGES[case]} before it was done"
+    assert (only["other"] is not None) == ("kernel" in _CHANGES[case])
+    assert any(Path(frame["file"]).name == "checked_streams" for frame in only["called_from"])
+
+
 @pytest.mark.parametrize("schedule", ["in-order", "late", "shuffle 7"])
 def test_programs_with_an_order_have_no_findings(found, program, emulate, schedule):
     clean = [name for name in emulate(program).stdout.splitlines() if name.startswith("clean: ")]
-    assert len(clean) >= 50
+    assert len(clean) >= 66
     seen = {name: found(program, name, PATCHKIT_EMULATOR_SCHEDULE=schedule) for name in clean}
     assert seen == {name: [] for name in clean}
 
@@ -117,6 +139,6 @@ def test_what_was_not_asked_for_is_not_looked_for(found, program):
 
 def test_rdna4_gives_signs_in_its_own_way(found, program_gfx1201, emulate):
     names = emulate(program_gfx1201, arch="gfx1201").stdout.splitlines()
-    wanted = {name: "races" if name in _RACES else "asynchrony" for name in [*_RACES, *_ASYNCHRONY]}
+    wanted = dict.fromkeys(_RACES, "races") | dict.fromkeys([*_ASYNCHRONY, *_CHANGES], "asynchrony")
     kinds = {name: {one["kind"] for one in found(program_gfx1201, name, arch="gfx1201")} for name in names}
     assert kinds == {name: {wanted[name]} if name in wanted else set() for name in names}

@@ -273,6 +273,10 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
     }
     result.touched = result.reads;
     result.touched.join(result.writes);
+    result.reads.each_vgpr([&](int n) { result.vgprs_read.push_back(u8(n)); });
+    result.writes.each_vgpr([&](int n) { result.vgprs_written.push_back(u8(n)); });
+    result.reads.each_slot([&](int n) { result.slots_read.push_back(u8(n)); });
+    result.writes.each_slot([&](int n) { result.slots_written.push_back(u8(n)); });
     return result;
 }
 
@@ -283,27 +287,43 @@ namespace {
 void use_of_pending(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
     for (pending_load & one : c.queue) {
-        if (one.queues == 0 || !one.to.meets(f.touched)) {
+        const register_set & to = one.what->writes;
+        if (one.queues == 0 || one.is_told || !to.meets(f.touched)) {
             continue;
         }
-        const bool reads = one.to.meets(f.reads);
+        const bool reads = to.meets(f.reads);
         // What comes later into the same register, by a queue that keeps its order, also arrives later.
         if (!reads && one.queues == f.queues && is_in_order(f.queues)) {
             continue;
         }
-        const std::string name = one.to.first_of_both(reads ? f.reads : f.writes);
+        const std::string name = to.first_of_both(reads ? f.reads : f.writes);
         report(i, w, "waits",
                std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
                &one.number);
-        one.to = {};
+        one.is_told = true;
     }
 }
 
-void refresh(wave_checks & c) {
-    std::erase_if(c.queue, [](const pending_load & one) { return one.queues == 0; });
-    c.pending = {};
-    for (const pending_load & one : c.queue) {
-        c.pending.join(one.to);
+// Those of the first `count` that are in no queue any more are done.
+void forget_done(wave_checks & c, size_t count) {
+    const auto end = c.queue.begin() + std::ptrdiff_t(count);
+    if (!c.overlaps) {
+        for (auto one = c.queue.begin(); one != end; ++one) {
+            if (one->queues == 0) {
+                std::for_each(one->what->vgprs_written.begin(), one->what->vgprs_written.end(),
+                              [&](int n) { c.pending.remove_vgpr(n); });
+                std::for_each(one->what->slots_written.begin(), one->what->slots_written.end(),
+                              [&](int n) { c.pending.remove_slot(n); });
+            }
+        }
+    }
+    c.queue.erase(std::remove_if(c.queue.begin(), end, [](const pending_load & one) { return one.queues == 0; }), end);
+    if (c.overlaps || c.queue.empty()) {
+        c.pending = {};
+        for (const pending_load & one : c.queue) {
+            c.pending.join(one.what->writes);
+        }
+        c.overlaps = c.overlaps && !c.queue.empty();
     }
     c.renew_hints();
 }
@@ -312,25 +332,24 @@ void wait_for(wave_checks & c, const wait & wanted) {
     if (wanted.queues == 0) {
         return;
     }
-    const auto is_meant = [&](const pending_load & one) { return (one.queues & wanted.queues) != 0; };
-    auto count = u32(std::count_if(c.queue.begin(), c.queue.end(), is_meant));
+    u32 count = 0;
+    bool is_ordered = true;
+    for (const pending_load & one : c.queue) {
+        const bool is_meant = (one.queues & wanted.queues) != 0;
+        count += is_meant;
+        is_ordered &= !is_meant | is_in_order(one.queues);
+    }
     // Of work that is done in any order nothing is known until all of it is.
-    const bool is_ordered = std::all_of(c.queue.begin(), c.queue.end(), [&](const pending_load & one) {
-        return !is_meant(one) || is_in_order(one.queues);
-    });
-    if (wanted.left != 0 && !is_ordered) {
+    if (count <= wanted.left || (wanted.left != 0 && !is_ordered)) {
         return;
     }
-    for (pending_load & one : c.queue) {
-        if ((one.queues & wanted.queues) == 0) {
-            continue;
-        }
-        if (count <= wanted.left) {
-            break;
-        }
+    size_t looked_at = 0;
+    for (; count > wanted.left; ++looked_at) {
+        pending_load & one = c.queue[looked_at];
+        count -= (one.queues & wanted.queues) != 0;
         one.queues &= u8(~wanted.queues);
-        count -= 1;
     }
+    forget_done(c, looked_at);
 }
 
 // So many the counters can tell; a wave that begins more stops until one of them is done.
@@ -346,7 +365,21 @@ u8 queues_of(const instruction * i, const wave & w, const facts & f) {
     return is_shared == 0 ? f.queues & u8(~queue::lds) : is_shared == exec ? u8(queue::lds) : f.queues;
 }
 
+// The two halves of a WGP have a cache each: what a wave stored is seen by all others of its block when it waited.
+void begin_store(const instruction * i, const wave & w, wave_checks & c, const facts & f) {
+    const bool is_seen = !f.is_atomic && (f.where == space::global || f.where == space::flat);
+    const u64x addresses = is_seen ? global_addresses(i + 1, w) : u64x(0);
+    u32 exec = is_seen ? w.exec() : 0;
+    if (f.where == space::flat) {
+        exec &= lane_bits(addresses >> 48 == 0);
+    }
+    c.stores.begin({addresses, exec, f.size, i->number});
+}
+
 void begin(const instruction * i, const wave & w, wave_checks & c, const facts & f) {
+    if ((f.queues & queue::vector_store) != 0 && checks_of(w).is_spread) {
+        begin_store(i, w, c, f);
+    }
     // Stores to memory fill no register.
     const u8 queues = queues_of(i, w, f) & u8(~queue::vector_store);
     if (queues == 0) {
@@ -357,11 +390,13 @@ void begin(const instruction * i, const wave & w, wave_checks & c, const facts &
                                          [&](const pending_load & one) { return one.queues == queues; });
         if (oldest != c.queue.end() && is_in_order(queues)) {
             oldest->queues = 0;
+            forget_done(c, size_t(oldest - c.queue.begin()) + 1);
         }
-        refresh(c);
     }
     const bool is_in_lds = (queues & queue::lds) != 0 && f.where != space::none;
-    c.queue.push_back({f.writes, queues, f.is_store, is_in_lds, i->number});
+    c.queue.push_back({&f, queues, false, is_in_lds, i->number});
+    const auto is_pending = [&](int n) { return c.pending.holds_vgpr(n); };
+    c.overlaps |= !f.slots_written.empty() || std::any_of(f.vgprs_written.begin(), f.vgprs_written.end(), is_pending);
     c.pending.join(f.writes);
     c.hints |= f.writes.hints();
 }
@@ -714,6 +749,54 @@ void trace(const instruction * i, wave & w, const facts & f, u32 exec) {
     }
 }
 
+// ---- Stores that a barrier came too early for
+
+constexpr size_t most_hanging = 1 << 16;
+
+template <class F> void each_dword(const u64x & addresses, u32 size, u32 exec, F use) {
+    alignas(256) u64 places[lanes];
+    std::memcpy(places, &addresses, sizeof(places));
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        for (u64 n = places[lane] / 4; n <= (places[lane] + size - 1) / 4; ++n) {
+            use(n, lane);
+        }
+    }
+}
+
+// A wave comes to a barrier: what it waited for hangs no longer.
+void leave_stores(const wave & w) {
+    block_checks & b = checks_of(w);
+    stores_under_way & stores = w.checks->stores;
+    if (const u32 done = stores.take_waited(); done != 0) {
+        std::erase_if(b.hanging, [&](const auto & one) { return one.second.wave == w.number && one.second.sequence < done; });
+    }
+    stores.each_new([&](const stores_under_way::store & one, u32 sequence) {
+        each_dword(one.addresses, one.size, one.exec, [&](u64 n, int) {
+            if (b.hanging.size() < most_hanging) {
+                b.hanging[n] = {w.number, one.number, b.epoch, sequence};
+            }
+        });
+    });
+}
+
+void meet_stores(const instruction * i, wave & w, const facts & f, u32 exec) {
+    const block_checks & b = checks_of(w);
+    u32 reported = ~0u;
+    each_dword(global_addresses(i + 1, w), f.size, exec, [&](u64 n, int lane) {
+        const auto found = b.hanging.find(n);
+        if (found == b.hanging.end() || found->second.wave == w.number || found->second.epoch == b.epoch ||
+            found->second.number == reported) {
+            return;
+        }
+        reported = found->second.number;
+        report(i, w, "waits",
+               goes_to(f, lane) + "at " + hex(4 * n) + ", which wave " + std::to_string(found->second.wave) +
+                   " stored to before it came to a barrier without waiting for that",
+               &reported);
+    });
+}
+
 bool waits_for_stores(const facts & f) {
     return std::any_of(f.waits.begin(), f.waits.end(),
                        [](const wait & one) { return (one.queues & queue::vector_store) != 0 && one.left == 0; });
@@ -791,6 +874,9 @@ void check_access(const instruction * i, wave & w) {
         }
     }
     if (f.where == space::global || f.where == space::flat) {
+        if (c.wanted.waits && !checks_of(w).hanging.empty()) [[unlikely]] {
+            meet_stores(i, w, f, w.exec() & ~bad);
+        }
         trace_access(i, w, f, w.exec() & ~bad);
     }
     w.scalar[slot::saved_exec] = w.exec();
@@ -810,10 +896,14 @@ void check_wait(const instruction * i, wave & w) {
         const auto waits = u64(i->immediate);
         wait_for(c, {u8(waits), u32(waits >> 8 & 0xff)});
         wait_for(c, {u8(waits >> 16), u32(waits >> 24 & 0xff)});
-        refresh(c);
     }
-    if (waits_for_stores(facts_at(i))) {
-        pass_store_wait(w);
+    for (const wait & one : facts_at(i).waits) {
+        if ((one.queues & queue::vector_store) != 0) {
+            c.stores.wait(one.left);
+            if (one.left == 0) {
+                pass_store_wait(w);
+            }
+        }
     }
     PATCHKIT_NEXT(i, w);
 }
@@ -834,11 +924,12 @@ void check_barrier(const instruction * i, wave & w) {
     for (pending_load & one : c.queue) {
         if (one.is_in_lds && one.queues != 0) {
             report(i, w, "waits",
-                   std::string("comes to the barrier while ") + (one.is_store ? "a write to" : "a read of") +
+                   std::string("comes to the barrier while ") + (one.what->is_store ? "a write to" : "a read of") +
                        " LDS is under way, which other waves may overtake",
                    &one.number);
         }
     }
+    leave_stores(w);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -891,8 +982,10 @@ static void for_each_trace(lds_traces & lds, const auto & use) {
     }
 }
 
-void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
+void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode) {
     pass_barrier();
+    is_spread = is_in_wgp_mode && wave_count > 1;
+    hanging.clear();
     const size_t dwords = (lds_bytes + 3) / 4;
     for_each_trace(lds, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords); });
     lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));
@@ -900,6 +993,8 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
     for (wave_checks & one : waves) {
         one.pending = {};
         one.queue.clear();
+        one.overlaps = false;
+        one.stores.clear();
         one.wanted = wanted;
         one.renew_hints();
     }
@@ -916,7 +1011,7 @@ void block_checks::pass_barrier() {
     for (wave_checks & one : waves) {
         one.met = one.seen = 0;
     }
-    memory.pass_barrier();
+    memory.pass_barrier(is_spread);
 }
 
 } // namespace patchkit::gpu

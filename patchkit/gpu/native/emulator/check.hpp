@@ -7,7 +7,10 @@
 #include "machine.hpp"
 #include "table.hpp"
 
+#include <algorithm>
 #include <array>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace patchkit::gpu {
@@ -21,9 +24,10 @@ class register_set {
         add_half(n, false);
         add_half(n, true);
     }
-    void remove_vgpr(int n) { bits[n / 32] &= ~(u64(3) << (2 * n % 64)); }
-    void remove_slot(int n) { bits[most_vgprs / 32 + n / 32] &= ~(u64(3) << (2 * n % 64)); }
-    bool holds_vgpr(int n) const { return n < most_vgprs && (bits[n / 32] >> (2 * n % 64) & 3) != 0; }
+    void remove_vgpr(int n) { remove(n); }
+    void remove_slot(int n) { remove(most_vgprs + n); }
+    bool holds_vgpr(int n) const { return n < most_vgprs && holds(n); }
+    bool holds_slot(int n) const { return holds(most_vgprs + n); }
     register_set both(const register_set & other) const {
         register_set result;
         result.set(all() & other.all());
@@ -45,7 +49,7 @@ class register_set {
         hint |= other.hint;
     }
 
-    // After registers were taken out.
+    // After sets were cut.
     void renew_hints();
 
     // As the assembler writes the first one that both have: v3, v3.h, s7.
@@ -73,6 +77,20 @@ class register_set {
     }
     // A bit at the even places for each register of which any half is there.
     static u64 whole_registers(u64 word) { return (word | word >> 1) & 0x5555555555555555; }
+
+    bool holds(int n) const { return (bits[n / 32] >> (2 * n % 64) & 3) != 0; }
+
+    // Registers with one hint are 64 apart.
+    void remove(int n) {
+        bits[n / 32] &= ~(u64(3) << (2 * n % 64));
+        u64 left = 0;
+        for (int word = n / 32 % 2; word < 16; word += 2) {
+            left |= bits[word];
+        }
+        if ((left >> (2 * n % 64) & 3) == 0) {
+            hint &= ~(u64(1) << (n % 64));
+        }
+    }
 
     void add(int n) {
         bits[n / 64] |= u64(1) << (n % 64);
@@ -132,6 +150,7 @@ struct facts {
     bool is_moved    = false; // which registers it touches stands in M0
     bool moves_bits  = false; // its results are bits of its sources, picked and put together
     bool is_exchange = false; // an atomic that puts its data there, whatever was there
+    std::vector<u8> vgprs_read, vgprs_written, slots_read, slots_written; // once more, one by one
     int filled       = 0;     // bytes of a register that a load changes, from bit `shift` up; 0: all of them
     int shift        = 0;
     bool is_signed   = false;
@@ -142,11 +161,54 @@ struct facts {
 
 // What one wave has under way.
 struct pending_load {
-    register_set to;
-    u8 queues;  // that it is still in
-    bool is_store;
+    const facts * what;
+    u8 queues; // that it is still in
+    bool is_told = false;
     bool is_in_lds; // a barrier is no order for it
     u32 number;     // of the instruction
+};
+
+// Stores to memory that a wave may not have done yet: the latest of those that VSCNT counts, in the order in which they
+// began. A wave stops before it has more under way than the counter can tell.
+class stores_under_way {
+  public:
+    static constexpr u32 most = 63;
+    struct store {
+        u64x addresses;
+        u32 exec, size, number; // no lanes: one that nobody else can see, or an atomic
+    };
+
+    void begin(const store & one) {
+        if (all.empty()) {
+            all.resize(most);
+        }
+        all[begun % most] = one;
+        begun += 1;
+        done = std::max(done, begun - std::min(begun, most));
+    }
+    void wait(u32 left) {
+        const u32 now_done = begun - std::min(begun, left);
+        has_waited |= now_done > done;
+        done = std::max(done, now_done);
+    }
+    void clear() {
+        begun = done = told = 0;
+        has_waited = false;
+    }
+    // Those that it was not asked for before, with their sequence numbers.
+    template <class F> void each_new(F use) {
+        for (u32 n = std::max(done, told); n != begun; ++n) {
+            use(all[n % most], n);
+        }
+        told = begun;
+    }
+    // Stores with smaller sequence numbers are done; 0 if nothing was waited for since it was asked.
+    u32 take_waited() { return std::exchange(has_waited, false) ? done : 0; }
+
+  private:
+    std::vector<store> all;
+    u32 begun = 0, done = 0, told = 0;
+    bool has_waited = false;
 };
 
 // Of registers, scratch and LDS: which bits nobody gave a value. In memory it is the other way round: bits that have
@@ -169,6 +231,8 @@ struct wave_checks {
     unknown_bits unknown;
     register_set pending; // the registers of all that follow
     std::vector<pending_load> queue; // in the order in which they began
+    bool overlaps = false; // several of them may fill one register
+    stores_under_way stores;
     // Waves, one bit each: those of which this one saw what an atomic of it wrote in this epoch, and those whose work
     // is known to come before what this wave does now, because a fence followed.
     u32 seen = 0, met = 0;
@@ -191,6 +255,11 @@ struct lds_traces {
     std::vector<u32> written_by, read_by, atomic, flagged, flagging, mixed;
 };
 
+// Who wrote a dword of memory before a barrier, and came there without waiting for it.
+struct hanging_store {
+    u32 wave, number, epoch, sequence;
+};
+
 struct block_checks {
     u32 epoch = 1; // barriers that the block passed
     u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
@@ -198,9 +267,13 @@ struct block_checks {
     std::vector<std::byte> lds_known; // bits that have a value
     block_traces memory;
     std::vector<wave_checks> waves;
+    // Its waves are spread over the two halves of a WGP, each with a cache of its own: a barrier is no order for what
+    // was not waited for.
+    bool is_spread = false;
+    std::unordered_map<u64, hanging_store> hanging; // by address / 4
 
     // A new block, with nothing known.
-    void begin(u32 lds_bytes, u32 wave_count, const checks & wanted);
+    void begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode);
     void pass_barrier();
 };
 

@@ -133,8 +133,9 @@ void block_traces::begin(launch_traces * of, u32 number) {
         return;
     }
     block = number;
-    previous = who = all->draw(block, true);
+    run = previous = who = all->draw(block, true);
     is_touching = has_waited = false;
+    unwaited = 0;
     atomics.clear();
     noticed.clear();
     noticed_at.clear();
@@ -154,19 +155,25 @@ static void know_what_was_noticed(block_traces & b) {
     b.noticed_at.clear();
 }
 
-void block_traces::pass_barrier() {
+void block_traces::pass_barrier(bool is_spread) {
     if (all != nullptr) {
-        has_waited = true;
+        unwaited = is_spread ? unwaited : 0;
+        has_waited |= unwaited == 0;
         know_what_was_noticed(*this);
     }
 }
 
-void pass_store_wait(wave & w) { checks_of(w).memory.has_waited = true; }
+void pass_store_wait(wave & w) {
+    block_traces & b = checks_of(w).memory;
+    b.has_waited = true;
+    b.unwaited &= ~(1u << w.number);
+}
 
+// Behind it comes what others did. Compilers leave out the wait before it where a wave stored nothing.
 void pass_fence(wave & w) {
     block_traces & b = checks_of(w).memory;
     if (b.all != nullptr) {
-        b.has_waited = true;
+        b.has_waited |= (b.unwaited >> w.number & 1) == 0;
         know_what_was_noticed(b);
     }
 }
@@ -191,12 +198,16 @@ struct toucher {
           floor(touch::made(all.order.floor, 0)), first(touch::made(all.order.first, 0)), is_store(f.is_store),
           may_see(f.is_flag || f.acquires) {}
 
+    // Also under a number that the block had long ago: waves draw one after the other.
+    bool is_mine(u64 t) const { return is_own(t) || touch::who(t) - b.run <= b.who - b.run; }
     // As is_own(), and of all four bytes.
     bool is_own_whole(u64 t) const {
         const u64 high = t >> touch::bytes_at;
         return high == (own >> touch::bytes_at | 15) || high == (own_before >> touch::bytes_at | 15);
     }
-    bool is_free(u64 t) const { return t < floor || is_own(t); }
+    bool is_free(u64 t) const { return t < floor || is_mine(t); }
+    // Nobody else wrote there of whom it is not known that they come before.
+    bool is_kept(u64 t) const { return t < floor || ((t >> touch::bytes_at & 15) == 15 && is_mine(t)); }
     u64 trace(u32 bytes) const { return own | u64(bytes) << touch::bytes_at | (i->number & touch::instruction_mask); }
     bool is_own(u64 t) const { return touch::who(t) == b.who || touch::who(t) == b.previous; }
     bool is_of_launch(u64 t) const { return t >= first; }
@@ -226,17 +237,22 @@ template <int n> group<n> is_own(const toucher & t, const group<n> & touches) {
            group<n>(((touches ^ t.own_before) >> touch::who_at) == 0);
 }
 
+template <int n> group<n> is_mine(const toucher & t, const group<n> & touches) {
+    const u64 run = t.b.run;
+    return is_own<n>(t, touches) | group<n>(((touches >> touch::who_at) - run) <= group<n>(t.b.who - run));
+}
+
 template <int n> bool touch_group(const toucher & t, const traces & to, size_t at, const group<n> & hashes) {
     const group<n> written = load<n>(to.written + at), read = load<n>(to.read + at);
     const group<n> is_whole = group<n>((written >> touch::bytes_at & 15) == 15);
-    if (!all_of<n>(group<n>(written < t.floor) | (is_own<n>(t, written) & is_whole))) {
+    if (!all_of<n>(group<n>(written < t.floor) | (is_mine<n>(t, written) & is_whole))) {
         return false;
     }
     const group<n> now = group<n>(t.trace(15)) | hashes;
-    const group<n> own_read = is_own<n>(t, read), free = group<n>(read < t.floor) | own_read;
+    const group<n> own_read = is_own<n>(t, read), free = group<n>(read < t.floor) | is_mine<n>(t, read);
     if (t.is_store) {
         const group<n> too = load<n>(to.read_too + at);
-        if (!all_of<n>(free & (group<n>(too < t.floor) | is_own<n>(t, too)))) {
+        if (!all_of<n>(free & (group<n>(too < t.floor) | is_mine<n>(t, too)))) {
             return false;
         }
         store<n>(to.written + at, now);
@@ -251,7 +267,7 @@ template <int n> bool touch_group(const toucher & t, const traces & to, size_t a
     store<n>(to.read + at, (free & now) | (~free & read));
     if (!all_of<n>(free)) {
         const group<n> too = load<n>(to.read_too + at);
-        const group<n> takes = ~free & (group<n>(too < t.floor) | is_own<n>(t, too));
+        const group<n> takes = ~free & (group<n>(too < t.floor) | is_mine<n>(t, too));
         store<n>(to.read_too + at, (takes & now) | (~takes & too));
     }
     return true;
@@ -471,6 +487,30 @@ void meet(const toucher & t, u64 place) {
     }
 }
 
+// Scalar loads have a cache of their own, which knows nothing of what vector instructions store. Many look at what is
+// changed by atomics before they do so themselves.
+void look_for_own_stores(const toucher & t, const memory_range & range, u64 place) {
+    for (u64 at = place / 4 * 4; at < place + t.f.size; at += 4) {
+        const u64 written = get(range.traced->written[(at - range.traced->begin) / 4]);
+        const bool is_store = t.is_of_launch(written) && !touch::is_atomic(written);
+        if (is_store && t.all.block_of(touch::who(written)) == t.b.block && t.w.checks->wanted.races) {
+            report_touch(t.i, t.w, "races",
+                         "the wave reads byte " + std::to_string(at - range.begin) + " of an allocation of " +
+                             std::to_string(range.end - range.begin) +
+                             " bytes by a scalar load, which its own block wrote: scalar loads do not see that",
+                         written);
+            return;
+        }
+    }
+}
+
+// Of memory of the host the runtime is to know which part a kernel touched.
+void note_touched(const memory_range & range, u64 place, u64 size) {
+    if (range.is_host) [[unlikely]] {
+        range.traced->note((place - range.traced->begin) / 4, (place + size + 3 - range.traced->begin) / 4);
+    }
+}
+
 // Lanes that touch whole dwords side by side.
 template <int words> bool touch_row(const toucher & t, const memory_range & range, u64 place, operand data) {
     for (int n = 0; n < words; ++n) {
@@ -516,11 +556,63 @@ bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
     return true;
 }
 
+// Loads of all lanes from one allocation, wherever each goes: first what is there, without branches, then the notes.
+// False when somebody may be in the way; then nothing was noted.
+bool read_scattered(const toucher & t, const memory_range & range, const u64x & addresses, u32 exec) {
+    const u32 size = t.f.size;
+    const u64x starts = addresses - range.traced->begin;
+    const bool is_in_dwords = size < 4 ? !any((starts & 3) + size > 4) : size % 4 == 0 && !any((starts & 3) != 0);
+    if (exec != ~0u || !is_in_dwords || lanes_outside(range, addresses, size, exec) != 0) {
+        return false;
+    }
+    const traces & to = *range.traced;
+    alignas(256) u64 at[lanes], bytes[lanes];
+    const u64x dwords = starts >> 2;
+    const u64x parts = size < 4 ? u64x((u64(1) << size) - 1) << (starts & 3) : u64x(15);
+    const u64x whole = parts << touch::bytes_at;
+    std::memcpy(at, &dwords, sizeof(at));
+    std::memcpy(bytes, &whole, sizeof(bytes));
+    const u64 own = t.own >> touch::who_at, own_before = t.own_before >> touch::who_at, run = t.b.run;
+    const auto is_own = [&](u64 one) { return (one >> touch::who_at == own) | (one >> touch::who_at == own_before); };
+    const auto is_mine = [&](u64 one) { return is_own(one) | ((one >> touch::who_at) - run <= own - run); };
+    const u32 words = std::max(size / 4, u32(1));
+    for (u32 n = 0; n < words; ++n) {
+        u64 is_in_the_way = 0;
+        for (int lane = 0; lane < lanes; ++lane) {
+            const u64 written = to.written[at[lane] + n], read = to.read[at[lane] + n];
+            const bool is_whole = (written >> touch::bytes_at & 15) == 15;
+            const bool is_written_before = (written < t.floor) | (is_mine(written) & is_whole);
+            const bool is_read_before = (read < t.floor) | (read >= t.first) | is_mine(read);
+            is_in_the_way |= u64(!(is_written_before & is_read_before));
+        }
+        if (is_in_the_way != 0) {
+            return false;
+        }
+    }
+    const u64 now = t.trace(0);
+    for (u32 n = 0; n < words; ++n) {
+        for (int lane = 0; lane < lanes; ++lane) {
+            u64 & first = to.read[at[lane] + n];
+            const u64 there = get(first);
+            u64 & place = (there < t.floor) | is_mine(there) ? first : to.read_too[at[lane] + n];
+            const u64 before = get(place);
+            if (is_own(before)) {
+                if ((before & bytes[lane]) != bytes[lane]) {
+                    put(place, now | bytes[lane] | (before & u64(15) << touch::bytes_at));
+                }
+            } else if ((before < t.floor) | is_mine(before)) {
+                put(place, now | bytes[lane]);
+            }
+        }
+    }
+    return true;
+}
+
 // As touch_group(), for one lane.
 bool touch_words(const toucher & t, const traces & to, size_t at, u32 words, const u32 * values, int lane) {
     for (u32 n = 0; n < words; ++n) {
         const u64 written = get(to.written[at + n]);
-        if (written >= t.floor && !t.is_own_whole(written)) {
+        if (!t.is_kept(written)) {
             return false;
         }
         if (t.is_store && !(t.is_free(get(to.read[at + n])) && t.is_free(get(to.read_too[at + n])))) {
@@ -541,7 +633,7 @@ bool touch_words(const toucher & t, const traces & to, size_t at, u32 words, con
 // The same for some bytes of a dword.
 bool touch_part(const toucher & t, const traces & to, size_t at, u32 bytes) {
     u64 written = get(to.written[at]);
-    const bool is_alone = written < t.floor || t.is_own_whole(written) ||
+    const bool is_alone = t.is_kept(written) ||
                           (t.is_own(written) && t.is_free(get(to.written_too[at])));
     if (!is_alone) {
         return false;
@@ -574,8 +666,13 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
             : size == 2  ? touch_group<lanes / 2>(t, *range.traced, (start - range.traced->begin) / 4, 0)
             : size == 1  ? touch_group<lanes / 4>(t, *range.traced, (start - range.traced->begin) / 4, 0)
                          : false) {
+            note_touched(range, start, u64(size) * lanes);
             return;
         }
+    }
+    if (is_simple && !t.is_store && range.traced != nullptr && !range.is_host &&
+        read_scattered(t, range, addresses, exec)) {
+        return;
     }
     alignas(256) u64 places[lanes];
     std::memcpy(places, &addresses, sizeof(places));
@@ -601,6 +698,7 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
         if (range.traced == nullptr) {
             continue;
         }
+        note_touched(range, place, size);
         const size_t at = (place - range.traced->begin) / 4;
         const bool is_whole = (place | size) % 4 == 0, is_part = size < 4 && place % 4 + size <= 4;
         if (is_simple && ((is_whole && touch_words(t, *range.traced, at, size / 4, values, lane)) ||
@@ -621,9 +719,12 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
     const instruction * checked = i + 1;
     if (f.where == space::scalar) {
         const u64 place = scalar_address(checked, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
-        if (const memory_range & range = remembered_range(i, w); range.traced != nullptr) {
+        if (const memory_range range = remembered_range(i, w); range.traced != nullptr) {
             b.is_touching = true;
-            touch_lane(toucher(i, w, f, b), range, place, nullptr, 0, 0);
+            const toucher now(i, w, f, b);
+            look_for_own_stores(now, range, place);
+            touch_lane(now, range, place, nullptr, 0, 0);
+            note_touched(range, place, f.size);
         }
         return;
     }
@@ -638,8 +739,12 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
         if (b.is_touching) { // what it did until now was done before this
             b.previous = b.who;
             b.who = b.all->draw(b.block, false);
+            b.run = b.who == b.previous + 1 ? b.run : b.who;
         }
         b.is_touching = b.has_waited = false;
+    }
+    if (f.is_store && !f.is_atomic) {
+        b.unwaited |= 1u << w.number;
     }
     b.is_touching = true;
     b.looked_at.clear();

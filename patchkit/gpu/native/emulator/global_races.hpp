@@ -76,8 +76,10 @@ class launch_traces {
 struct block_traces {
     launch_traces * all = nullptr; // null where nobody looks
     u32 block = 0, who = 0, previous = 0;
+    u32 run = 0; // all numbers from here to `who` are its own
     bool is_touching = false; // under this number
     bool has_waited = false;  // for all its stores, since it got this number
+    u32 unwaited = 0;         // waves with stores that they did not wait for, one bit each
     std::unordered_set<u64> atomics; // places that it changed by atomics
     std::unordered_set<u32> noticed;    // who wrote flags that it looked at, to be known behind a fence
     std::unordered_set<u64> noticed_at; // and where
@@ -85,7 +87,8 @@ struct block_traces {
     std::vector<u64> looked_at;      // by the instruction at hand, which may see a sign there
 
     void begin(launch_traces * of, u32 number);
-    void pass_barrier();
+    // Of waves that share a cache a barrier is enough.
+    void pass_barrier(bool is_spread);
 };
 
 // Before a global, flat or scalar access of these lanes, and behind one that may have seen a sign.

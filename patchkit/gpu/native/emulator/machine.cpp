@@ -767,7 +767,8 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
     if (owner.settings.looks_for.any()) {
-        made->checked.begin(on.lds, on.waves, owner.settings.looks_for);
+        const bool is_in_wgp_mode = (on.wanted->kernel->rsrc1 >> 29 & 1) != 0;
+        made->checked.begin(on.lds, on.waves, owner.settings.looks_for, is_in_wgp_mode);
         made->checked.memory.begin(on.traces.get(), u32(index));
     }
     for (u32 n = 0; n < on.waves; ++n) {

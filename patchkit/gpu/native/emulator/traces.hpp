@@ -33,6 +33,17 @@ struct traces {
     uintptr_t begin;
     size_t dwords;
     uint64_t *written, *written_too, *read, *read_too;
+    // Of memory of the host: the first dword that a kernel touched, and the one behind the last.
+    std::atomic<size_t> lowest{~size_t(0)}, behind{0};
+
+    void note(size_t first, size_t end) {
+        size_t known = lowest.load(std::memory_order_relaxed);
+        while (first < known && !lowest.compare_exchange_weak(known, first, std::memory_order_relaxed)) {
+        }
+        known = behind.load(std::memory_order_relaxed);
+        while (end > known && !behind.compare_exchange_weak(known, end, std::memory_order_relaxed)) {
+        }
+    }
 };
 
 // An operation that the program asked for, in words, and where it did.

@@ -51,10 +51,7 @@ void set_slot(wave_checks & c, int n, u32 unknown, u32 from) {
     }
 }
 
-void renew(wave_checks & c) {
-    c.unknown.registers.renew_hints();
-    c.renew_hints();
-}
+void renew(wave_checks & c) { c.renew_hints(); }
 
 // The registers of these that have unknown bits in lanes that count, and where the first one's came from.
 struct sources {
@@ -280,8 +277,47 @@ static register_set masks_of(const facts & f) {
     return result;
 }
 
+// Most of those that come here: all that it reads has a value in the lanes that count, and now so has all that it
+// writes. False when that is not so; then nothing was done.
+static bool gives_values(wave_checks & c, const facts & f, u32 which) {
+    unknown_bits & v = c.unknown;
+    if (!f.is_whole || f.is_moved || f.is_jump || f.is_given || (v.scc && f.is_scalar)) {
+        return false;
+    }
+    for (const int n : f.slots_read) {
+        if (v.registers.holds_slot(n) && v.scalars[size_t(n)] != 0) {
+            return false;
+        }
+    }
+    const i32x lanes_that_count = lane_mask(which);
+    for (const int n : f.vgprs_read) {
+        if (v.registers.holds_vgpr(n) && __builtin_reduce_or(as<i32x>(v.vgprs[size_t(n)]) & lanes_that_count) != 0) {
+            return false;
+        }
+    }
+    for (const int n : f.vgprs_written) {
+        if (v.registers.holds_vgpr(n)) {
+            u32x & unknown = v.vgprs[size_t(n)];
+            unknown &= ~as<u32x>(lanes_that_count);
+            if (__builtin_reduce_or(unknown) == 0) {
+                v.registers.remove_vgpr(n);
+            }
+        }
+    }
+    for (const int n : f.slots_written) {
+        if (v.registers.holds_slot(n)) {
+            set_slot(c, n, 0, 0);
+        }
+    }
+    renew(c);
+    return true;
+}
+
 void follow_computation(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
+    if (gives_values(c, f, f.is_lanewise ? w.exec() : ~0u)) {
+        return;
+    }
     const u32 which = f.is_lanewise ? w.exec() : ~0u;
     sources from = unknown_in(c, f.reads, which);
     if (f.is_moved) { // v_movrels reads another register than it names, and M0
@@ -303,26 +339,6 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     }
     if (f.is_given) {
         forget(c, f.writes);
-        return;
-    }
-    if (!from.any && f.is_whole) {
-        const register_set both = c.unknown.registers.both(f.writes);
-        bool is_less = false;
-        both.each_vgpr([&](int n) {
-            u32x & unknown = c.unknown.vgprs[size_t(n)];
-            unknown = lane_mask(which) ? u32x(0) : unknown;
-            if (__builtin_reduce_or(unknown) == 0) {
-                c.unknown.registers.remove_vgpr(n);
-                is_less = true;
-            }
-        });
-        both.each_slot([&](int n) {
-            set_slot(c, n, 0, 0);
-            is_less = true;
-        });
-        if (is_less) {
-            renew(c);
-        }
         return;
     }
     if (!from.any && !c.unknown.registers.meets(f.writes) && !f.is_moved) {

@@ -78,8 +78,14 @@ std::string words_of(const copy_shape & shape) {
            " to " + name_of(place_of(shape.to));
 }
 
+// What the program must leave alone until it waited.
+struct watched {
+    patchkit::watched_ref source;
+    bool has_target = false;
+};
+
 // When the copy runs late the program may have given its memory away.
-void run_copy(const copy_shape & shape, const patchkit::watched_ref & source = nullptr) {
+void run_copy(const copy_shape & shape, const watched & memory = {}) {
     if (check(shape) != hipSuccess) {
         if (patchkit::is_noted_as_gone(words_of(shape))) {
             return;
@@ -90,9 +96,12 @@ void run_copy(const copy_shape & shape, const patchkit::watched_ref & source = n
         const std::string what = words_of(shape);
         patchkit::touch_rows(what, patchkit::access::reads, shape.from, shape.width, shape.from_pitch, shape.height);
         patchkit::touch_rows(what, patchkit::access::writes, shape.to, shape.width, shape.to_pitch, shape.height);
-        patchkit::check_source(source, what);
+        patchkit::check_source(memory.source, what);
     }
     move_rows(shape);
+    if (memory.has_target) {
+        patchkit::watch_target(words_of(shape), shape.to, shape.width, shape.to_pitch, shape.height);
+    }
 }
 
 // The program may change the source as soon as the call returns.
@@ -123,7 +132,7 @@ hipError_t copy_async(const copy_shape & shape, hipStream_t stream) {
     const bool is_watched = from != place::device && to == place::device && !patchkit::is_captured(stream);
     const auto source = is_watched ? patchkit::watch_source(shape.from, shape.width, shape.from_pitch, shape.height)
                                    : nullptr;
-    const auto copy = [shape, source] { run_copy(shape, source); };
+    const auto copy = [shape, memory = watched{source, to == place::pinned}] { run_copy(shape, memory); };
     if ((from != place::pageable && to != place::pageable) || patchkit::is_captured(stream)) {
         return patchkit::enqueue(stream, copy);
     }

@@ -134,14 +134,14 @@ std::set<traces *> & all_traces() {
 
 constexpr size_t planes = 4;
 
-void forget_sources();
+void forget_watched();
 
 void forget_everything(order_of_all & all) {
     const std::lock_guard<std::mutex> guard(traces_mutex);
     for (traces * const one : all_traces()) {
         (void) madvise(one->written, planes * sizeof(uint64_t) * one->dwords, MADV_DONTNEED);
     }
-    forget_sources();
+    forget_watched();
     all.ran.clear();
     all.drawn.clear();
     all.kept.clear();
@@ -213,7 +213,7 @@ bool covers(const operation_ref & later, const operation_ref & earlier) {
 
 namespace {
 
-void check_sources(const vector_clock & known);
+void check_watched(const vector_clock & known);
 
 void host_knows(const vector_clock & clock) {
     order_of_all & all = order();
@@ -221,7 +221,7 @@ void host_knows(const vector_clock & clock) {
         const std::lock_guard<std::mutex> guard(all.mutex);
         join(all.host, clock);
     }
-    check_sources(clock);
+    check_watched(clock);
 }
 
 } // namespace
@@ -248,8 +248,6 @@ void begin_operation(const moment_ref & when) {
     order().now       = when;
     order().has_drawn = false;
 }
-
-void end_operation() { order().now = nullptr; }
 
 void host_runs() {
     if (order().now != nullptr) {
@@ -409,28 +407,44 @@ bool is_noted_as_gone(const std::string & what) {
     return true;
 }
 
-// ---- Sources of copies
+// ---- Memory of the host that the device uses
 
-struct watched_source {
-    const void * first;
-    size_t width, pitch, height;
-    uint64_t was;
-    moment_ref of; // the copy, once it ran
-    uint32_t drawn; // its number
-    uint64_t host_functions; // that had run
-    std::string what;
+struct watched_memory {
+    struct piece {
+        const char * first;
+        size_t size;
+    };
+    std::vector<piece> pieces;
+    std::string what; // uses it
+    std::string how;  // it is used, in words: "the source of the copy of 64 bytes"
+    gpu::code_place by;
+    uint64_t was = 0;
+    moment_ref of;      // the operation, once it ran
+    uint32_t drawn = 0; // its number
+    uint64_t host_functions = 0; // that had run
 };
 
 namespace {
 
 constexpr size_t most_watched = size_t(16) << 20; // of larger ones the first bytes
 
-uint64_t digest_of(const watched_source & source) {
+std::vector<watched_memory::piece> rows_of(const void * first, size_t width, size_t pitch, size_t height) {
+    const auto * const start = static_cast<const char *>(first);
+    if (pitch == width) {
+        return {{start, width * height}};
+    }
+    std::vector<watched_memory::piece> result;
+    for (size_t row = 0; row < height; ++row) {
+        result.push_back({start + row * pitch, width});
+    }
+    return result;
+}
+
+uint64_t digest_of(const watched_memory & memory) {
     uint64_t result = 0;
     size_t left     = most_watched;
-    for (size_t row = 0; row < source.height && left != 0; ++row) {
-        const char * place = static_cast<const char *>(source.first) + row * source.pitch;
-        const size_t size  = std::min(left, source.width);
+    for (const auto & [place, whole] : memory.pieces) {
+        const size_t size = std::min(left, whole);
         for (size_t n = 0; n < size; n += 8) {
             uint64_t word = 0;
             std::memcpy(&word, place + n, std::min<size_t>(8, size - n));
@@ -442,27 +456,27 @@ uint64_t digest_of(const watched_source & source) {
     return result;
 }
 
-std::mutex sources_mutex;
+std::mutex watched_mutex;
 
-// Copies that ran and that the host has not waited for.
-std::vector<watched_ref> & sources() {
+// What operations use that ran and that the host has not waited for.
+std::vector<watched_ref> & watched() {
     static auto * made = new std::vector<watched_ref>;
     return *made;
 }
 
 // Whether an operation wrote there, so that what is there says nothing of the program.
-bool is_written_by_others(const watched_source & source, uint32_t since) {
-    for (size_t row = 0; row < source.height; ++row) {
-        const uintptr_t place = uintptr_t(source.first) + row * source.pitch;
+bool is_written_by_others(const watched_memory & memory, uint32_t since) {
+    for (const auto & [start, size] : memory.pieces) {
+        const auto place = uintptr_t(start);
         const allocation held = allocation_of(place);
-        if (!held.holds(place, source.width)) {
+        if (!held.holds(place, size)) {
             return true;
         }
         if (held.traced == nullptr) {
             continue;
         }
         const traces & to = *held.traced;
-        const size_t first = (place - to.begin) / 4, last = (place + source.width - 1 - to.begin) / 4;
+        const size_t first = (place - to.begin) / 4, last = (place + size - 1 - to.begin) / 4;
         if (std::any_of(to.written + first, to.written + last + 1,
                         [since](uint64_t one) { return touch::who(one) >= since; })) {
             return true;
@@ -471,19 +485,18 @@ bool is_written_by_others(const watched_source & source, uint32_t since) {
     return false;
 }
 
-void forget_sources() {
-    const std::lock_guard<std::mutex> guard(sources_mutex);
-    sources().clear();
+void forget_watched() {
+    const std::lock_guard<std::mutex> guard(watched_mutex);
+    watched().clear();
 }
 
-void note_changed(const watched_source & source, const moment & when) {
-    add_finding("the program changed the source of " + source.what + " before it was done", source.what, {},
-                when.called_from, {});
+void note_changed(const watched_memory & memory, const moment & when) {
+    add_finding("the program changed " + memory.how + " before it was done", memory.what, memory.by, when.called_from, {});
 }
 
-void check_sources(const vector_clock & known) {
-    const std::lock_guard<std::mutex> guard(sources_mutex);
-    std::erase_if(sources(), [&](const watched_ref & one) {
+void check_watched(const vector_clock & known) {
+    const std::lock_guard<std::mutex> guard(watched_mutex);
+    std::erase_if(watched(), [&](const watched_ref & one) {
         if (one->of->number > at(known, one->of->line)) {
             return false;
         }
@@ -494,15 +507,97 @@ void check_sources(const vector_clock & known) {
     });
 }
 
+// The operation that runs is done with it, but the program does not know that yet.
+void watch(const watched_ref & memory) {
+    memory->was   = digest_of(*memory);
+    memory->of    = order().now;
+    memory->drawn = order().numbers;
+    const std::lock_guard<std::mutex> guard(watched_mutex);
+    watched().push_back(memory);
+}
+
+// What the launch that ran read of it, or wrote there but by atomics, by which the host may be meant to see.
+void find_touched(const traces & of, size_t first, size_t behind, std::vector<watched_ref> & found) {
+    const order_of_all & all = order();
+    watched_memory reads, writes;
+    uint64_t reader = 0, writer = 0;
+    const auto is_own = [&](uint64_t one) { return touch::who(one) >= all.first; };
+    const auto add = [&](watched_memory & to, size_t dword, uint32_t bytes) {
+        for (uint32_t k = 0; k < 4; ++k) {
+            if ((bytes >> k & 1) == 0) {
+                continue;
+            }
+            const char * const place = reinterpret_cast<const char *>(of.begin) + 4 * dword + k;
+            if (!to.pieces.empty() && to.pieces.back().first + to.pieces.back().size == place) {
+                to.pieces.back().size += 1;
+            } else {
+                to.pieces.push_back({place, 1});
+            }
+        }
+    };
+    for (size_t n = first; n < std::min({behind, of.dwords, first + most_watched / 4}); ++n) {
+        const uint64_t written = of.written[n];
+        if (is_own(written)) {
+            if (!touch::is_atomic(written)) {
+                writer = writer == 0 ? written : writer;
+                add(writes, n, touch::bytes(written));
+            }
+            continue;
+        }
+        for (const uint64_t read : {of.read[n], of.read_too[n]}) {
+            if (is_own(read)) {
+                reader = reader == 0 ? read : reader;
+                add(reads, n, touch::bytes(read));
+                break;
+            }
+        }
+    }
+    for (auto & [memory, by, did] : {std::tuple(&reads, reader, " reads"), std::tuple(&writes, writer, " writes")}) {
+        gpu::tracing left;
+        if (!memory->pieces.empty() && find_tracing(by, left)) {
+            memory->what = "kernel " + left.kernel;
+            memory->how  = "memory of the host that " + memory->what + did;
+            memory->by   = left.place;
+            found.push_back(std::make_shared<watched_memory>(std::move(*memory)));
+        }
+    }
+}
+
+void watch_touched() {
+    std::vector<watched_ref> found;
+    {
+        const std::lock_guard<std::mutex> guard(traces_mutex);
+        for (traces * const one : all_traces()) {
+            const size_t behind = one->behind.exchange(0), first = one->lowest.exchange(~size_t(0));
+            if (first < behind) {
+                find_touched(*one, first, behind, found);
+            }
+        }
+    }
+    std::for_each(found.begin(), found.end(), watch);
+}
+
+bool is_watchable(const void * first) {
+    const allocation held = allocation_of(first);
+    return wanted().asynchrony && held.size != 0 && held.type == hipMemoryTypeHost;
+}
+
 } // namespace
 
+void end_operation() {
+    if (wanted().asynchrony && order().has_drawn) {
+        watch_touched();
+    }
+    order().now = nullptr;
+}
+
 watched_ref watch_source(const void * first, size_t width, size_t pitch, size_t height) {
-    const allocation held = allocation_of(first);
-    if (!wanted().asynchrony || held.size == 0 || held.type != hipMemoryTypeHost) {
+    if (!is_watchable(first)) {
         return nullptr;
     }
-    auto made = std::make_shared<watched_source>(watched_source{first, width, pitch, height, 0, nullptr, 0, 0, ""});
-    made->was = digest_of(*made);
+    auto made = std::make_shared<watched_memory>();
+    made->pieces         = rows_of(first, width, pitch, height);
+    made->was            = digest_of(*made);
     made->drawn          = order().numbers;
     made->host_functions = order().host_functions;
     return made;
@@ -513,6 +608,7 @@ void check_source(const watched_ref & source, const std::string & what) {
         return;
     }
     source->what = what;
+    source->how  = "the source of " + what;
     // What operations wrote there since the copy was asked for came before it; functions of the host leave no touches.
     const bool is_of_program =
         source->host_functions == order().host_functions && !is_written_by_others(*source, source->drawn);
@@ -520,11 +616,18 @@ void check_source(const watched_ref & source, const std::string & what) {
         note_changed(*source, *order().now);
         return;
     }
-    source->was   = digest_of(*source);
-    source->of    = order().now;
-    source->drawn = order().numbers;
-    const std::lock_guard<std::mutex> guard(sources_mutex);
-    sources().push_back(source);
+    watch(source);
+}
+
+void watch_target(const std::string & what, const void * first, size_t width, size_t pitch, size_t height) {
+    if (order().now == nullptr || !is_watchable(first)) {
+        return;
+    }
+    auto made = std::make_shared<watched_memory>();
+    made->pieces = rows_of(first, width, pitch, height);
+    made->what   = what;
+    made->how    = "the target of " + what;
+    watch(made);
 }
 
 // ---- Memory

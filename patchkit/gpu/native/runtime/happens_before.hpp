@@ -62,16 +62,20 @@ void touch_rows(const std::string & what, access how, const void * first, size_t
 // It would touch memory that is gone. False when nobody wants to know, and it must not go on.
 bool is_noted_as_gone(const std::string & what);
 
-// ---- Sources of copies that are to stay as they are until the copy ran.
+// ---- Memory of the host that is to stay as it is until the program waited for what uses it: sources and targets of
+// copies, and what kernels read and write there, which the end of an operation finds out.
 
-struct watched_source;
-using watched_ref = std::shared_ptr<watched_source>;
+struct watched_memory;
+using watched_ref = std::shared_ptr<watched_memory>;
 
 // In the call that asks for the copy; null when nobody wants to know.
 watched_ref watch_source(const void * first, size_t width, size_t pitch, size_t height);
 
 // In the copy, before it reads.
 void check_source(const watched_ref & source, const std::string & what);
+
+// In the copy, behind it: where it wrote.
+void watch_target(const std::string & what, const void * first, size_t width, size_t pitch, size_t height);
 
 // ---- Memory whose touches are kept.
 
