@@ -24,8 +24,9 @@ def model(gates_cache: Path) -> Model:
     """Runs the command in a process of its own."""
 
     def run(*arguments: str | Path, arch: str = "gfx1151") -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model"]
-        argv += ["--arch", arch, "--upstream", "b6900"]
+        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model", "--arch", arch]
+        if "--against" not in arguments:  # whose rows name their builds
+            argv += ["--upstream", "b6900"]
         return subprocess.run(
             [*map(str, argv), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=900
         )
