@@ -132,8 +132,31 @@ def push_refs(
     args += [f"{sha}:{name}" for name, sha in refs.items()]
     finished = repository.git.attempt(*args)
     if finished.status != 0:
-        raise _why(finished, shown)
+        error = _why(finished, shown)
+        if error.code == "PUSH_SHALLOW":
+            _take_back(repository, url, refs, there, settings)
+        raise error
     return replaced
+
+
+def _take_back(
+    repository: Repository,
+    url: str,
+    refs: Mapping[str, str],
+    there: Mapping[str, str],
+    settings: Sequence[str],
+) -> None:
+    """Point what went through where it was, as far as the remote lets us.
+
+    A remote that refuses commits of a shallow history takes the other refs of an atomic push (git 2.39): the
+    evidence, which is a root commit, was there without its branch.
+    """
+    now = _read(repository, url, tuple(refs), settings)
+    went = [name for name, sha in now.items() if sha == refs[name] != there.get(name)]
+    if went:
+        leases = [f"--force-with-lease={name}:{refs[name]}" for name in went]
+        back = [f"{there.get(name, '')}:{name}" for name in went]
+        repository.git.attempt(*settings, "push", "--porcelain", "--no-verify", *leases, url, *back)
 
 
 def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequence[str]) -> dict[str, str]:

@@ -56,8 +56,10 @@ def test_a_remote_without_the_history_is_not_given_half_of_it(
 ) -> None:
     empty = tmp_path / "empty.git"
     plain_git(tmp_path, "init", "-q", "--bare", str(empty))
+    evidence = write_orphan(shallow[0], {"b.json": b"{}"}, message="evidence\n", date=DATE).commit
+    refs = {"refs/patchkit/evidence/1": evidence, "refs/heads/p/b1": shallow[1]}
     with refused("PUSH_SHALLOW") as caught:
-        _push(shallow[0], empty, shallow[1])
+        push_refs(shallow[0], str(empty), refs, force=False, credential_helper=None)
     assert "fork of llama.cpp" in (caught.value.hint or "")
     assert not plain_git(empty, "for-each-ref")
 
