@@ -10,6 +10,9 @@ from patchkit.series.profile import load_profile
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = load_lock(ROOT / "patches" / "upstream.lock")
 
+SEED = ("--arch", "gfx1151", "--upstream", "b6900")
+"""Names the candidate where the series began: most tests are about it, as it is the smallest to compile."""
+
 
 def recorded_opt_in(arch: str, build: int) -> tuple[str, ...]:
     """The opt-in patches of the largest set that is recorded for one GPU at a build, sorted."""

@@ -8,6 +8,7 @@ import re
 import pytest
 from command_line import run_patchkit
 from demo_world import git
+from shipped import SEED
 
 from patchkit.series.lock import load_lock
 
@@ -67,7 +68,7 @@ ANCHORS = {
 
 
 def test_every_anchor_resolves_to_its_entity_and_clang_sees_it(candidate_cache):
-    plan = json.loads(patchkit(candidate_cache, "plan", "--arch", "gfx1151", "--upstream", "b6900", "--json"))
+    plan = json.loads(patchkit(candidate_cache, "plan", *SEED, "--json"))
     found = {
         (patch["id"], edit["id"]): (edit["entity"], len(edit["locations"]))
         for patch in plan["patches"]
@@ -94,7 +95,7 @@ def test_no_knob_is_changed_on_one_side_only(repository, applied):
 @pytest.mark.thorough
 def test_several_gpus_share_one_branch(candidate_cache, repository):
     with_all = [f"--with={name}" for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")]
-    archs = ["--arch", "gfx90a", "--arch", "gfx1100", "--arch", "gfx1151", "--upstream", "b6900"]
+    archs = ["--arch", "gfx90a", "--arch", "gfx1100", *SEED]
     applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
     header = git(
         candidate_cache / "upstream.git",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import patchkit_process, run_patchkit
 from demo_world import git
+from shipped import SEED
 from thorough import ordinary
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
@@ -39,22 +40,17 @@ def test_status_knows_the_candidate_and_that_the_lock_records_it(applied: dict, 
 
 
 def test_the_diff_stays_in_one_folder_and_its_parts_add_up(applied: dict, patchkit) -> None:
-    whole = patchkit("diff", "--arch", "gfx1151", "--upstream", "b6900")
+    whole = patchkit("diff", *SEED)
     paths = {change["path"] for change in whole["files"]}
     assert paths
     assert all(path.startswith("ggml/src/ggml-cuda/") for path in paths)
-    parts = [
-        patchkit("diff", "--arch", "gfx1151", "--upstream", "b6900", "--patch", made["id"])
-        for made in applied["commits"]
-    ]
+    parts = [patchkit("diff", *SEED, "--patch", made["id"]) for made in applied["commits"]]
     assert [part["tip"] for part in parts] == [made["commit"] for made in applied["commits"]]
     assert {change["path"] for part in parts for change in part["files"]} == paths
 
 
 def test_a_patch_that_is_not_in_the_candidate_is_named_with_those_that_are(applied: dict, patchkit) -> None:
-    error = patchkit("diff", "--arch", "gfx1151", "--upstream", "b6900", "--patch", "nothing", code=2)[
-        "error"
-    ]
+    error = patchkit("diff", *SEED, "--patch", "nothing", code=2)["error"]
     assert error["code"] == "CANDIDATE_PATCH_MISSING"
     assert "tile-unprune" in error["hint"]
 
@@ -63,7 +59,7 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     applied: dict, patchkit, candidate_cache: Path, tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
-        patchkit("export", "--arch", "gfx1151", "--upstream", "b6900", str(tmp_path / name))
+        patchkit("export", *SEED, str(tmp_path / name))
     files = sorted(path.name for path in (tmp_path / "one").glob("*.patch"))
     assert len(files) == len(applied["commits"])
     for name in files:
@@ -92,7 +88,7 @@ def test_another_user_makes_the_same_commits(
 ) -> None:
     (tmp_path / "home").mkdir()
     done = patchkit_process(
-        *("apply", "--arch", "gfx1151", "--upstream", "b6900", "--json", "--cache-dir", str(pin_cache)),
+        *("apply", *SEED, "--json", "--cache-dir", str(pin_cache)),
         env={"HOME": str(tmp_path / "home"), **env},
         before=f"import os; os.umask({umask})",
     )

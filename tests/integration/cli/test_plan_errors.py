@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 from patchkit.cli.app import main
 
@@ -31,10 +32,7 @@ def argv(pin_cache: Path, tmp_path: Path) -> list[str]:
         path.write_text(text.replace(f'function = "{function}"', f'function = "{function}_x"'), "utf-8")
     return [
         "plan",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
+        *SEED,
         "--cache-dir",
         str(pin_cache),
         "--series-dir",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shipped import ROOT, recorded
+from shipped import ROOT, SEED, recorded
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
@@ -63,7 +63,7 @@ def rocm_of(hip_toolchain: Toolchain, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def _verify(cache: Path, rocm: Path, *more: str) -> list[str]:
-    where = ["--arch", "gfx1151", "--upstream", "b6900", "--cache-dir", str(cache)]
+    where = [*SEED, "--cache-dir", str(cache)]
     return [sys.executable, "-m", "patchkit", "verify", "--no-gpu", *where, *more]
 
 
@@ -78,10 +78,7 @@ def applied(pin_cache: Path) -> Path:
         "-m",
         "patchkit",
         "apply",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
+        *SEED,
         "--cache-dir",
         str(pin_cache),
     ]

@@ -10,12 +10,11 @@ import pytest
 from adopted import adopt
 from command_line import run_patchkit
 from filelock import FileLock
-from shipped import ROOT, recorded
+from shipped import ROOT, SEED, recorded
 
 from patchkit.base.errors import ExitCode
 
 TREE = recorded("gfx1151", 6900).tree
-SEED = ("--arch", "gfx1151", "--upstream", "b6900")
 
 
 def patchkit(*argv: str, cache: Path) -> tuple[int, str, str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.subject import Subject
@@ -36,10 +37,7 @@ def command(cpu_subject: Subject, cpu_cache: Path, checkout: Path, tmp_path: Pat
             "patchkit",
             "bench",
             "run",
-            "--arch",
-            "gfx1151",
-            "--upstream",
-            "b6900",
+            *SEED,
             "--backend",
             "cpu",
         ]

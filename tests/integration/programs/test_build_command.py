@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 from patchkit.base.errors import ExitCode
 from patchkit.candidate.subject import Subject
@@ -13,19 +14,7 @@ from patchkit.cli.app import main
 
 
 def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:
-    code = main(
-        [
-            "build",
-            "--arch",
-            "gfx1151",
-            "--upstream",
-            "b6900",
-            "--backend",
-            "cpu",
-            "--cache-dir",
-            str(pin_cache),
-        ]
-    )
+    code = main(["build", *SEED, "--backend", "cpu", "--cache-dir", str(pin_cache)])
     assert code == ExitCode.GIT
     assert "patchkit apply --arch gfx1151" in capsys.readouterr().err
 
@@ -36,19 +25,7 @@ def test_without_a_compiler_nothing_is_built(
     for name in ("git", "env"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    code = main(
-        [
-            "build",
-            "--arch",
-            "gfx1151",
-            "--upstream",
-            "b6900",
-            "--backend",
-            "cpu",
-            "--cache-dir",
-            str(candidate_cache),
-        ]
-    )
+    code = main(["build", *SEED, "--backend", "cpu", "--cache-dir", str(candidate_cache)])
     assert code == ExitCode.TOOLCHAIN
     err = capsys.readouterr().err
     assert "error[COMPILER_MISSING]" in err
@@ -62,9 +39,7 @@ def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
 ) -> None:
     (tmp_path / "file").write_text("")
     out = str(tmp_path / folder)
-    code = main(
-        ["package", "--arch", "gfx1151", "--upstream", "b6900", "--out", out, "--cache-dir", str(pin_cache)]
-    )
+    code = main(["package", *SEED, "--out", out, "--cache-dir", str(pin_cache)])
     assert code == ExitCode.CACHE
     err = capsys.readouterr().err
     assert "error[DISK_NOT_DIRECTORY]" in err
@@ -78,10 +53,7 @@ def test_looking_at_the_folder_leaves_nothing_there(pin_cache: Path, tmp_path: P
     code = main(
         [
             "package",
-            "--arch",
-            "gfx1151",
-            "--upstream",
-            "b6900",
+            *SEED,
             "--out",
             str(out),
             "--cache-dir",
@@ -95,17 +67,7 @@ def test_looking_at_the_folder_leaves_nothing_there(pin_cache: Path, tmp_path: P
 @pytest.mark.cpu_build
 @pytest.mark.slow
 def test_both_sides_are_listed_with_what_they_share(cpu_subject: Subject, cpu_cache: Path, capsys) -> None:
-    argv = [
-        "build",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
-        "--backend",
-        "cpu",
-        "--cache-dir",
-        str(cpu_cache),
-    ]
+    argv = ["build", *SEED, "--backend", "cpu", "--cache-dir", str(cpu_cache)]
     for name in ("test-backend-ops", "llama-bench"):
         argv += ["--program", name]
     assert main([*argv, "--json"]) == 0

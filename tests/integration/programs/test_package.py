@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.subject import Subject
@@ -25,10 +26,7 @@ def wheel(cpu_subject: Subject, cpu_cache: Path, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("dist")
     argv = [
         "package",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
+        *SEED,
         "--backend",
         "cpu",
         "--out",

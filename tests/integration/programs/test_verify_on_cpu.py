@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
@@ -18,10 +19,7 @@ def test_gates_run_on_the_cpu_and_never_stand_for_the_gpu(
 ) -> None:
     argv = [
         "verify",
-        "--arch",
-        "gfx1151",
-        "--upstream",
-        "b6900",
+        *SEED,
         "--backend",
         "cpu",
         "--gate",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import run_patchkit
 from filelock import FileLock
+from shipped import SEED
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -17,16 +18,10 @@ def document(gates_cache: Path) -> dict:
     """What the command says. Other tests move the branch: hence the lock."""
     cache = ("--cache-dir", gates_cache)
     with FileLock(gates_cache.with_name("gates.lock")):
-        assert (
-            run_patchkit("apply", "--arch", "gfx1151", "--upstream", "b6900", "--unlocked", *cache).returncode
-            == 0
-        )
+        assert run_patchkit("apply", *SEED, "--unlocked", *cache).returncode == 0
         done = run_patchkit(
             "explain",
-            "--arch",
-            "gfx1151",
-            "--upstream",
-            "b6900",
+            *SEED,
             "--path",
             "--gpu",
             "gfx1030",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import run_patchkit
 from filelock import FileLock
+from shipped import SEED
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -23,13 +24,8 @@ def explain(gates_cache: Path) -> Callable[..., str]:
 
     def run(*options: str) -> str:
         with FileLock(gates_cache.with_name("gates.lock")):
-            assert (
-                run_patchkit(
-                    "apply", "--arch", "gfx1151", "--upstream", "b6900", "--unlocked", *cache
-                ).returncode
-                == 0
-            )
-            done = run_patchkit("explain", "--arch", "gfx1151", "--upstream", "b6900", *options, *cache)
+            assert run_patchkit("apply", *SEED, "--unlocked", *cache).returncode == 0
+            done = run_patchkit("explain", *SEED, *options, *cache)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

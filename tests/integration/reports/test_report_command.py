@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from adopted import adopt
 from command_line import process_environment, process_start, run_patchkit
+from shipped import SEED
 
 from patchkit.base.errors import ExitCode
 from patchkit.report.registry import FORMATS
@@ -253,8 +254,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
     names["summary"].write_text("before\n")
     options = [part for name, path in names.items() for part in (f"--{name}", str(path))]
-    seed = ("--arch", "gfx1151", "--upstream", "b6900")
-    verify = ("verify", "--no-gpu", *seed, "--gate", "anchors", *options, *cache)
+    verify = ("verify", "--no-gpu", *SEED, "--gate", "anchors", *options, *cache)
     code, _, err = run(*verify)
     assert code == 0, err
     assert "isolation</b> <span>not run: not asked for" in names["html"].read_text("utf-8")
@@ -266,7 +266,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
     assert "ok     anchors: 10 edits of 3 patches" in out
-    assert run("report", "--arch", "gfx1151", "--upstream", "b6900", *cache)[1] == out
+    assert run("report", *SEED, *cache)[1] == out
 
     # Then an anchor breaks: the finding lies in the patch.toml, at the line of the edit.
     series = tmp_path / "series"

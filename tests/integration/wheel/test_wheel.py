@@ -10,6 +10,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from shipped import SEED
 
 pytestmark = [
     *(pytest.mark.wheel, pytest.mark.network, pytest.mark.slow, pytest.mark.thorough),
@@ -50,7 +51,7 @@ def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: P
 def test_apply_from_the_wheel_makes_what_the_checkout_makes(
     installed: Path, pin_cache: Path, tmp_path: Path
 ) -> None:
-    argv = ["apply", "--arch", "gfx1151", "--upstream", "b6900", "--json", "--cache-dir", str(pin_cache)]
+    argv = ["apply", *SEED, "--json", "--cache-dir", str(pin_cache)]
     from_wheel = json.loads(_run(installed / "patchkit", *argv, folder=tmp_path))
     assert from_wheel["base"] == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
     assert from_wheel["commits"]
