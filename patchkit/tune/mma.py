@@ -131,10 +131,8 @@ class MmaFamily(TimedFamily):
         return tuple(path for path, _, _ in _ways(candidate))
 
     def cases(self, variant: str) -> tuple[Case, ...]:
-        """Attention of the models; which of it upstream leaves to this kernel, it says when it runs."""
-        head_size, columns = numbers_of(variant)
-        widest = max(numbers_of(each)[1] for each in self.rows if numbers_of(each)[0] == head_size)
-        return attention_cases(self.models, head_size, columns, widest=columns == widest)
+        """Attention of the models."""
+        return attention_cases(self.models, self.rows, variant)
 
     def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
         """The table; a row that the setting is not legal for stays."""

@@ -107,10 +107,8 @@ class TileFamily(TimedFamily):
         return {variant: rows[variant] for variant in self.variants if variant in rows}
 
     def cases(self, variant: str) -> tuple[Case, ...]:
-        """Attention of the models; which of it upstream leaves to this kernel, it says when it runs."""
-        head_size, columns = numbers_of(variant)
-        widest = max(numbers_of(each)[1] for each in self.rows if numbers_of(each)[0] == head_size)
-        return attention_cases(self.models, head_size, columns, widest=columns == widest)
+        """Attention of the models."""
+        return attention_cases(self.models, self.rows, variant)
 
     def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
         """The table; a row that the setting is not legal for stays."""

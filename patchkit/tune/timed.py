@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -222,15 +222,16 @@ _PROMPT = 512  # tokens of llama.cpp's micro-batch
 _SHARED = 8  # query heads that a block of an attention kernel shares at most
 
 
-def attention_cases(
-    models: Sequence[ModelShape], head_size: int, columns: int, *, widest: bool
-) -> tuple[Case, ...]:
-    """Attention of the models' layers with that head size, as many tokens as fill the columns of a block.
+def attention_cases(models: Sequence[ModelShape], variants: Iterable[str], variant: str) -> tuple[Case, ...]:
+    """Attention of the models' layers with a variant's head size, as many tokens as fill a block's columns.
 
     A block shares its columns among the query heads of one of K and V: up to eight, and a power of two. The
-    ``widest`` blocks are those of prompts and get 512 tokens. Models whose heads fill more columns with one
-    token have no such case.
+    widest blocks of a head size among upstream's ``variants`` are those of prompts and get 512 tokens.
+    Models whose heads fill more columns with one token have no such case. Which of it upstream leaves to the
+    kernel, it says when it runs.
     """
+    head_size, columns = numbers_of(variant)
+    widest = columns == max(numbers_of(each)[1] for each in variants if numbers_of(each)[0] == head_size)
     heads = {
         (layer.heads, layer.kv_heads): None
         for model in models
