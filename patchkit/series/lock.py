@@ -13,7 +13,7 @@ import re
 import shlex
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -303,43 +303,41 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         )
 
 
+def _twice(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
+    """The places of a key that came before: where it is again, and where it was first."""
+    first: dict[object, int] = {}
+    for number, key in enumerate(keys):
+        if first.setdefault(key, number) != number:
+            yield number, first[key]
+
+
 def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
-    names = [(each.url, each.branch) for each in lock.watched]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            yield ConfigError(
-                f"lock: it says twice what was seen of the branch {name[1]} of one remote",
-                code="LOCK_WATCHED_TWICE",
-                where=document.locate(("watched", number, "branch")),
-            )
+    for again, _ in _twice((each.url, each.branch) for each in lock.watched):
+        yield ConfigError(
+            f"lock: it says twice what was seen of the branch {lock.watched[again].branch} of one remote",
+            code="LOCK_WATCHED_TWICE",
+            where=document.locate(("watched", again, "branch")),
+        )
 
 
 def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
-    seen: dict[tuple[str, str], Location] = {}
-    for number, each in enumerate(pin.followed):
-        here = document.locate((*at, "followed", number, "function"))
-        key = (each.file, each.function)
-        if key in seen:
-            yield ConfigError(
-                f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
-                code="LOCK_FOLLOWED_TWICE",
-                where=(here, seen[key]),
-            )
-        seen.setdefault(key, here)
+    for places in _twice((each.file, each.function) for each in pin.followed):
+        each = pin.followed[places[0]]
+        yield ConfigError(
+            f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
+            code="LOCK_FOLLOWED_TWICE",
+            where=[document.locate((*at, "followed", number, "function")) for number in places],
+        )
 
 
 def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
-    seen: dict[tuple[str, tuple[str, ...]], Location] = {}
-    for number, each in enumerate(pin.left_out):
-        here = document.locate((*at, "left_out", number, "patch"))
-        key = (each.patch, each.archs)
-        if key in seen:
-            yield ConfigError(
-                f"lock: b{pin.build} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
-                code="LOCK_LEFT_OUT_TWICE",
-                where=(here, seen[key]),
-            )
-        seen.setdefault(key, here)
+    for places in _twice((each.patch, each.archs) for each in pin.left_out):
+        each = pin.left_out[places[0]]
+        yield ConfigError(
+            f"lock: b{pin.build} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
+            code="LOCK_LEFT_OUT_TWICE",
+            where=[document.locate((*at, "left_out", number, "patch")) for number in places],
+        )
 
 
 def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
