@@ -32,7 +32,7 @@ from pathlib import Path
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.machine import Source, build_side
-from patchkit.build.sides import Workshop
+from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.build.toolchain import find_toolchain
 from patchkit.build.tree import export_tree
 from patchkit.build.units import SourceTree
@@ -174,19 +174,26 @@ def _is_limited(one: Speed) -> bool:
     return one.kernel == "TILE" and one.threads == 1
 
 
-@contextlib.contextmanager
-def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
-    """The pin, unpatched, built for the emulated GPU."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpatched:
+    """A pin's tree and its test-backend-ops, and the emulated GPU to run it on."""
+
+    tree: SourceTree
+    side: BuiltSide
+    gpu: EmulatedGpu
+    compiler: Compiler
+
+
+def unpatched(arch: str, build: int, cache_root: Path) -> Unpatched:
+    """Builds it."""
     reporter = NullReporter()
     series = find_series_dir(None)
     commit = obtain(load_lock(series.lock).pin(build), cache=open_cache(cache_root), reporter=reporter)
     repository = Repository(path=cache_root / "upstream.git", reporter=reporter)
     exported = export_tree(repository, commit, cache_root / "trees")
-    tree = SourceTree(exported.root)
     compiler = open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
-    gpu = emulated_gpu(device_of(load_profile(series.profiles, arch), guess_units=True), compiler)
     side = build_side(
-        Source(root=tree.root, tree=exported.tree, build=build, commit=commit[:9]),
+        Source(root=exported.root, tree=exported.tree, build=build, commit=commit[:9]),
         "cpu",
         archs=(arch,),
         toolchain=compiler.toolchain,
@@ -194,8 +201,21 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
         workshop=Workshop(cache_root=cache_root, reporter=reporter),
         with_rocwmma=True,
     )
+    return Unpatched(
+        tree=SourceTree(exported.root),
+        side=side,
+        gpu=emulated_gpu(device_of(load_profile(series.profiles, arch), guess_units=True), compiler),
+        compiler=compiler,
+    )
+
+
+@contextlib.contextmanager
+def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
+    """The pin, unpatched, built for the emulated GPU."""
+    made = unpatched(arch, build, cache_root)
+    tree, side, gpu, compiler = made.tree, made.side, made.gpu, made.compiler
     library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=side.folder)
-    driver = build_driver("attention_check", side, tree.root, cache_root, reporter)
+    driver = build_driver("attention_check", side, tree.root, cache_root, NullReporter())
     with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
         yield Bench(
             driver=driver,

@@ -25,26 +25,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emulator_speed import cpu_name, watched
+from emulator_speed import cpu_name, unpatched, watched
 
-from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.build.machine import Source, build_side
-from patchkit.build.sides import Workshop
-from patchkit.build.toolchain import find_toolchain
-from patchkit.build.tree import export_tree
-from patchkit.build.units import SourceTree
 from patchkit.device.backend_ops import Choice, parse_rows
-from patchkit.gpu.device import device_of
 from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import CHECKS, Check, EmulationOptions, emulated_gpu
+from patchkit.gpu.emulator import CHECKS, Check, EmulationOptions
 from patchkit.gpu.names import read_name
-from patchkit.series.folder import find_series_dir
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.upstream.cache import default_cache_root, open_cache
-from patchkit.upstream.pin import obtain
-from patchkit.upstream.repository import Repository
+from patchkit.upstream.cache import default_cache_root
 
 # "Must hold" of issue 15.
 LIMIT = 3.0
@@ -174,26 +161,11 @@ def main() -> int:
 @contextlib.contextmanager
 def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
     """The pin, unpatched, on the emulated GPU."""
-    reporter = NullReporter()
-    series = find_series_dir(None)
-    commit = obtain(load_lock(series.lock).pin(build), cache=open_cache(cache_root), reporter=reporter)
-    repository = Repository(path=cache_root / "upstream.git", reporter=reporter)
-    exported = export_tree(repository, commit, cache_root / "trees")
-    compiler = open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
-    gpu = emulated_gpu(device_of(load_profile(series.profiles, arch), guess_units=True), compiler)
-    side = build_side(
-        Source(root=exported.root, tree=exported.tree, build=build, commit=commit[:9]),
-        "cpu",
-        archs=(arch,),
-        toolchain=compiler.toolchain,
-        programs=("test-backend-ops",),
-        workshop=Workshop(cache_root=cache_root, reporter=reporter),
-        with_rocwmma=True,
-    )
-    with emulated_side(side, SourceTree(exported.root), gpu, compiler, EmulationOptions()) as ready:
+    made = unpatched(arch, build, cache_root)
+    with emulated_side(made.side, made.tree, made.gpu, made.compiler, EmulationOptions()) as ready:
         environment = {
             **ready.built.environment,
-            "PATCHKIT_EMULATOR": str(watched(gpu, compiler, scratch)),
+            "PATCHKIT_EMULATOR": str(watched(made.gpu, made.compiler, scratch)),
             "PATCHKIT_WATCH_SECONDS": str(scratch / "seconds"),
         }
         program = ready.built.program("test-backend-ops")
