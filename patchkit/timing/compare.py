@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
 
 from patchkit.estimate.model import load_models
 from patchkit.timing.against import (
@@ -30,8 +29,7 @@ from patchkit.timing.attention import (
     attention_points_of,
     compare_attention,
 )
-from patchkit.timing.operation import OperationTime
-from patchkit.timing.recording import Recorder, Timed
+from patchkit.timing.recording import Recorder
 from patchkit.timing.run import Timings
 from patchkit.timing.whole import ComparedModel, ModelPoint, compare_model, model_points_of
 
@@ -195,48 +193,42 @@ def compare(timings: Timings, path: Path) -> Comparison:
     whole, others = model_points_of(rows, models, timings.pins)
     made = list(_modelled(timings, points))
     made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
-    of_models = sorted(_modelled_models(timings, whole), key=lambda one: one.point.index)
-    attention = _modelled_attention(timings, attention_points_of(rows, models, timings.pins))
+    attention = attention_points_of(rows, models, timings.pins)
+    on_trees = list(_modelled_by_tree(timings, [*whole, *attention]))
+    of_models = [one for one in on_trees if isinstance(one, ComparedModel)]
+    of_attention = [one for one in on_trees if isinstance(one, ComparedAttention)]
     return Comparison(
         arch=timings.machine.device.arch,
         compared=tuple(made),
         refused=tuple(sorted([*refused, *others], key=lambda one: one.index)),
         ratios=ratios_of(made),
-        models=tuple(of_models),
-        attention=tuple(sorted(attention, key=lambda one: (one.point.index, one.point.side))),
+        models=tuple(sorted(of_models, key=lambda one: one.point.index)),
+        attention=tuple(sorted(of_attention, key=lambda one: (one.point.index, one.point.side))),
     )
 
 
-def _modelled_models(timings: Timings, points: Sequence[ModelPoint]) -> Iterator[ComparedModel]:
-    for several, timed in _by_tree(timings, points, "speeds of models"):
-        for point in several:
-            yield compare_model(point, timed)
+def _modelled_by_tree(
+    timings: Timings, points: Sequence[ModelPoint | AttentionPoint]
+) -> Iterator[ComparedModel | ComparedAttention]:
+    """Tree by tree: attention at two depths is played for the speeds of the model as well."""
 
-
-def _modelled_attention(timings: Timings, points: Sequence[AttentionPoint]) -> Iterator[ComparedAttention]:
-    for several, timed in _by_tree(timings, points, "times of attention"):
-        for point in several:
-            yield compare_attention(point, timed)
-
-
-_OnTree = TypeVar("_OnTree", ModelPoint, AttentionPoint)
-
-
-def _by_tree(
-    timings: Timings, points: Sequence[_OnTree], what: str
-) -> Iterator[tuple[list[_OnTree], Callable[[Timed], OperationTime | None]]]:
-    """The points of each tree, and what models an operation on it, until the next is asked for."""
-
-    def tree(point: _OnTree) -> tuple[int, bool]:
+    def tree(point: ModelPoint | AttentionPoint) -> tuple[int, bool]:
         return point.pin.build, point.rocwmma
 
     for (build, rocwmma), group in itertools.groupby(sorted(points, key=tree), key=tree):
         several = list(group)
         told = " with rocWMMA" if rocwmma else ""
-        timings.workspace.reporter.step(f"modelling {len(several)} {what} of b{build}{told}")
+        timings.workspace.reporter.step(
+            f"modelling {len(several)} speeds of models and times of attention of b{build}{told}"
+        )
         with contextlib.ExitStack() as stack:
             recorder = timings.upstream(several[0].pin, stack, rocwmma=rocwmma)
-            yield several, cache(partial(timings.time, recorder=recorder, repeated=False))
+            timed = cache(partial(timings.time, recorder=recorder, repeated=False))
+            for point in several:
+                if isinstance(point, ModelPoint):
+                    yield compare_model(point, timed)
+                else:
+                    yield compare_attention(point, timed)
 
 
 def _modelled(timings: Timings, points: Sequence[Point]) -> Iterator[Compared]:
