@@ -311,8 +311,9 @@ class Found(_Entry):
     """What a check found: where, in which block and wave it did so first, and how often it did.
 
     ``other`` is what it conflicts with; ``called_from`` where the program asked for the launch, innermost
-    frame first, ``other_called_from`` the same of another launch, or copy. Of an operation without code the
-    place has a text alone, and there is no kernel.
+    frame first, ``other_called_from`` the same of another launch, or copy; where ``other`` is nothing, where
+    the program itself touched memory. Of an operation without code the place has a text alone, and there is
+    no kernel.
     """
 
     kind: Check

@@ -22,7 +22,7 @@ from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
 if TYPE_CHECKING:
     from patchkit.gpu.emulator import EmulationOptions
-    from patchkit.gpu.findings import Finding, Suppression
+    from patchkit.gpu.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
 _KINDS = {
@@ -302,7 +302,9 @@ def _cells(one: Finding) -> tuple[str, ...]:
 
     source = ", inlined at ".join(one.at.places)
     other = "" if one.other is None else f"; the other: {', inlined at '.join(one.other.places)}"
-    calls = ", ".join(map(str, one.called_from[:_SHOWN_FRAMES]))
+    calls = _shown(one.called_from)
+    if one.other is None and one.other_called_from:
+        calls = f"{_shown(one.other_called_from)}; the operation: {calls}"
     return (one.kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))
 
 
@@ -323,9 +325,14 @@ def _finding_lines(one: Finding) -> Iterator[str]:
     else:
         yield f"  {often}{more}"
     asked = "launched from" if one.kernel else "asked for in"
-    for words, calls in ((asked, one.called_from), ("the other was asked for in", one.other_called_from)):
+    other = "the program did so in" if one.other is None else "the other was asked for in"
+    for words, calls in ((asked, one.called_from), (other, one.other_called_from)):
         if calls:
-            yield f"  {words} {', '.join(map(str, calls[:_SHOWN_FRAMES]))}"
+            yield f"  {words} {_shown(calls)}"
+
+
+def _shown(calls: Sequence[Call]) -> str:
+    return ", ".join(map(str, calls[:_SHOWN_FRAMES]))
 
 
 def _near(file: str) -> str:

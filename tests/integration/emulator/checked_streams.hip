@@ -336,6 +336,7 @@ static void branches(bool with_edge) { // two branches, and one more kernel that
     copy(s, b, a);
 }
 static std::atomic<int> host_value{0};
+static volatile int seen; // of memory of the host
 
 using program = void (*)();
 static const std::map<std::string, program> & programs() {
@@ -417,6 +418,22 @@ static const std::map<std::string, program> & programs() {
              NEED(hipStreamSynchronize(s))),
         CASE("changed behind an event of before", NEED(hipEventRecord(event, s)); copy(s, a, pinned);
              NEED(hipEventSynchronize(event)); pinned[5] = 1; NEED(hipStreamSynchronize(s))),
+        CASE("target read", down(s, pinned, a); seen = pinned[5]; NEED(hipStreamSynchronize(s))),
+        CASE("target read after another wait", down(s, pinned, a); NEED(hipStreamSynchronize(t)); seen = pinned[5]),
+        CASE("target read by another thread", down(s, pinned, a); std::thread([] { seen = pinned[5]; }).join()),
+        CASE("target of its own read", const size_t size = 16 * bytes; auto * own = (int *) std::aligned_alloc(64, size);
+             int * from; NEED(hipMalloc((void **) &from, size)); NEED(hipHostRegister(own, size, hipHostRegisterDefault));
+             NEED(hipMemcpyAsync(own, from, size, hipMemcpyDeviceToHost, s)); seen = own[8 * count]),
+        CASE("clean: target read after a wait", down(s, pinned, a); NEED(hipStreamSynchronize(s)); seen = pinned[5]),
+        CASE("clean: target read after an event", down(s, pinned, a); NEED(hipEventRecord(event, s));
+             while (hipEventQuery(event) == hipErrorNotReady) {} seen = pinned[5]),
+        CASE("clean: beside a target", NEED(hipMemcpyAsync(pinned, a, bytes / 2, hipMemcpyDeviceToHost, s));
+             seen = pinned[count / 2]),
+        CASE("clean: target read by a function", down(s, pinned, a);
+             NEED(hipLaunchHostFunc(s, [](void *) { seen = pinned[5]; }, nullptr)); down(s, second, pinned)),
+        CASE("clean: a kernel told that a target is there", down(s, pinned, a); on(s, second); seen = pinned[5]),
+        CASE("clean: freed target", int * own; NEED(hipHostMalloc((void **) &own, bytes, 0)); down(s, own, a);
+             NEED(hipHostFree(own)); NEED(hipHostMalloc((void **) &own, bytes, 0)); own[0] = 1),
         CASE("clean: target after a wait", down(s, pinned, a); NEED(hipStreamSynchronize(s)); pinned[5] = 1),
         CASE("clean: between rows of a target", NEED(hipMemcpy2DAsync(pinned, 64, a, 64, 32, 16, hipMemcpyDeviceToHost, s));
              pinned[8] = 1; NEED(hipStreamSynchronize(s))),

@@ -64,6 +64,13 @@ _CHANGES = {
     "memory of its own registered": "memory of the host that kernel _Z4takePiPKi reads",
     "changed behind an event of before": "memory of the host that kernel _Z4takePiPKi reads",
 }
+# What it read before the copy was done.
+_READS = {
+    "target read": _DOWN,
+    "target read after another wait": _DOWN,
+    "target read by another thread": _DOWN,
+    "target of its own read": "the copy of 65536 bytes from device memory to pinned host memory",
+}
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +129,20 @@ def test_memory_that_the_program_changed_too_early_is_found(found, program, case
     assert any(Path(frame["file"]).name == "checked_streams" for frame in only["called_from"])
 
 
+@pytest.mark.parametrize("case", _READS)
+def test_a_target_that_the_program_read_too_early_is_found_with_both_places(found, program, case):
+    (only,) = found(program, case)
+    assert only["kind"] == "asynchrony"
+    assert only["what"] == f"the program read the target of {_READS[case]} before it was done"
+    for frames in (only["called_from"], only["other_called_from"]):
+        assert Path(frames[0]["file"]).name == "checked_streams"
+    assert only["called_from"][0] != only["other_called_from"][0]
+
+
 @pytest.mark.parametrize("schedule", ["in-order", "late", "shuffle 7"])
 def test_programs_with_an_order_have_no_findings(found, program, emulate, schedule):
     clean = [name for name in emulate(program).stdout.splitlines() if name.startswith("clean: ")]
-    assert len(clean) >= 66
+    assert len(clean) >= 72
     seen = {name: found(program, name, PATCHKIT_EMULATOR_SCHEDULE=schedule) for name in clean}
     assert seen == {name: [] for name in clean}
 
@@ -139,6 +156,6 @@ def test_what_was_not_asked_for_is_not_looked_for(found, program):
 
 def test_rdna4_gives_signs_in_its_own_way(found, program_gfx1201, emulate):
     names = emulate(program_gfx1201, arch="gfx1201").stdout.splitlines()
-    wanted = dict.fromkeys(_RACES, "races") | dict.fromkeys([*_ASYNCHRONY, *_CHANGES], "asynchrony")
+    wanted = dict.fromkeys(_RACES, "races") | dict.fromkeys([*_ASYNCHRONY, *_CHANGES, *_READS], "asynchrony")
     kinds = {name: {one["kind"] for one in found(program_gfx1201, name, arch="gfx1201")} for name in names}
     assert kinds == {name: {wanted[name]} if name in wanted else set() for name in names}

@@ -2,6 +2,7 @@
 
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "guarded_pages.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
@@ -223,6 +224,7 @@ hipError_t release(void * pointer, hipError_t unknown) {
     if (found == table().end() || found->second.whose != owner::program) {
         return unknown;
     }
+    forget_guarded(pointer, found->second.size);
     unmap_block(found->second);
     drop_traces(found->second.traced);
     used -= found->second.size;
@@ -266,6 +268,7 @@ bool unregister_memory(void * pointer, owner whose) {
     if (found == table().end() || found->second.whose != whose) {
         return false;
     }
+    forget_guarded(pointer, found->second.size);
     drop_traces(found->second.traced);
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);

@@ -3,6 +3,7 @@
 #include "allocations.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "guarded_pages.hpp"
 #include "scheduler.hpp"
 
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -55,6 +57,7 @@ struct order_of_all final : gpu::operation_order {
 
     // Of the operation that runs; there is one at a time.
     moment_ref now;
+    std::optional<unguarded> open;
     bool has_drawn = false;
     std::atomic<uint32_t> numbers{1};
     uint64_t host_functions = 0; // that ran
@@ -245,6 +248,7 @@ void host_waited_for_all() {
 }
 
 void begin_operation(const moment_ref & when) {
+    order().open.emplace();
     order().now       = when;
     order().has_drawn = false;
 }
@@ -422,6 +426,7 @@ struct watched_memory {
     moment_ref of;      // the operation, once it ran
     uint32_t drawn = 0; // its number
     uint64_t host_functions = 0; // that had run
+    guarded_ref guarded; // of the target of a copy, until the program waited
 };
 
 namespace {
@@ -494,13 +499,28 @@ void note_changed(const watched_memory & memory, const moment & when) {
     add_finding("the program changed " + memory.how + " before it was done", memory.what, memory.by, when.called_from, {});
 }
 
+// Whether the program touched it before it waited.
+bool note_touched(const watched_memory & memory, const moment & when) {
+    const early_touch by = early_touch_of(memory.guarded);
+    if (by.called_from.empty()) {
+        return false;
+    }
+    const char * const did = by.is_change ? "the program changed " : "the program read ";
+    add_finding(did + memory.how + " before it was done", memory.what, memory.by, when.called_from, by.called_from);
+    return true;
+}
+
 void check_watched(const vector_clock & known) {
     const std::lock_guard<std::mutex> guard(watched_mutex);
+    if (watched().empty()) {
+        return;
+    }
+    const unguarded for_digests;
     std::erase_if(watched(), [&](const watched_ref & one) {
         if (one->of->number > at(known, one->of->line)) {
             return false;
         }
-        if (!is_written_by_others(*one, one->drawn) && digest_of(*one) != one->was) {
+        if (!note_touched(*one, *one->of) && !is_written_by_others(*one, one->drawn) && digest_of(*one) != one->was) {
             note_changed(*one, *one->of);
         }
         return true;
@@ -565,16 +585,22 @@ void find_touched(const traces & of, size_t first, size_t behind, std::vector<wa
 
 void watch_touched() {
     std::vector<watched_ref> found;
+    bool is_any = false;
     {
         const std::lock_guard<std::mutex> guard(traces_mutex);
         for (traces * const one : all_traces()) {
             const size_t behind = one->behind.exchange(0), first = one->lowest.exchange(~size_t(0));
             if (first < behind) {
+                is_any = true;
                 find_touched(*one, first, behind, found);
             }
         }
     }
     std::for_each(found.begin(), found.end(), watch);
+    if (is_any) { // it may have told the program, which looks there, that a copy is done
+        const std::lock_guard<std::mutex> guard(watched_mutex);
+        std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) { one->guarded = nullptr; });
+    }
 }
 
 bool is_watchable(const void * first) {
@@ -589,12 +615,14 @@ void end_operation() {
         watch_touched();
     }
     order().now = nullptr;
+    order().open.reset();
 }
 
 watched_ref watch_source(const void * first, size_t width, size_t pitch, size_t height) {
     if (!is_watchable(first)) {
         return nullptr;
     }
+    const unguarded for_digest;
     auto made = std::make_shared<watched_memory>();
     made->pieces         = rows_of(first, width, pitch, height);
     made->was            = digest_of(*made);
@@ -627,6 +655,9 @@ void watch_target(const std::string & what, const void * first, size_t width, si
     made->pieces = rows_of(first, width, pitch, height);
     made->what   = what;
     made->how    = "the target of " + what;
+    if (made->pieces.size() == 1) {
+        made->guarded = guard_pages(first, made->pieces.front().size);
+    }
     watch(made);
 }
 
@@ -661,6 +692,10 @@ void drop_traces(gpu::traces * old) {
 }
 
 std::vector<gpu::finding> findings_of_operations() {
+    {
+        const std::lock_guard<std::mutex> guard(watched_mutex); // that the program never waited for
+        std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) { note_touched(*one, *one->of); });
+    }
     const std::lock_guard<std::mutex> guard(found().mutex);
     return found().all;
 }
