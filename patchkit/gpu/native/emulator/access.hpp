@@ -28,6 +28,23 @@ inline u32 lanes_outside(const memory_range & range, const u64x & addresses, u32
     return length < size ? exec : lane_bits((addresses - range.begin) > length - size) & exec;
 }
 
+// Whether all lanes touch bytes side by side, so many each, in their order or in one with some bits of their numbers
+// flipped, as butterflies do; and where these begin.
+inline bool is_row(const u32x & offsets, u32 size, u32 exec, u32 & start) {
+    start = (offsets[0] + offsets[lanes - 1] - (lanes - 1) * size) / 2; // a lane and its opposite
+    const u32 flipped = (offsets[0] - start) / size;
+    return exec == ~0u && flipped < lanes && !any(offsets != (lane_numbers() ^ flipped) * size + start);
+}
+
+// The active lanes but for those that go where one of the others does: all alike, or one half as the other, as fragments
+// of matrices are loaded (RDNA3 ISA guide, "WMMA").
+inline u32 lanes_with_places(const u32x & offsets, u32 exec) {
+    if (exec != 0 && (lane_bits(offsets != offsets[std::countr_zero(exec)]) & exec) == 0) {
+        return exec & (0 - exec);
+    }
+    return exec == ~0u && __builtin_reduce_or(offsets.lo ^ offsets.hi) == 0 ? exec >> (lanes / 2) : exec;
+}
+
 // Bytes from the start of the block's LDS.
 inline u32x lds_addresses(const instruction * i, const wave & w) {
     return read_bits(i, w, i->from[role::address]) + u32(i->immediate);

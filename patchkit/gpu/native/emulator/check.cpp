@@ -698,12 +698,13 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
         b.last_odd = b.epoch;
     }
     const bool is_simple = b.last_odd != b.epoch && w.checks->met == 0;
-    const bool is_row = exec == ~0u && f.size == 4 && places[0] % 4 == 0 && !any(offsets != lane_numbers() * 4 + places[0]);
-    if (is_simple && is_row && touch_alone<lanes>(b, places[0] / 4, w.number, f.is_store, i->number)) {
+    u32 start = 0;
+    if (is_simple && f.size == 4 && is_row(offsets, 4, exec, start) && start % 4 == 0 &&
+        touch_alone<lanes>(b, start / 4, w.number, f.is_store, i->number)) {
         return;
     }
     u32 before = ~0u;
-    for (u32 left = exec; left != 0; left &= left - 1) {
+    for (u32 left = f.is_store ? exec : lanes_with_places(offsets, exec); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const u32 place = places[lane];
         if (place == before) { // as the lane before, whose place nobody else has
@@ -771,10 +772,16 @@ void leave_stores(const wave & w) {
     if (const u32 done = stores.take_waited(); done != 0) {
         std::erase_if(b.hanging, [&](const auto & one) { return one.second.wave == w.number && one.second.sequence < done; });
     }
+    if (b.hanging.empty()) {
+        b.hanging_first = ~u64(0);
+        b.hanging_end = 0;
+    }
     stores.each_new([&](const stores_under_way::store & one, u32 sequence) {
         each_dword(one.addresses, one.size, one.exec, [&](u64 n, int) {
             if (b.hanging.size() < most_hanging) {
                 b.hanging[n] = {w.number, one.number, b.epoch, sequence};
+                b.hanging_first = std::min(b.hanging_first, n);
+                b.hanging_end = std::max(b.hanging_end, n + 1);
             }
         });
     });
@@ -782,8 +789,12 @@ void leave_stores(const wave & w) {
 
 void meet_stores(const instruction * i, wave & w, const facts & f, u32 exec) {
     const block_checks & b = checks_of(w);
+    const u64x addresses = global_addresses(i + 1, w), first = addresses >> 2, last = (addresses + (f.size - 1)) >> 2;
+    if ((lane_bits((last >= b.hanging_first) & (first < b.hanging_end)) & exec) == 0) {
+        return;
+    }
     u32 reported = ~0u;
-    each_dword(global_addresses(i + 1, w), f.size, exec, [&](u64 n, int lane) {
+    each_dword(addresses, f.size, exec, [&](u64 n, int lane) {
         const auto found = b.hanging.find(n);
         if (found == b.hanging.end() || found->second.wave == w.number || found->second.epoch == b.epoch ||
             found->second.number == reported) {
@@ -986,6 +997,8 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
     pass_barrier();
     is_spread = is_in_wgp_mode && wave_count > 1;
     hanging.clear();
+    hanging_first = ~u64(0);
+    hanging_end = 0;
     const size_t dwords = (lds_bytes + 3) / 4;
     for_each_trace(lds, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords); });
     lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));

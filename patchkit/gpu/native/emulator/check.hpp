@@ -271,6 +271,7 @@ struct block_checks {
     // was not waited for.
     bool is_spread = false;
     std::unordered_map<u64, hanging_store> hanging; // by address / 4
+    u64 hanging_first = ~u64(0), hanging_end = 0;   // all of them lie between
 
     // A new block, with nothing known.
     void begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode);

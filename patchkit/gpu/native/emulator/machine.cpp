@@ -128,7 +128,9 @@ class worker {
     machine & owner;
     const bool counts;
     job * current = nullptr;
-    std::array<memory_range, 1024> ranges{};
+    // By the place of an instruction: of those that share one, each would have to look again and again.
+    std::vector<memory_range> ranges{8192};
+    std::vector<size_t> remembered; // which of them say anything
     std::unique_ptr<std::byte, decltype(&std::free)> spare{nullptr, &std::free};
     std::optional<register_set> unknown; // at the start of each wave of the current job
     std::map<library *, std::vector<i64>> marks;
@@ -810,7 +812,10 @@ bool worker::advance(block & b) {
 
 void worker::work(job & on) {
     current = &on;
-    ranges.fill({}); // host code may have freed what was remembered
+    for (const size_t n : remembered) { // host code may have freed it
+        ranges[n] = {};
+    }
+    remembered.clear();
     idle.clear();
     unknown.reset();
     std::deque<std::unique_ptr<block>> aside;
@@ -1000,9 +1005,11 @@ block_checks & checks_of(const wave & w) { return w.owner->checked; }
 
 void serve_host_calls(wave & w) { w.on->owner.memory.serve_host_calls(); }
 
-memory_range & remembered_range(const instruction * i, wave & w) {
-    return w.on->ranges[(u64(i) / sizeof(instruction)) % w.on->ranges.size()];
+static size_t place_of_range(const instruction * i, const wave & w) {
+    return u64(i) / sizeof(instruction) % w.on->ranges.size();
 }
+
+const memory_range & remembered_range(const instruction * i, const wave & w) { return w.on->ranges[place_of_range(i, w)]; }
 
 bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     memory_range found = w.on->owner.memory.find(address);
@@ -1023,7 +1030,11 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     if (!found.holds(address, size)) {
         return false;
     }
-    remembered_range(i, w) = found;
+    const size_t place = place_of_range(i, w);
+    if (w.on->ranges[place].end == 0) {
+        w.on->remembered.push_back(place);
+    }
+    w.on->ranges[place] = found;
     return true;
 }
 

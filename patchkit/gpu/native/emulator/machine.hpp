@@ -30,7 +30,7 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
 void serve_host_calls(wave & w);
 
 // The allocation that an instruction found its addresses in last, to be tried first.
-memory_range & remembered_range(const instruction * i, wave & w);
+const memory_range & remembered_range(const instruction * i, const wave & w);
 
 // Looks for the allocation that holds these bytes and remembers it. False when there is none.
 bool look_for_range(const instruction * i, wave & w, u64 address, u32 size);

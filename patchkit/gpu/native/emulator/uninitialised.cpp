@@ -710,6 +710,19 @@ template <class T> void make_all_known(std::byte * known, const u32 * offsets, u
     }
 }
 
+// Of all lanes, so many bytes of each.
+bool is_row_known(const std::byte * at, u32 size) {
+    using chunk = u64 __attribute__((ext_vector_type(4)));
+    static_assert(sizeof(chunk) == lanes);
+    chunk all = ~u64(0);
+    for (u32 n = 0; n < size; ++n) {
+        chunk one;
+        std::memcpy(&one, at + n * sizeof(chunk), sizeof(one));
+        all &= one;
+    }
+    return __builtin_reduce_and(all) == ~u64(0);
+}
+
 // Most accesses: all lanes go to one allocation, or to LDS, and what they read, and the registers they write from, are
 // known. False when that is not so; then nothing was done.
 bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
@@ -736,6 +749,13 @@ bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec
     } else {
         return false;
     }
+    if (u32 start = 0; is_row(places, f.size, exec, start)) {
+        if (f.is_store) {
+            std::memset(known + start, 0xff, f.size * lanes);
+            return true;
+        }
+        return is_row_known(known + start, f.size);
+    }
     alignas(128) u32 offsets[lanes];
     std::memcpy(offsets, &places, sizeof(offsets));
     const auto with = [&](auto type) {
@@ -744,7 +764,7 @@ bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec
             make_all_known<T>(known, offsets, exec);
             return true;
         }
-        return is_all_known<T>(known, offsets, exec);
+        return is_all_known<T>(known, offsets, lanes_with_places(places, exec));
     };
     switch (f.size) {
         case 1: return with(u8());
