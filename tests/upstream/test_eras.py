@@ -6,6 +6,7 @@ The trees come from the cache that the corpus uses, so nothing is downloaded twi
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -15,6 +16,7 @@ from shipped import LOCK, ROOT, recorded
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
+from patchkit.build.toolchain import hip_flags
 from patchkit.build.tree import export_tree
 from patchkit.series.catalogue import load_series
 from patchkit.upstream.cache import open_cache
@@ -133,3 +135,26 @@ def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
     code, why = told["gfx11-generic"]
     assert code == 1
     assert "the host chooses this by the exact GPU: compile for gfx1151" in why
+
+
+@pytest.mark.hip
+def test_products_of_a_matrix_go_four_tiles_at_a_time_on_the_guarded_gpu(
+    hip_toolchain, patchkit, test_cache, tmp_path
+):
+    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
+    repository = open_cache(test_cache / "corpus").peek(NullReporter())
+    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
+    unit = tmp_path / "one.cu"
+    kernel = "mul_mat_q<GGML_TYPE_Q8_0, 128, false, GGML_PREC_Q8>"
+    unit.write_text(f'#include "mmq.cuh"\nconst void * one() {{ return (const void *) {kernel}; }}\n')
+    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    longest = {}
+    for arch in ("gfx1151", "gfx1150"):
+        flags = [*hip_flags(hip_toolchain, arch, which="device"), "-DGGML_USE_HIP", "-DGGML_HIP_NO_VMM", "-w"]
+        argv = [hip_toolchain.clang, *flags, *includes, "-S", unit, "-o", tmp_path / arch]
+        subprocess.run(argv, check=True)
+        # What is multiplied before anything is scaled: a tile of 16 columns takes two instructions.
+        told = re.findall(r"v_wmma|v_cvt_f32_i32", (tmp_path / arch).read_text())
+        runs = re.findall(r"(?:v_wmma )+", " ".join(told) + " ")
+        longest[arch] = max(run.count("v_wmma") for run in runs)
+    assert longest == {"gfx1151": 8, "gfx1150": 2}

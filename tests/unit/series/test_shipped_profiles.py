@@ -33,7 +33,7 @@ ARCHS = [
     "gfx950",
 ]
 SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
-LATER = ("mmq-batch-limits", "mmq-rows", "mmvq-batch-limits")
+LATER = ("mmq-batch-limits", "mmq-rows", "mmq-wmma-batches", "mmvq-batch-limits")
 UNSETTLED = ("fattn-tile-rows",)
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
