@@ -301,7 +301,26 @@ static void run_printf() {
     std::printf("right\n");
 }
 
+// Reads behind the end of memory, in its last page.
+__global__ void nearby(int * to, const int * from, int n) {
+    const int there = from[n + threadIdx.x];
+    to[threadIdx.x] = there == 7 ? 7 : 0;
+}
+static void run_nearby() {
+    const std::vector<int> zeros(32);
+    on_device<int> to(zeros), from(zeros);
+    nearby<<<1, 32>>>(to.data, from.data, 32);
+    expect<int>(to.back(), [](size_t) { return 0; });
+}
+
 // ---- what a GPU does not survive
+
+static void run_far_away() {
+    const std::vector<int> zeros(32);
+    on_device<int> to(zeros), from(zeros);
+    nearby<<<1, 32>>>(to.data, from.data, 100000000);
+    NEED(hipDeviceSynchronize());
+}
 
 __global__ void beyond(int * to) { to[threadIdx.x + 100000000] = 1; }
 __global__ void endless(volatile int * flag) {
@@ -329,6 +348,7 @@ int main(int argc, char ** argv) {
     const std::map<std::string, void (*)()> all = {
         {"atomics", run_atomics}, {"beyond", run_beyond}, {"calls", run_calls},   {"division", run_division},
         {"endless", run_endless}, {"halves", run_halves}, {"lanes", run_lanes},   {"lds", run_lds},
+        {"nearby", run_nearby},   {"far away", run_far_away},
         {"places", run_places},   {"printf", run_printf}, {"trap", run_trap},     {"waiting", run_waiting},
         {"wmma", run_wmma},
     };

@@ -21,7 +21,19 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[3]
 Emulate = Callable[..., "subprocess.CompletedProcess[str]"]
 
-RIGHT = ("places", "lds", "lanes", "calls", "atomics", "waiting", "division", "halves", "wmma", "printf")
+RIGHT = (
+    "places",
+    "lds",
+    "lanes",
+    "calls",
+    "atomics",
+    "waiting",
+    "division",
+    "halves",
+    "wmma",
+    "printf",
+    "nearby",
+)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +142,7 @@ def test_the_report_is_the_output_of_json(emulate: Emulate, program: Path) -> No
     ("name", "options", "said"),
     [
         ("beyond", (), "lie in no allocation"),
+        ("far away", (), "lie in no allocation"),
         ("endless", ("--limit", "1000000"), "it does not end"),
         ("trap", (), "the kernel gave up"),
     ],

@@ -46,6 +46,9 @@ struct memory_map {
     // The allocation that holds this address, an empty range when none does. Called by many threads at once.
     virtual memory_range find(uintptr_t address) = 0;
 
+    // Whether a GPU would read these bytes, which no allocation holds, all the same.
+    virtual bool is_readable(uintptr_t address, uint32_t size) = 0;
+
     // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
     virtual void serve_host_calls() = 0;
 

@@ -1038,8 +1038,8 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     return true;
 }
 
-void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
-    if (!look_for_range(i, w, address, size)) {
+void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads) {
+    if (!look_for_range(i, w, address, size) && !(reads && w.on->owner.memory.is_readable(address, size))) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
         fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +

@@ -35,7 +35,7 @@ const memory_range & remembered_range(const instruction * i, const wave & w);
 // Looks for the allocation that holds these bytes and remembers it. False when there is none.
 bool look_for_range(const instruction * i, wave & w, u64 address, u32 size);
 
-// The same. Throws kernel_fault when there is none.
-void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane);
+// The same. Throws kernel_fault when there is none, nor, for who only reads, a page that a GPU would read there.
+void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads = false);
 
 } // namespace patchkit::gpu

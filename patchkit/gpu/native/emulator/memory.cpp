@@ -49,7 +49,7 @@ u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) 
         for (u32 left = exec; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
             if (!remembered_range(i, w).holds(addresses[lane], size)) {
-                find_range(i, w, addresses[lane], size, lane);
+                find_range(i, w, addresses[lane], size, lane, true);
             }
         }
     }
@@ -519,7 +519,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
 template <int dwords> void load_scalar(const instruction * i, wave & w) {
     const u64 place = scalar_address(i, w) & ~u64(3);
     if (!remembered_range(i, w).holds(place, 4 * dwords)) {
-        find_range(i, w, place, 4 * dwords, -1);
+        find_range(i, w, place, 4 * dwords, -1, true);
     }
     std::memcpy(reinterpret_cast<char *>(&w) + i->to[0].offset(), reinterpret_cast<const void *>(place), 4 * dwords);
     PATCHKIT_NEXT(i, w);
@@ -527,7 +527,7 @@ template <int dwords> void load_scalar(const instruction * i, wave & w) {
 
 template <class T> void load_scalar_part(const instruction * i, wave & w) {
     const u64 place = scalar_address(i, w);
-    find_range(i, w, place, sizeof(T), -1);
+    find_range(i, w, place, sizeof(T), -1, true);
     write_scalar(w, i->to[0], u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(place))));
     PATCHKIT_NEXT(i, w);
 }

@@ -49,6 +49,15 @@ class kernel_memory : public gpu::memory_map {
                 found.type != hipMemoryTypeDevice, found.traced};
     }
 
+    // A GPU maps whole pages, of 4 KiB at least (Linux, amdgpu: AMDGPU_GPU_PAGE_SIZE): reads behind the end of memory, as
+    // upstream's mul_mat_q for experts does them, stop it from the next page on. Checks tell of the first byte.
+    bool is_readable(uintptr_t address, uint32_t size) override {
+        constexpr uintptr_t page = 4096;
+        const uintptr_t start    = address / page * page;
+        const allocation found   = allocation_of(start);
+        return !is_checking() && found.size != 0 && found.whose == owner::program && address + size <= start + page;
+    }
+
     void serve_host_calls() override { patchkit::serve_host_calls(); }
     void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }
