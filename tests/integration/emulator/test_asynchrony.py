@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,10 @@ def test_a_target_that_the_program_read_too_early_is_found_with_both_places(foun
     for frames in (only["called_from"], only["other_called_from"]):
         assert Path(frames[0]["file"]).name == "checked_streams"
     assert only["called_from"][0] != only["other_called_from"][0]
+
+
+def test_a_program_that_crashes_while_a_target_is_looked_after_still_does(emulate, program):
+    assert emulate(program, "crash", PATCHKIT_EMULATOR_CHECK=_ALL).returncode == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize("schedule", ["in-order", "late", "shuffle 7"])
