@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import GateError, PatchkitError
+from patchkit.base.files import disk_errors
 from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.candidate.subject import Subject
 from patchkit.device.attention import Measured, gate_cases
-from patchkit.device.backend_ops import Row
+from patchkit.device.backend_ops import Choice, Row
 from patchkit.device.program import Elsewhere, Place
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
@@ -39,6 +41,10 @@ UPSTREAM_LIMIT = 5e-4
 # which sums V in half precision, is 1e-4 from the definition at 4096 keys and 3.5e-4 at 16384 (measured).
 _FLOOR, _FACTOR = 1e-4, 3.0
 _SHOWN = 8
+# Upstream's inputs are random at every run, and small products come near their limit: of 340 cases one q5_1
+# product of 16 numbers had 6.1e-4 of 5e-4, by a kernel that no patch had touched (build 11063, 2026-11-23).
+_NEAR, _AGAIN = 2.0, 4
+_OVER = re.compile(r"= ([0-9.e+-]+) > ([0-9.e+-]+)")
 
 
 _WORST = 40  # cases of ours that are shown, of several hundred
@@ -85,6 +91,7 @@ class BackendOpsEvidence(DeviceEvidence):
     baseline_tests_run: Count
     baseline_tests_passed: Count
     failing_on_both: Many[str] = ()
+    near_misses: Many[str] = ()
     limits: OpsLimits
     own: Many[OwnCase]
 
@@ -187,12 +194,13 @@ class BackendOpsGate:
         chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
         subject.reporter.step(f"test-backend-ops of {chosen.told} on {self.machine.told}")
         upstream = run_ops(tools, chosen.choice)
+        near = confirm_near_misses(near_misses(upstream), lambda n, cases: _run_again(tools, n, cases))
         own: list[OwnPair] = []
         if chosen.has_attention:
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
             own = run_own(tools, self.cases)
-        problems = (*judge_ops(upstream), *(judge_own(own) if chosen.has_attention else ()))
-        evidence = self._evidence(chosen, sides, upstream, own)
+        problems = (*judge_ops(upstream, near), *(judge_own(own) if chosen.has_attention else ()))
+        evidence = self._evidence(chosen, sides, upstream, near, own)
         unsupported = sum(not new.is_supported for _, new in own)
         return GateResult(
             gate=self.name,
@@ -216,6 +224,7 @@ class BackendOpsGate:
         chosen: Selected,
         sides: Sides,
         upstream: OpsRun,
+        near: Sequence[str],
         own: Sequence[OwnPair],
     ) -> BackendOpsEvidence:
         before, after = upstream.tests
@@ -234,6 +243,7 @@ class BackendOpsGate:
             baseline_tests_run=sum(row.is_supported for row in before),
             baseline_tests_passed=sum(row.has_passed for row in before),
             failing_on_both=tuple(_failing_on_both(before, after)),
+            near_misses=tuple(near),
             limits=OpsLimits(nmse=UPSTREAM_LIMIT, floor=_FLOOR, factor_of_baseline=_FACTOR),
             own=tuple(
                 OwnCase(
@@ -260,6 +270,11 @@ def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> It
     theirs = found.failing_on_both
     if theirs:
         yield f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}"
+    if found.near_misses:
+        yield (
+            f"random inputs: {len(found.near_misses)} cases missed their limit once, by less than {_NEAR:g} "
+            f"times, and met it in {_AGAIN} more runs, as {found.near_misses[0]}"
+        )
     measured = [new for _, new in own if new.is_supported]
     worst = max(measured, key=lambda one: one.nmse, default=None)
     if worst is not None:
@@ -269,9 +284,44 @@ def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> It
         )
 
 
-def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
-    """Every rule over upstream's cases."""
-    before, after = run.tests
+def near_misses(run: OpsRun) -> tuple[str, ...]:
+    """Cases that are wrong on the candidate alone, by less than twice their limit."""
+    return tuple(row.case for row in _own_faults(run) if _is_near(row.said))
+
+
+def _is_near(said: str) -> bool:
+    found = _OVER.search(said)
+    return found is not None and float(found[1]) < _NEAR * float(found[2])
+
+
+def confirm_near_misses(
+    cases: Sequence[str], run_again: Callable[[int, tuple[str, ...]], OpsRun]
+) -> tuple[str, ...]:
+    """Those that are right on the candidate whenever they run again, four times."""
+    left = tuple(cases)
+    for number in range(_AGAIN):
+        if left:
+            passed = {row.case for row in run_again(number, left).tests[1] if row.has_passed}
+            left = tuple(case for case in left if case in passed)
+    return left
+
+
+def _run_again(tools: Tools, number: int, cases: tuple[str, ...]) -> OpsRun:
+    place = replace(tools.place, folder=tools.place.folder / f"again-{number}")
+    with disk_errors(place.folder, "running cases again"):
+        place.folder.mkdir(parents=True, exist_ok=True)
+    return run_ops(replace(tools, place=place), Choice(cases=cases))
+
+
+def _own_faults(run: OpsRun) -> list[Row]:
+    baseline = {row.case: row for row in run.tests[0]}
+    failed = [row for row in run.tests[1] if row.is_supported and not row.has_passed]
+    return [row for row in failed if row.case not in baseline or baseline[row.case].has_passed]
+
+
+def judge_ops(run: OpsRun, near: Collection[str] = ()) -> Iterator[PatchkitError]:
+    """Every rule over upstream's cases; those of ``near`` were right when they ran again."""
+    after = run.tests[1]
     if not any(row.is_supported for row in after):
         yield GateError(
             "no case of upstream's ran on the candidate",
@@ -297,9 +347,8 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
             why="\n".join(lost[:_SHOWN]),
             hint="patchkit explain shows which kernel a shape gets, and why",
         )
-    baseline = {row.case: row for row in before}
     failed = [row for row in after if row.is_supported and not row.has_passed]
-    own_fault = [row for row in failed if row.case not in baseline or baseline[row.case].has_passed]
+    own_fault = [row for row in _own_faults(run) if row.case not in near]
     if own_fault:
         yield GateError(
             f"{len(own_fault)} of {len(after)} cases give wrong numbers on the candidate",

@@ -12,7 +12,13 @@ from refusing import refused
 from patchkit.candidate.build import Machine, check_device
 from patchkit.device.attention import Measured, gate_cases
 from patchkit.device.backend_ops import Row
-from patchkit.gates.backend_ops import allowed_nmse, judge_ops, judge_own
+from patchkit.gates.backend_ops import (
+    allowed_nmse,
+    confirm_near_misses,
+    judge_ops,
+    judge_own,
+    near_misses,
+)
 from patchkit.gates.operations import OpsRun, ops_of, sample_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
@@ -45,6 +51,23 @@ def test_a_case_that_only_the_candidate_fails_is_its_fault() -> None:
     assert problem.code == "BACKEND_OPS_FAILED"
     assert "NMSE = 0.1" in (problem.why or "")
     assert codes(judge_ops(run([ROW, bad], [ROW, bad], status=1))) == []
+
+
+def test_a_near_miss_is_none_if_the_case_is_right_whenever_it_runs_again() -> None:
+    near = replace(OTHER, error="test failed", said="[MUL_MAT] ERR = 0.000613944 > 0.000500000")
+    far = replace(OTHER, error="test failed", said="[MUL_MAT] ERR = 0.001000001 > 0.000500000")
+    assert near_misses(run([ROW, OTHER], [ROW, near])) == (OTHER.case,)
+    assert near_misses(run([ROW, near], [ROW, near])) == ()
+    assert near_misses(run([ROW, OTHER], [ROW, far])) == ()
+    assert near_misses(run([ROW, OTHER], [ROW, replace(near, said="inf mismatch")])) == ()
+
+    def again(wrong_at: int):
+        return lambda number, _: run([], [near if number == wrong_at else OTHER])
+
+    assert confirm_near_misses([OTHER.case], again(4)) == (OTHER.case,)
+    assert confirm_near_misses([OTHER.case], again(3)) == ()
+    assert codes(judge_ops(run([ROW, OTHER], [ROW, near], status=1), [OTHER.case])) == []
+    assert codes(judge_ops(run([ROW, OTHER], [ROW, near], status=1))) == ["BACKEND_OPS_FAILED"]
 
 
 def test_a_device_that_computes_nothing_right_proves_nothing() -> None:
