@@ -76,7 +76,7 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "fattn-tile-rows": build >= 10229,
         "mmq-batch-limits": build >= 10229,
         "mmq-rows": build >= 10229,
-        "mmvq-batch-limits": build >= 10229,
+        "mmvq-batch-limits": build >= 11549,
         "mmvq-decode-warps": False,  # RDNA4's
         "ssm-scan-barrier": 6900 <= build <= 9712,
         "ssm-group-barrier": 6900 <= build <= 7551,
