@@ -31,9 +31,12 @@ inline u32 lanes_outside(const memory_range & range, const u64x & addresses, u32
 // Whether all lanes touch bytes side by side, so many each, in their order or in one with some bits of their numbers
 // flipped, as butterflies do; and where these begin.
 inline bool is_row(const u32x & offsets, u32 size, u32 exec, u32 & start) {
+    if (exec != ~0u || size == 0) {
+        return false;
+    }
     start = (offsets[0] + offsets[lanes - 1] - (lanes - 1) * size) / 2; // a lane and its opposite
     const u32 flipped = (offsets[0] - start) / size;
-    return exec == ~0u && flipped < lanes && !any(offsets != (lane_numbers() ^ flipped) * size + start);
+    return flipped < lanes && !any(offsets != (lane_numbers() ^ flipped) * size + start);
 }
 
 // The active lanes but for those that go where one of the others does: all alike, or one half as the other, as fragments
