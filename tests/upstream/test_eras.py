@@ -107,11 +107,14 @@ def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
     (patch,) = (patch for patch in json.loads(out)["patches"] if patch["state"] == "apply")
     assert patch["targets"] == ["gfx1200", "gfx1201"]
     text = {edit["id"]: edit["text"] for edit in patch["edits"]}
-    for macro, cc in (("__gfx1200__", "0x1200"), ("__gfx1201__", "0x1201")):
-        assert f"#if defined({macro})" in text["kernel-warps"]
-        # Without the table it would also answer for NVIDIA's, and kernel variants of the two passes differ.
-        assert "table_id == MMVQ_PARAMETERS_RDNA4 && ncols_dst == 1" in text["kernel-warps"]
-        assert f"GGML_CUDA_CC_OFFSET_AMD + {cc}" in text["launch-warps"]
+    for arch, id_ in (("gfx1200", "MMVQ_PARAMETERS_GFX1200"), ("gfx1201", "MMVQ_PARAMETERS_GFX1201")):
+        number = f"GGML_CUDA_CC_OFFSET_AMD + 0x{arch[3:]}"
+        assert f"{id_} = {number}," in text["table-id"]
+        assert f"#if defined(__{arch}__)\nreturn {id_};" in text["device-table"]
+        assert f"if (cc == {number}) {{\n    return {id_};" in text["host-table"]
+        # The rows stand once, and by a number of their own: RDNA4's row is asked for on every build, to choose variants.
+        assert text["rows"].count(f"if (table_id == {number})") == 1
+    assert text["rows"].count("return 3;") == 2
 
 
 @pytest.mark.hip
