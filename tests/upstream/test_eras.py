@@ -112,7 +112,7 @@ def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
         assert f"{id_} = {number}," in text["table-id"]
         assert f"#if defined(__{arch}__)\nreturn {id_};" in text["device-table"]
         assert f"if (cc == {number}) {{\n    return {id_};" in text["host-table"]
-        # The rows stand once, and by a number of their own: RDNA4's row is asked for on every build, to choose variants.
+        # Each GPU's rows stand once, and are asked for by no other table's name.
         assert text["rows"].count(f"if (table_id == {number})") == 1
     assert text["rows"].count("return 3;") == 2
 

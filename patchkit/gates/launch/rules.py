@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError
@@ -233,17 +233,35 @@ def _launches(pairs: Sequence[CasePair]) -> Iterator[tuple[CasePair, Launch]]:
     return ((pair, launch) for pair in pairs for launch in pair.after.section.launches)
 
 
-def check_graphs(compared: Comparison, *, matrices_may_change: bool) -> list[PatchkitError]:
-    """A model's graph launches the same besides attention, and besides matrices if these may change."""
+def check_graphs(
+    compared: Comparison, *, matrices_may_change: bool, to_host: Collection[str] = ()
+) -> list[PatchkitError]:
+    """A model's graph launches the same besides attention, and besides matrices if these may change.
+
+    Kernels that ``to_host`` names may be launched less often.
+    """
     changed = []
     for run, before, after in compared.benches:
-        old, new = (_others(side, matrices_may_change=matrices_may_change) for side in (before, after))
+        was, new = (_others(side, matrices_may_change=matrices_may_change) for side in (before, after))
+        old = _without_moved(was, new, to_host)
         if not old or old != new:
             changed.append(f"{run}: {_first_difference(old, new)}")
     if not changed:
         return []
     message = f"{compared.device.arch}: a model's graph changed outside of attention"
     return [finding(message, changed, code="LAUNCH_GRAPH_CHANGED", hint=_IN_EVIDENCE)]
+
+
+def _without_moved(old: Sequence[_Shape], new: Sequence[_Shape], to_host: Collection[str]) -> list[_Shape]:
+    """``old`` without the launches that ``new`` does not have at that place and that may go."""
+    kept: list[_Shape] = []
+    at = 0
+    for shape in old:
+        stays = at < len(new) and shape == new[at]
+        if stays or shape[0].partition("<")[0] not in to_host:
+            kept.append(shape)
+        at += stays
+    return kept
 
 
 def _others(recorded: RecordedRun, *, matrices_may_change: bool) -> list[_Shape]:

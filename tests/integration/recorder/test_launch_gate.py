@@ -19,6 +19,7 @@ from patchkit.build.tree import overlay_tree
 from patchkit.build.units import SourceTree
 from patchkit.candidate.build import build_sides
 from patchkit.candidate.subject import Subject
+from patchkit.edits.guard import Target
 from patchkit.gates import touched
 from patchkit.gates.base import GateResult
 from patchkit.gates.launch.gate import LaunchGate
@@ -144,6 +145,19 @@ def test_a_gpu_that_no_patch_is_for_must_launch_what_it_did(
     found = _problems(run_gate(broken({_SELECTION: anywhere if arch == "gfx906" else edit}), arch))
     assert f"{arch}: no patch is for this GPU" in found["LAUNCH_UNGUARDED_CHANGED"]
     assert "flash_attn_ext_vec<" in found["LAUNCH_UNGUARDED_CHANGED"]
+
+
+def test_a_gpu_that_its_family_lets_in_is_held_to_what_the_patches_promise(
+    subject: Subject, run_gate: Callable[..., GateResult]
+) -> None:
+    # The patches' code asks for gfx1151 alone: on gfx1150 their promises are broken, once the guard names it.
+    wide = [
+        replace(part, guard=replace(part.guard, targets=(Target.named("gfx1150"), *part.guard.targets)))
+        for part in subject.patches
+    ]
+    found = _problems(run_gate(replace(subject, patches=tuple(wide)), "gfx1150"))
+    assert "LAUNCH_UNGUARDED_CHANGED" not in found
+    assert "gfx1150: decode" in found["LAUNCH_DECODE_WMMA"]
 
 
 @pytest.mark.parametrize(

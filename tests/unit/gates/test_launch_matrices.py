@@ -89,6 +89,17 @@ def test_what_prepared_a_product_for_the_blas_library_may_go_with_it(compared) -
     assert check_graphs(moved, matrices_may_change=False) != []
 
 
+def test_work_that_goes_to_the_host_may_leave_a_graph_and_nothing_else_may(compared) -> None:
+    rows = "_Z10k_get_rowsILi64EEvPKv"
+    graph = [(rows, 256), (_NORM, 256), (rows, 256), (_MMQ, 128)]
+    fewer = compared(graph, graph[1:])
+    assert check_graphs(fewer, matrices_may_change=False, to_host=("k_get_rows",)) == []
+    assert check_graphs(fewer, matrices_may_change=False, to_host=("k_get_row",)) != []
+    for other in (graph[2:], [*graph[1:3], (rows, 256), graph[3]], [(rows, 128), *graph[1:]]):
+        found = check_graphs(compared(graph, other), matrices_may_change=False, to_host=("k_get_rows",))
+        assert [problem.code for problem in found] == ["LAUNCH_GRAPH_CHANGED"]
+
+
 @pytest.mark.parametrize("matrices_may_change", [True, False])
 def test_another_block_of_any_other_kernel_is_a_changed_graph(compared, matrices_may_change: bool) -> None:
     moved = compared([(_NORM, 256), (_MMQ, 256)], [(_NORM, 128), (_MMQ, 256)])
