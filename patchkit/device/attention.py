@@ -11,7 +11,7 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide
 from patchkit.device.program import Place, Ran, run_program
-from patchkit.gpu.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, case_line
+from patchkit.gpu.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAborted, case_line
 
 # 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.
 _TOKENS = (1, 2, 3, 33, 512, 1024)
@@ -98,6 +98,7 @@ def run_attention(
     """Compute and compare each case.
 
     Raises:
+        CaseAborted: the program crashed, in that case.
         PROGRAM_OUTPUT_GARBLED: a case is missing, or a line is none of the driver's.
         The errors of :func:`run_program`; PROGRAM_FAILED when there is no such device.
     """
@@ -106,8 +107,23 @@ def run_attention(
         place.folder.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(case_line(case) for case in cases), "ascii")
     argv = [str(driver), str(side.module), device, str(file)]
-    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
+    try:
+        ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
+    except ToolchainError as error:
+        if error.code != "PROGRAM_CRASHED":
+            raise
+        aborted = CaseAborted(
+            error.message, code=error.code, where=error.where, why=error.why, hint=error.hint
+        )
+        aborted.case = _first_missing(place.folder / f"{name}.out", cases)
+        raise aborted from error
     return ran, parse_measured(ran.text(), cases, where=str(ran.stdout))
+
+
+def _first_missing(output: Path, cases: Sequence[Case]) -> str | None:
+    """The case that a program was in when it ended: it prints a line behind each one."""
+    told = {line.partition(" ")[0] for line in output.read_text("utf-8", "replace").splitlines()}
+    return next((case.id for case in cases if case.id not in told), None)
 
 
 def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Measured, ...]:

@@ -196,9 +196,10 @@ class BackendOpsGate:
         upstream = run_ops(tools, chosen.choice)
         near = confirm_near_misses(near_misses(upstream), lambda n, cases: _run_again(tools, n, cases))
         own: list[OwnPair] = []
+        aborting: tuple[str, ...] = ()
         if chosen.has_attention:
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
-            own = run_own(tools, self.cases)
+            own, aborting = run_own(tools, self.cases)
         problems = (*judge_ops(upstream, near), *(judge_own(own) if chosen.has_attention else ()))
         evidence = self._evidence(chosen, sides, upstream, near, own)
         unsupported = sum(not new.is_supported for _, new in own)
@@ -215,6 +216,7 @@ class BackendOpsGate:
                 *not_proven_on(self.machine, subject.archs),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
+                *aborting,
             ),
             lines=tuple(_lines(evidence, len(upstream.tests[1]), own)),
         )

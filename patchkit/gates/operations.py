@@ -33,7 +33,7 @@ from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Place, Ran
 from patchkit.gates.sides import blame_candidate
 from patchkit.gates.touched import told_by_name
-from patchkit.gpu.cases import Case
+from patchkit.gpu.cases import Case, without_aborts
 
 
 class BackendOpsBroken(GateError):
@@ -183,21 +183,24 @@ def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
     return OpsRun(support=supported, tests=_halves(rows, tests), status=tests.status, runs=(support, tests))
 
 
-def run_own(tools: Tools, cases: Sequence[Case]) -> list[OwnPair]:
+def run_own(tools: Tools, cases: Sequence[Case]) -> tuple[list[OwnPair], tuple[str, ...]]:
     """Our cases on both sides; once where both are the same files, and so the same numbers.
+
+    And a sentence about each kind in which the baseline itself ends badly: neither side is asked those cases.
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
         DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
     """
-    before = _own(tools, tools.sides.before, tools.subject.baseline, "baseline", cases)
+    baseline = partial(_own, tools, tools.sides.before, tools.subject.baseline, "baseline")
+    asked, before, aborting = without_aborts(baseline, cases)
     if is_same(tools.sides):
-        return list(zip(before, before, strict=True))
+        return list(zip(before, before, strict=True)), aborting
     try:
-        after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", cases)
+        after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", asked)
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
-    return list(zip(before, after, strict=True))
+    return list(zip(before, after, strict=True)), aborting
 
 
 def is_same(sides: Sides) -> bool:

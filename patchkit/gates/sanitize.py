@@ -213,12 +213,13 @@ class SanitizeGate:
         subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(CHECKS)}")
         upstream: OpsRun | None = None
         own: list[OwnPair] = []
+        aborting: tuple[str, ...] = ()
         broken: BackendOpsBroken | None = None
         try:
             upstream = run_ops(tools, chosen.choice)
             if chosen.has_attention:
                 subject.reporter.step(f"looking at {len(self.cases)} attention cases of ours")
-                own = run_own(tools, self.cases)
+                own, aborting = run_own(tools, self.cases)
         except BackendOpsBroken as error:
             broken = error  # what was found until then is told, too
         places = Places(subject.baseline, subject.candidate)
@@ -252,6 +253,7 @@ class SanitizeGate:
                 *not_proven_on(self.machine, subject.archs),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
+                *aborting,
                 *_not_looked_at(evidence, after.fault),
             ),
             lines=tuple(_lines(evidence)),
@@ -284,8 +286,9 @@ class Runs:
         return self.folder / "looked"
 
     def variables(self, name: str) -> Mapping[str, str]:
-        """The environment of a run of that name. Raises CacheError."""
+        """The environment of a run of that name, which begins anew. Raises CacheError."""
         place = self.looked / name
+        shutil.rmtree(place, ignore_errors=True)
         with disk_errors(place, "preparing a run"):
             place.mkdir(parents=True, exist_ok=True)
         return EmulationOptions(checks=CHECKS, report=place / _REPORT, objects=place).variables()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from patchkit.base.errors import ToolchainError
 
@@ -26,6 +27,7 @@ _TOKENS = (1, 2, 3, 8, 16, 32, 33, 512, 1024, 2048)
 SOFTCAP_SIZES = frozenset({128, 256})
 _KV_HEADS = 2
 _OWN = "own-"  # how their ids begin
+_MOST_ABORTING = 16  # kinds of cases, of more than a hundred
 _BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per block, ggml-quants
 
 _KNOWN = frozenset(
@@ -43,6 +45,12 @@ class CaseNotUnderstood(ToolchainError):
     """Upstream prints a case whose variables this version of patchkit does not know."""
 
     code = "CASE_NOT_UNDERSTOOD"
+
+
+class CaseAborted(ToolchainError):
+    """A program that runs cases ended badly: in the one with the id ``case``, if that is known."""
+
+    case: str | None = None
 
 
 class SupportMalformed(ToolchainError):
@@ -216,6 +224,43 @@ def parse_support(text: str) -> tuple[OpRow, ...]:
         for row in rows
         if row["op_name"] == "FLASH_ATTN_EXT"
     )
+
+
+_Run = TypeVar("_Run")
+
+
+def without_aborts(
+    run: Callable[[Sequence[Case]], _Run], cases: Sequence[Case]
+) -> tuple[tuple[Case, ...], _Run, tuple[str, ...]]:
+    """The cases of the baseline that end well, their run, and a sentence about each kind that does not.
+
+    Upstream says of some shapes that it supports them and aborts when they come: at build 10068 with
+    rocWMMA on, head size 320, which its selection sends there and the kernel does not have. Such kinds
+    are left out on both sides; more than a few are no shapes, but a backend that does not run.
+
+    Raises CaseAborted when a case is not named, or when too many kinds abort.
+    """
+    left = tuple(cases)
+    aborting: list[str] = []
+    while True:
+        try:
+            return left, run(left), tuple(aborting)
+        except CaseAborted as error:
+            culprit = next((case for case in left if case.id == error.case), None)
+            if culprit is None or len(aborting) == _MOST_ABORTING:
+                raise
+            kind = _kind(culprit)
+            before = len(left)
+            left = tuple(case for case in left if _kind(case) != kind)
+            shape = f"head size {kind[0]}/{kind[1]}, {kind[2]} query heads per KV head"
+            aborting.append(
+                f"{shape} ({before - len(left)} cases): the baseline itself aborts in case {culprit.id}"
+            )
+
+
+def _kind(case: Case) -> tuple[int, int, int]:
+    """What upstream's selection and kernels tell apart first."""
+    return (case.head_size, case.head_size_v, case.gqa)
 
 
 @lru_cache(maxsize=32768)  # the same rows for every GPU

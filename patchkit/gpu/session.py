@@ -17,7 +17,7 @@ from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool,
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store, key_of
-from patchkit.gpu.cases import Case, OpRow, SupportMalformed, case_line, parse_support
+from patchkit.gpu.cases import Case, CaseAborted, OpRow, SupportMalformed, case_line, parse_support
 from patchkit.gpu.device import PlayedDevice, device_text
 from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
 from patchkit.gpu.models import SmallModel, model_file
@@ -146,11 +146,10 @@ _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-ben
 _MISCONFIGURED = 86  # exit_misconfigured, native/runtime/recorder.hpp
 
 
-class RecordedRunFailed(ToolchainError):
+class RecordedRunFailed(CaseAborted):
     """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known."""
 
     code = "RECORDED_RUN_FAILED"
-    case: str | None = None
 
 
 class RecordedRunHangs(ToolchainError):

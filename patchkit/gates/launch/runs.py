@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +12,7 @@ from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.compiler import Compiler
 from patchkit.gates.launch.geometry import Code
-from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
+from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case, without_aborts
 from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.log import Launch
 from patchkit.gpu.models import SmallModel
@@ -38,7 +38,6 @@ _FIRST = 256  # the shallowest such end
 # table of MMQ blocks that a patch changes begins at 48.
 _QUANTIZED = SmallModel(head_size=64, weights=("Q4_K", "Q6_K", "Q8_0"))
 _COLUMNS = (5, 48, _PROMPT)
-_MOST_ABORTING = 16  # kinds of cases, of more than a hundred
 
 
 Bench = tuple[BenchRun, RecordedRun, RecordedRun]  # a run of llama-bench, before and after
@@ -172,40 +171,6 @@ def compare_on(
         cases=(old_cases, new_cases),
         benches=tuple(zip(runs, made[::2], made[1::2], strict=True)),
     )
-
-
-def without_aborts(
-    run: Callable[[Sequence[Case]], RecordedRun], cases: Sequence[Case]
-) -> tuple[tuple[Case, ...], RecordedRun, tuple[str, ...]]:
-    """The cases of the baseline that end well, their run, and a sentence about each kind that does not.
-
-    Upstream says of some shapes that it supports them and aborts when they come: at build 10068 with
-    rocWMMA on, head size 320, which its selection sends there and the kernel does not have. Such kinds
-    are left out on both sides; more than a few are no shapes, but a backend that does not run.
-
-    Raises RecordedRunFailed when a case is not named, or when too many kinds abort.
-    """
-    left = tuple(cases)
-    aborting: list[str] = []
-    while True:
-        try:
-            return left, run(left), tuple(aborting)
-        except RecordedRunFailed as error:
-            culprit = next((case for case in left if case.id == error.case), None)
-            if culprit is None or len(aborting) == _MOST_ABORTING:
-                raise
-            kind = _kind(culprit)
-            before = len(left)
-            left = tuple(case for case in left if _kind(case) != kind)
-            shape = f"head size {kind[0]}/{kind[1]}, {kind[2]} query heads per KV head"
-            aborting.append(
-                f"{shape} ({before - len(left)} cases): the baseline itself aborts in case {culprit.id}"
-            )
-
-
-def _kind(case: Case) -> tuple[int, int, int]:
-    """What upstream's selection and kernels tell apart first."""
-    return (case.head_size, case.head_size_v, case.gqa)
 
 
 @contextmanager

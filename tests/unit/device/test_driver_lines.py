@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from refusing import refused
 
-from patchkit.device.attention import gate_cases, parse_measured
+from patchkit.base.reporter import NullReporter
+from patchkit.device.attention import gate_cases, parse_measured, run_attention
 from patchkit.device.logits import parse_distance, parse_divergence, scenes
+from patchkit.device.program import Place
+from patchkit.gpu.cases import CaseAborted
 
 CASES = gate_cases()[:2]
 DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"
@@ -40,6 +45,18 @@ def test_no_number_is_read_as_such() -> None:
 def test_a_case_without_its_line_is_an_error(text: str, says: str) -> None:
     with refused("PROGRAM_OUTPUT_GARBLED", match=says):
         parse_measured(text, CASES, where="x")
+
+
+def test_the_case_in_which_a_program_crashes_is_named(tmp_path: Path) -> None:
+    # As the driver does: a line behind each case, and an abort in the second one.
+    driver = tmp_path / "driver"
+    driver.write_text(f"#!/bin/sh\nprintf '{DONE[:-1]}\\n'\necho '#0 a backtrace'\nkill -ABRT $$\n")
+    driver.chmod(0o755)
+    place = Place(folder=tmp_path / "runs", reporter=NullReporter())
+    side = SimpleNamespace(module=tmp_path / "module.so", environment={})
+    with pytest.raises(CaseAborted) as crashed:
+        run_attention(driver, side, device="X", cases=CASES, name="own", timeout_s=60, place=place)  # type: ignore[arg-type]
+    assert (crashed.value.code, crashed.value.case) == ("PROGRAM_CRASHED", "own-1")
 
 
 def test_our_cases_are_those_that_upstream_lacks() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gates.launch.runs import without_aborts
-from patchkit.gpu.cases import Case
+from patchkit.gpu.cases import Case, without_aborts
 from patchkit.gpu.session import RecordedRunFailed
 
 
