@@ -166,7 +166,10 @@ class RocWmma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """``root`` is what ROCM_PATH would name: it holds ``include/hip``."""
+    """``root`` is what ROCM_PATH would name: it holds ``include/hip``.
+
+    ``device_options`` are for the device passes, besides what upstream's CMake gives them.
+    """
 
     kind: Literal["rocm", "sdk"]
     root: Path
@@ -175,6 +178,7 @@ class Toolchain:
     hip_version: str
     device_libs: Path
     rocwmma: RocWmma | None
+    device_options: tuple[str, ...] = ()
 
 
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
@@ -239,7 +243,7 @@ def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) 
 def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
     """Everything but ggml's macros, the include paths of the tree, the input and the output."""
     rocwmma = rocwmma_for(toolchain, arch)
-    return hip_arguments(
+    flags = hip_arguments(
         root=toolchain.root,
         device_libs=toolchain.device_libs,
         clang_version=toolchain.clang_version,
@@ -248,6 +252,7 @@ def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
         which=which,
         rocwmma=rocwmma.include if rocwmma is not None else None,
     )
+    return [*flags, *toolchain.device_options] if which == "device" else flags
 
 
 def rocwmma_for(toolchain: Toolchain, arch: str) -> RocWmma | None:

@@ -33,7 +33,7 @@ from patchkit.series.promises import SpeedShape
 from patchkit.timing.machine import Machine as TimedMachine
 from patchkit.timing.machine import load_machine
 from patchkit.timing.operation import OperationTime, attention_case, matrix_case, time_operation
-from patchkit.timing.recording import Recorder, Timed
+from patchkit.timing.recording import Recorder, Timed, as_measured
 
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing
@@ -252,7 +252,7 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     sides = build_sides(subject, "cpu", GATE_PROGRAMS)
-    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+    compiler = as_measured(open_compiler(subject.toolchain, subject.cache_root, subject.reporter))
     gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     options = EmulationOptions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import ToolchainError
@@ -33,6 +33,12 @@ _SAMPLED = 6
 # Of these the memory is known: about as many as gfx1151 holds at once of a matrix kernel (2 to 4 on 20 WGPs).
 _SEEN = 64
 _FORMAT = 2  # of an entry; a change makes every old one unknown
+_NO_LARGE_UNROLLING = (
+    "-mllvm",
+    "-amdgpu-unroll-threshold-private=300",
+    "-mllvm",
+    "-amdgpu-unroll-threshold-local=300",
+)
 _TIMEOUT_S = 600.0
 # Files of an entry besides the traces.
 _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
@@ -100,6 +106,7 @@ class Recorder:
                 "tree": self.identity,
                 "emulator": self.gpu.identity,
                 "compiler": self.compiler.identity,
+                "options": self.compiler.toolchain.device_options,
                 "driver": driver.parent.name,
                 "line": line.partition(" ")[2],
                 "blocks": [_SAMPLED, _SEEN],
@@ -165,6 +172,18 @@ class Sources:
     changes: Mapping[str, bytes] = field(default_factory=dict)
     what: str = ""
     rocwmma: bool = True
+
+
+def as_measured(compiler: Compiler) -> Compiler:
+    """A compiler that makes kernels as those did with which was measured.
+
+    Since LLVM PR 147700 (July 2025) it unrolls loops up to the large thresholds for LDS and arrays where it used
+    to take the one of all other loops, 300. AMD took that back in February 2026 because llama.cpp's prompts
+    were two to three times slower (ROCm/rocm-systems issue 2865, ROCm/llvm-project PR 1349, LLVM PR 183641);
+    LLVM 22 still has it. With these options mul_mat_q has the loops that AMD's clang 18 makes
+    (docs/timing-model.md).
+    """
+    return replace(compiler, toolchain=replace(compiler.toolchain, device_options=_NO_LARGE_UNROLLING))
 
 
 @contextlib.contextmanager

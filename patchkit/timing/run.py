@@ -17,7 +17,7 @@ from patchkit.series.lock import Pin, PinWanted, load_lock
 from patchkit.series.profile import ArchProfile
 from patchkit.timing.machine import Machine, load_machine
 from patchkit.timing.operation import OperationTime, time_operation
-from patchkit.timing.recording import Recorder, Sources, Timed, open_recorder
+from patchkit.timing.recording import Recorder, Sources, Timed, as_measured, open_recorder
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import obtain
 
@@ -43,6 +43,7 @@ class Timings:
         """
         device = device_of(profile, guess_units=True)
         machine = load_machine(workspace.series.profiles, device)
+        compiler = as_measured(compiler)
         return cls(
             workspace=workspace, machine=machine, gpu=emulated_gpu(device, compiler), compiler=compiler
         )
