@@ -84,6 +84,7 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "ssm-conv-tail": build >= 8672,
         "integrated-host-buffers": 10039 <= build <= 11062,
         "mmq-wmma-batches": build >= 10229,
+        "mmq-rolled-loops": build >= 10229,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 
