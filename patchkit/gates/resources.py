@@ -303,9 +303,17 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 
 
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
-    """What the first patch that names the kernel allows; else nothing may get worse."""
-    said = (patch.patch.resources.allowance(row.kernel) for patch in subject.patches)
-    return next((each for each in said if each is not None), NOTHING_WORSE)
+    """The most that a patch which names the kernel allows, of each kind; else nothing may get worse."""
+    asked = (patch.patch.resources.allowance(row.kernel) for patch in subject.patches)
+    said = [each for each in asked if each is not None]
+    if not said:
+        return NOTHING_WORSE
+    return Allowance(
+        kernels=(row.kernel,),
+        more_spills=max(each.more_spills for each in said),
+        fewer_waves=max(each.fewer_waves for each in said),
+        why="; ".join(each.why for each in said),
+    )
 
 
 def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:

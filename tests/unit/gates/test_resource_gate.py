@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patchkit.gates import resources
@@ -91,6 +93,21 @@ def test_kernels_of_one_patch_may_have_numbers_of_their_own(make_subject, rows_o
     (only,) = resources._worse(rows, make_subject(rules=rules))
     assert only.message.startswith("c on gfx1151 loses 2 waves")
     assert only.why == "allowed: 0 more spills, 1 fewer waves (half the threads)"
+
+
+def test_of_several_patches_each_may_cost_a_kernel_what_it_says(make_subject, rows_of) -> None:
+    rows = rows_of(
+        {"a": {"waves": 8}, "b": {"waves": 8}}, {"a": {"waves": 7, "vgpr_spills": 3}, "b": {"waves": 6}}
+    )
+    waves = ResourceRules(kernels=("a", "b"), fewer_waves=1, why="blocks")
+    spills = ResourceRules(kernels=("a",), more_spills=3, why="loops")
+    subject = make_subject(rules=waves)
+    (part,) = subject.patches
+    second = replace(part, patch=replace(part.patch, id="other", resources=spills))
+    (only,) = resources._worse(rows, replace(subject, patches=(part, second)))
+    assert only.message.startswith("b on gfx1151 loses 2 waves")
+    (row,) = (row for row in rows if row.kernel == "a")
+    assert resources._allowance_for(row, replace(subject, patches=(part, second))).why == "blocks; loops"
 
 
 def test_lost_kernels_are_told_by_how_they_are_lost(make_subject, rows_of) -> None:
