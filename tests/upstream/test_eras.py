@@ -140,24 +140,44 @@ def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
     assert "the host chooses this by the exact GPU: compile for gfx1151" in why
 
 
-@pytest.mark.hip
-def test_products_of_a_matrix_go_four_tiles_at_a_time_on_the_guarded_gpu(
-    hip_toolchain, patchkit, test_cache, tmp_path
-):
-    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
-    repository = open_cache(test_cache / "corpus").peek(NullReporter())
-    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
-    unit = tmp_path / "one.cu"
-    kernel = "mul_mat_q<GGML_TYPE_Q8_0, 128, false, GGML_PREC_Q8>"
-    unit.write_text(f'#include "mmq.cuh"\nconst void * one() {{ return (const void *) {kernel}; }}\n')
-    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
-    longest = {}
-    for arch in ("gfx1151", "gfx1150"):
+@pytest.fixture
+def code_of(hip_toolchain, patchkit, test_cache, tmp_path):
+    """The assembly of a matrix kernel for a GPU, of the candidate for gfx1151 with these opt-in patches."""
+
+    def compiled(kernel, arch, *with_):
+        asked = [word for name in with_ for word in ("--with", name)]
+        out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
+        repository = open_cache(test_cache / "corpus").peek(NullReporter())
+        root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
+        unit = tmp_path / "one.cu"
+        unit.write_text(f'#include "mmq.cuh"\nconst void * one() {{ return (const void *) {kernel}; }}\n')
+        includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
         flags = [*hip_flags(hip_toolchain, arch, which="device"), "-DGGML_USE_HIP", "-DGGML_HIP_NO_VMM", "-w"]
         argv = [hip_toolchain.clang, *flags, *includes, "-S", unit, "-o", tmp_path / arch]
         subprocess.run(argv, check=True)
+        return (tmp_path / arch).read_text()
+
+    return compiled
+
+
+@pytest.mark.hip
+def test_products_of_a_matrix_go_four_tiles_at_a_time_on_the_guarded_gpu(code_of):
+    longest = {}
+    for arch in ("gfx1151", "gfx1150"):
+        text = code_of("mul_mat_q<GGML_TYPE_Q8_0, 128, false, GGML_PREC_Q8>", arch, "mmq-wmma-batches")
         # What is multiplied before anything is scaled: a tile of 16 columns takes two instructions.
-        told = re.findall(r"v_wmma|v_cvt_f32_i32", (tmp_path / arch).read_text())
-        runs = re.findall(r"(?:v_wmma )+", " ".join(told) + " ")
+        runs = re.findall(r"(?:v_wmma )+", " ".join(re.findall(r"v_wmma|v_cvt_f32_i32", text)) + " ")
         longest[arch] = max(run.count("v_wmma") for run in runs)
     assert longest == {"gfx1151": 8, "gfx1150": 2}
+
+
+@pytest.mark.hip
+def test_the_matrix_kernel_keeps_its_loop_over_k_on_the_guarded_gpu(code_of):
+    # 16 columns to a tile, two instructions for each, two calls; the loop has four turns, which LLVM 22 unrolls.
+    products = {}
+    for columns in (16, 128):
+        kernel = f"mul_mat_q<GGML_TYPE_Q4_0, {columns}, false, GGML_PREC_Q8>"
+        for arch in ("gfx1151", "gfx1150"):
+            products[columns, arch] = code_of(kernel, arch).count("v_wmma")
+    assert products[128, "gfx1151"] * 4 == products[128, "gfx1150"]
+    assert products[16, "gfx1151"] == products[16, "gfx1150"]
