@@ -173,7 +173,7 @@ def test_products_of_a_matrix_go_four_tiles_at_a_time_on_the_guarded_gpu(code_of
 
 @pytest.mark.hip
 def test_the_matrix_kernel_keeps_its_loop_over_k_on_the_guarded_gpu(code_of):
-    # 16 columns to a tile, two instructions for each, two calls; the loop has four turns, which LLVM 22 unrolls.
+    # LLVM 22 unrolls all four turns of the loop; with 16 columns every compiler does.
     products = {}
     for columns in (16, 128):
         kernel = f"mul_mat_q<GGML_TYPE_Q4_0, {columns}, false, GGML_PREC_Q8>"
