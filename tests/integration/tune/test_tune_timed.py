@@ -37,7 +37,7 @@ def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, c
 def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
     gates_cache: Path, capsys
 ) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--pin", "b11549", "--near", "1"]
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--upstream", "b11549", "--near", "1"]
     argv += ["--variant", "256-8", "--variant", "256-32", "--json", "--cache-dir", str(gates_cache)]
     assert main(argv) == 0
     document = json.loads(capsys.readouterr().out)
