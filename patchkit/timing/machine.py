@@ -104,9 +104,17 @@ class TimingFigures(TomlTable):
     mall_latency_ns: TimingFigure
     dram_latency_ns: TimingFigure
     scalar_cache_latency: Annotated[TimingFigure, Field(description="Cycles")]
-    l2_bytes_per_cycle: Annotated[TimingFigure, Field(description="Of the whole GPU")]
+    l1_bytes_per_cycle: Annotated[
+        TimingFigure,
+        Field(description="That come to the vector caches of all CUs from L1 and L2"),
+    ]
     mall_gb_s: TimingFigure
     dram_gb_s: TimingFigure
+    channels: Annotated[TimingFigure, Field(description="Of the memory, each with its part of L2")]
+    channel_bytes: Annotated[
+        TimingFigure,
+        Field(description="Of neighbouring addresses that one channel has before the next one's"),
+    ]
     barrier: Annotated[
         TimingFigure,
         Field(description="Cycles from the last wave that comes to the first that goes on"),
@@ -287,6 +295,7 @@ class KernelTime(BaseModel):
     """One launch as it was modelled; ``us`` without what launching costs.
 
     ``resident`` blocks of a WGP at a time give ``waves_per_simd``; ``simulated`` of the blocks were played.
+    ``channels`` of the memory have as much to do as all that are asked by blocks that run at the same time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -306,6 +315,7 @@ class KernelTime(BaseModel):
     busy: Busy
     dram_bytes: float
     l2_bytes: float
+    channels: float
 
 
 def build_timing(compiler: Compiler) -> Path:

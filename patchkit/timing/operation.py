@@ -145,7 +145,7 @@ class OperationTime:
 def _bytes_of(case: Timed) -> float:
     """What an operation reads and writes, each byte once."""
     if isinstance(case, Case):
-        return case.bytes / (1 + case.view)
+        return case.bytes
     experts = min(case.experts, case.used * case.tokens)
     weights = type_of(case.type).size(case.rows * case.columns * experts)
     return float(weights + 4 * case.tokens * (case.columns + case.rows))
@@ -304,6 +304,8 @@ def attention_case(
 ) -> Case:
     """Attention of ``heads`` query heads on ``kv_heads`` of K and V with ``kv`` rows of that type.
 
+    K and V lie as in a model's cache: the heads of a row beside one another, and the next row behind them.
+
     Raises:
         USAGE_SYNTAX: the heads of K and V do not divide the others.
         TENSOR_TYPE_UNKNOWN: there is no such type.
@@ -325,4 +327,5 @@ def attention_case(
         tokens=tokens,
         type_k=stored,
         type_v=stored,
+        view=False,
     )

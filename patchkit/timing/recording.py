@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,11 +27,12 @@ from patchkit.upstream.repository import Repository
 Timed = OperationCase | Case
 """An operation that is timed."""
 
-# Blocks of each launch that are recorded whole: as many as tell apart what differs from block to block.
-_SAMPLED = 6
-# Of these the memory is known: about as many as gfx1151 holds at once of a matrix kernel (2 to 4 on 20 WGPs).
-_SEEN = 64
-_FORMAT = 2  # of an entry; a change makes every old one unknown
+# Blocks of each launch that are recorded whole, at most: those that a WGP holds at once.
+_SAMPLED = 16
+# Of those that the GPU holds at once the memory is known, but of no more than so many. gfx1151 holds 40 to
+# 80 of a matrix kernel and 320 of the vector kernel of attention.
+_SEEN = 512
+_FORMAT = 3  # of an entry; a change makes every old one unknown
 _NO_LARGE_UNROLLING = (
     "-mllvm",
     "-amdgpu-unroll-threshold-private=1000",
@@ -46,17 +46,14 @@ _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """The mangled name of a kernel, and the blocks of its launch along x, y and z."""
+    """The mangled name of a kernel, and the blocks of its launch along x, y and z.
+
+    ``sampled``: the numbers of those that are recorded whole, x first.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
-
-    @property
-    def sampled(self) -> tuple[int, ...]:
-        """The numbers of the blocks that are recorded whole, x first (native/emulator/recording.cpp)."""
-        seen = min(_SEEN, math.prod(self.grid))
-        sampled = min(_SAMPLED, seen)
-        return tuple(n * seen // sampled for n in range(sampled))
+    sampled: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +217,8 @@ def _head_of(trace: Path) -> TraceHead:
     words = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
     grid = [int(word) for word in words.get("grid", "").split() if word.isdigit()]
     x, y, z = grid if len(grid) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
-    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z))
+    sampled = tuple(int(word) for word in words.get("sampled", "").split() if word.isdigit())
+    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z), sampled=sampled)
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.timing.machine import KernelTime, Machine, load_machine, play
+from patchkit.timing.recording import Recorded
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -22,20 +23,20 @@ def machine(checkout: Path, device) -> Machine:
 
 @pytest.fixture
 def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
-    """``timed(name)`` is the modelled time of one of the kernels."""
+    """``timed(name)`` is the modelled time of one of the kernels; ``cold``: with nothing in a cache."""
 
-    def run(name: str) -> KernelTime:
+    def run(name: str, *, cold: float = 0.0) -> KernelTime:
         folder = tmp_path / name
         folder.mkdir()
         recorded = {
             "PATCHKIT_EMULATOR_RECORD": str(folder),
             "PATCHKIT_EMULATOR_SAMPLED": "4",
-            "PATCHKIT_EMULATOR_SEEN": "16",
+            "PATCHKIT_EMULATOR_SEEN": "512",
         }
         done = emulate(compile_program("timed_kernels", "-O3"), name, **recorded)
         assert (done.returncode, done.stderr) == (0, "")
         (trace,) = folder.glob("*.trace")
-        (found,) = play(machine, [(trace, 0.0)], compiler)
+        (found,) = play(machine, [(trace, cold)], compiler)
         return found
 
     return run
@@ -64,12 +65,32 @@ def test_dot_products_come_at_the_published_rate(timed):
     assert 10.5 < rate < 15.5
 
 
+def test_rows_in_one_channel_of_the_memory_have_that_ones_bandwidth(timed):
+    # Rows of 256 bytes are each in another channel, 4096 bytes apart all in one of 16 (llama.cpp PR 27703)
+    beside, apart = timed("rows_beside", cold=1.0), timed("rows_apart", cold=1.0)
+    assert (beside.channels, apart.channels) == (pytest.approx(16, abs=0.5), pytest.approx(1, abs=0.2))
+    assert beside.dram_bytes == pytest.approx(apart.dram_bytes)
+    assert 10 < apart.us / beside.us < 16
+
+
+def test_rows_that_share_a_set_of_the_vector_cache_push_each_other_out(timed):
+    # 64 lines of the 256 that it has. 1024 bytes apart they are in one set of 32.
+    assert timed("again_apart").l2_bytes > 20 * timed("again_beside").l2_bytes
+
+
+def test_whole_blocks_are_those_that_begin_on_one_wgp(timed, tmp_path: Path):
+    timed("dot4")
+    (head,) = Recorded(traces=tuple((tmp_path / "dot4").glob("*.trace")), products=()).heads
+    # 160 blocks on 20 WGPs, eight of which are held by each; four were asked for.
+    assert head.sampled == (0, 20, 40, 60)
+
+
 def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler, machine, tmp_path: Path):
     first = timed("dot4")
     (trace,) = (tmp_path / "dot4").glob("*.trace")
     text = trace.read_bytes().partition(b"\nend\n")[0].decode()
-    assert text.startswith("patchkit-trace 2\nkernel ")
+    assert text.startswith("patchkit-trace 3\nkernel ")
     assert "grid 160 1 1\nblock 256 1 1\n" in text
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
-    assert "blocks 4\nseen 16" in text
+    assert "blocks 4\nseen 160" in text
     assert play(machine, [(trace, 0.0)], compiler) == (first,)

@@ -1,4 +1,5 @@
-// Kernels whose rates on gfx1151 others published: what the model of its time must give for them.
+// Kernels whose rates on gfx1151 others published: what the model of its time must give for them. And kernels that differ in
+// nothing but where they read.
 //
 //   timed_kernels NAME    launches that kernel once, on every SIMD of 40 compute units
 
@@ -15,7 +16,7 @@ typedef float f32x8 __attribute__((ext_vector_type(8)));
 constexpr int turns = 64, chains = 8;
 
 // Eight accumulators, nothing but matrix instructions.
-__global__ void wmma_f16(float * out) {
+__global__ void wmma_f16(float * out, const char *) {
     f32x8 sums[chains] = {};
     f16x16 a, b;
     for (int n = 0; n < 16; ++n) {
@@ -35,7 +36,7 @@ __global__ void wmma_f16(float * out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = total;
 }
 
-__global__ void wmma_iu8(float * out) {
+__global__ void wmma_iu8(float * out, const char *) {
     i32x8 sums[chains] = {};
     const i32x4 a = {int(threadIdx.x % 16), 1, 2, 3}, b = {1, 0, 1, 0};
 #pragma unroll 1
@@ -53,7 +54,7 @@ __global__ void wmma_iu8(float * out) {
 }
 
 // Four loads of 16 bytes from LDS, without conflicts, beside each matrix instruction.
-__global__ void wmma_and_lds(float * out) {
+__global__ void wmma_and_lds(float * out, const char *) {
     __shared__ i32x4 tile[1024];
     for (int n = threadIdx.x; n < 1024; n += blockDim.x) {
         tile[n] = i32x4{n, 0, 0, 0};
@@ -78,7 +79,7 @@ __global__ void wmma_and_lds(float * out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(sums[0][0] + sums[1][0]);
 }
 
-__global__ void dot4(float * out) {
+__global__ void dot4(float * out, const char *) {
     int sums[chains] = {};
     const int a = threadIdx.x;
 #pragma unroll 1
@@ -95,18 +96,47 @@ __global__ void dot4(float * out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
 }
 
+// Rows of 256 bytes, each read once.
+template <int apart> __global__ void rows(float * out, const char * from) {
+    constexpr int lanes_of_row = 16, times = 4;
+    const int thread = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x / lanes_of_row;
+    int total = 0;
+    for (int t = 0; t < times; ++t) {
+        const size_t row = thread / lanes_of_row + t * all;
+        total += reinterpret_cast<const i32x4 *>(from + row * apart)[thread % lanes_of_row][0];
+    }
+    out[thread] = float(total);
+}
+
+// The first bytes of the same 64 rows, again and again.
+template <int apart> __global__ void again(float * out, const char * from) {
+    int total = 0;
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+        for (int n = 0; n < 2; ++n) {
+            int one;
+            asm volatile("global_load_b32 %0, %1, off\n\ts_waitcnt vmcnt(0)"
+                         : "=v"(one) : "v"(from + (threadIdx.x % 32 + n * 32) * apart));
+            total += one;
+        }
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
 int main(int argc, char ** argv) {
     const struct {
         const char * name;
-        void (*run)(float *);
-    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4}};
+        void (*run)(float *, const char *);
+    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4},
+                   {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
     float * out;
-    if (argc != 2 || hipMalloc(&out, 1 << 20) != hipSuccess) {
+    char * from;
+    if (argc != 2 || hipMalloc(&out, 1 << 20) != hipSuccess || hipMalloc(&from, 10240 * 4096) != hipSuccess) {
         return 2;
     }
     for (const auto & one : kernels) {
         if (std::strcmp(one.name, argv[1]) == 0) {
-            one.run<<<160, 256>>>(out);
+            one.run<<<160, 256>>>(out, from);
             return hipDeviceSynchronize() == hipSuccess ? 0 : 1;
         }
     }

@@ -12,14 +12,12 @@ from patchkit.timing.recording import Recorded, TraceHead
 MMQ = "_Z9mul_mat_qIL9ggml_type12ELi128ELb0EL9ggml_prec10EEvPKc"
 
 
+SAMPLED = (0, 10, 21, 32, 42, 53)
+
+
 def _working(tokens: int, grid: tuple[int, int, int], experts: int = 128, used: int = 8) -> float:
     case = matrix_case("q4_K", 768, 2048, tokens, experts=experts, used=used)
-    return working_of(case, TraceHead(kernel=MMQ, grid=grid))
-
-
-def test_the_recorded_blocks_are_some_of_the_first_ones():
-    assert TraceHead(kernel="", grid=(6, 4, 128)).sampled == (0, 10, 21, 32, 42, 53)
-    assert TraceHead(kernel="", grid=(2, 2, 1)).sampled == (0, 1, 2, 3)
+    return working_of(case, TraceHead(kernel=MMQ, grid=grid, sampled=SAMPLED))
 
 
 def test_experts_without_tokens_end_at_once():
@@ -43,16 +41,17 @@ def test_other_launches_stand_for_themselves():
         (experts, MMQ, (40, 1, 1)),  # a kernel that splits the work of all experts itself
         (attention_case(64, 8, 8, kv=256, tokens=1), MMQ, (6, 1, 128)),
     ):
-        assert working_of(case, TraceHead(kernel=kernel, grid=grid)) == 1.0
+        assert working_of(case, TraceHead(kernel=kernel, grid=grid, sampled=SAMPLED)) == 1.0
 
 
 def test_a_trace_says_what_ran(tmp_path: Path):
     path = tmp_path / "0.trace"
     path.write_bytes(
-        f"patchkit-trace 2\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\nend\n".encode() + b"\xff\0"
+        f"patchkit-trace 3\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\nsampled 0 20 40\nend\n".encode()
+        + b"\xff\0"
     )
     (head,) = Recorded(traces=(path,), products=()).heads
-    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128))
+    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128), sampled=(0, 20, 40))
     path.write_bytes(b"nothing")
     (head,) = Recorded(traces=(path,), products=()).heads
-    assert head == TraceHead(kernel="", grid=(1, 1, 1))
+    assert head == TraceHead(kernel="", grid=(1, 1, 1), sampled=())

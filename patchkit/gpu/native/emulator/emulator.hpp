@@ -73,6 +73,13 @@ struct checks {
     bool traces() const { return races || asynchrony; }
 };
 
+// What decides how many blocks of a launch the GPU holds at once.
+struct multiprocessors {
+    uint32_t count = 0, simds = 0, waves_per_simd = 0;
+    uint32_t vgprs_per_simd = 0, vgpr_granule = 1; // of one lane
+    uint64_t lds = 0;                              // bytes of one
+};
+
 struct configuration {
     std::string arch;
     std::string disassembler;          // path of libLLVM
@@ -84,9 +91,10 @@ struct configuration {
     uint64_t shuffle_seed      = 0;
     checks looks_for;
     // Of each launch only some blocks run, and are recorded, see recording.hpp: nothing is computed, and nothing is
-    // looked for. The folder is empty where that is not wanted.
+    // looked for. The folder is empty where that is not wanted. `seen`: at most so many, of those that `on` holds at once.
     std::string record_to;
     uint32_t sampled = 0, seen = 0;
+    multiprocessors on;
 };
 
 struct dimensions {

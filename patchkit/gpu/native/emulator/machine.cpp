@@ -106,6 +106,13 @@ struct job {
 
 size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
 
+// Blocks of a launch that one multiprocessor holds at once, by registers and LDS.
+u64 held_by_one(const multiprocessors & of, u32 vgprs, u32 lds, u32 waves) {
+    const u64 registers = rounded(std::max(vgprs, 1u), of.vgpr_granule);
+    const u64 by_waves = of.simds * std::min<u64>(of.waves_per_simd, of.vgprs_per_simd / registers) / waves;
+    return std::max<u64>(1, lds == 0 ? by_waves : std::min<u64>(by_waves, of.lds / lds));
+}
+
 // xorshift64*; the state is never 0.
 u64 draw(u64 & state) {
     state ^= state >> 12;
@@ -286,7 +293,8 @@ struct machine final : emulator {
         on.packet.arguments = start;
         shuffle(on);
         if (!settings.record_to.empty()) {
-            on.record = std::make_unique<launch_record>(sample{settings.sampled, settings.seen}, on.blocks);
+            const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
+            on.record = std::make_unique<launch_record>(sample{settings.sampled, settings.seen, settings.on.count, held}, on.blocks);
             on.blocks = on.record->count();
         }
         if (wanted.order != nullptr && settings.looks_for.traces()) {

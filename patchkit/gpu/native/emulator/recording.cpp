@@ -163,9 +163,16 @@ std::vector<u32> lines_of(const block_record & block) {
 } // namespace
 
 launch_record::launch_record(const sample & wanted, u64 blocks) {
-    const u64 seen = std::min<u64>(wanted.seen, blocks), sampled = std::min<u64>(wanted.sampled, seen);
-    for (u64 n = 0; n < sampled; ++n) {
-        chosen.emplace_back(n * seen / sampled, true);
+    constexpr u64 least = 6; // that tell apart what differs from block to block
+    const u64 step = std::min<u64>(wanted.multiprocessors, blocks);
+    const u64 seen = std::min<u64>({wanted.seen, blocks, step * wanted.held});
+    const u64 on_one = (seen + step - 1) / step;
+    const u64 sampled = std::min({std::max(on_one, least), u64(wanted.sampled), seen});
+    const u64 shown = (sampled + on_one - 1) / on_one; // multiprocessors
+    for (u64 n = 0; chosen.size() < sampled && n < shown * on_one; ++n) {
+        if (const u64 index = n % on_one * step + n / on_one * step / shown; index < seen) {
+            chosen.emplace_back(index, true);
+        }
     }
     for (u64 n = 0; n < seen; ++n) {
         chosen.emplace_back(n, false);
@@ -190,9 +197,13 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
         return std::string(name) + " " + std::to_string(d.x) + " " + std::to_string(d.y) + " " + std::to_string(d.z) + "\n";
     };
     const auto sampled = size_t(std::count_if(made.begin(), made.end(), [](const block_record & b) { return b.is_sampled; }));
-    std::string text = "patchkit-trace 2\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
+    std::string text = "patchkit-trace 3\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
                        "vgprs " + std::to_string(of.kernel->vgprs) + "\nlds " + std::to_string(lds) + "\nscratch " +
-                       std::to_string(scratch) + "\n";
+                       std::to_string(scratch) + "\nsampled";
+    for (size_t n = 0; n < sampled; ++n) {
+        text += " " + std::to_string(made[n].index);
+    }
+    text += "\n";
     std::vector<bool> ran(code.numbers() + 1);
     std::vector<u32> words;
     for (const block_record & block : made) {

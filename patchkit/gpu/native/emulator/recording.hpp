@@ -2,11 +2,12 @@
 //
 // A file per launch, N.trace by the order of launches. First lines of text:
 //
-//   patchkit-trace 2
+//   patchkit-trace 3
 //   kernel NAME
 //   grid X Y Z              in blocks
 //   block X Y Z             in threads
 //   vgprs N / lds BYTES / scratch BYTES (of a lane)
+//   sampled N N N           the numbers of the sampled blocks, x first
 //   at NUMBER OFFSET WHERE STORE SIZE QUEUES WAITS READS WRITES TEXT
 //                           an instruction: OFFSET in bytes, counted through all functions; WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
 //                           bytes of one access of a lane; QUEUES (check.hpp) that it goes into; WAITS
@@ -30,10 +31,13 @@
 
 namespace patchkit::gpu {
 
-// Blocks that are recorded of a launch: of the first `seen` the memory, and `sampled` of them, evenly, whole. That those
-// are blocks that a GPU starts together tells what they share.
+// Blocks that are recorded of a launch. Of those that a GPU holds at once, `held` on each of `multiprocessors`, but not of
+// more than `seen`, the memory: that tells what they share, and which channels of its memory they ask at the same time.
+// Whole are those that begin on one multiprocessor, as these go out in turn, and of others so many that they are 6
+// where there are, and `sampled` at most.
 struct sample {
-    u32 sampled, seen;
+    u32 sampled, seen, multiprocessors;
+    u64 held;
 };
 
 // Of a wave of a sampled block.

@@ -82,6 +82,18 @@ template <typename T> T symbol_of(void * library, const char * name) {
     return reinterpret_cast<T>(found);
 }
 
+gpu::multiprocessors read_multiprocessors() {
+    const device & dev = the_device();
+    gpu::multiprocessors result;
+    result.count          = uint32_t(dev.multiprocessors);
+    result.simds          = uint32_t(dev.simds_per_multiprocessor);
+    result.waves_per_simd = uint32_t(dev.max_waves_per_simd);
+    result.vgprs_per_simd = uint32_t(dev.vgprs_per_simd);
+    result.vgpr_granule   = uint32_t(dev.vgpr_granule);
+    result.lds            = 2 * dev.lds_per_block; // of both CUs of a WGP; a block may have half of it
+    return result;
+}
+
 gpu::configuration read_configuration() {
     gpu::configuration result;
     result.arch         = the_device().arch;
@@ -96,6 +108,7 @@ gpu::configuration read_configuration() {
     result.record_to         = record_to == nullptr ? "" : record_to;
     result.sampled           = unsigned(number_of("PATCHKIT_EMULATOR_SAMPLED"));
     result.seen              = unsigned(number_of("PATCHKIT_EMULATOR_SEEN"));
+    result.on                = read_multiprocessors();
     return result;
 }
 

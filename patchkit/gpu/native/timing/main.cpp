@@ -30,7 +30,7 @@ machine read_machine(const std::string & path) {
         {"lds_latency", &m.lds_latency}, {"load_register", &m.load_register}, {"l0_line", &m.l0_line}, {"l0_latency", &m.l0_latency},
         {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
         {"dram_latency_ns", &m.dram_latency_ns}, {"scalar_cache_latency", &m.scalar_cache_latency},
-        {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle}, {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s},
+        {"l1_bytes_per_cycle", &m.l1_bytes_per_cycle}, {"channels", &m.channels}, {"channel_bytes", &m.channel_bytes}, {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s},
         {"barrier", &m.barrier}, {"code_bytes", &m.code_bytes},
         {"code_bytes_per_cycle", &m.code_bytes_per_cycle}, {"code_latency", &m.code_latency}, {"block_start", &m.block_start}, {"leftover", &m.leftover}, {"launch_us", &m.launch_us}};
     std::ifstream file(path);
@@ -75,11 +75,11 @@ int main(int argc, char ** argv) {
             std::printf("{\"kernel\":\"%s\",\"us\":%.3f,\"cycles\":%.1f,\"clock_mhz\":%.0f,\"blocks\":%llu,\"threads\":%llu,\"vgprs\":%u,\"lds\":%u,\"resident\":%g,"
                         "\"waves_per_simd\":%g,\"simulated\":%llu,\"instructions\":%.0f,\"busy\":{\"valu\":%.4f,\"wmma\":%.4f,"
                         "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
-                        "\"l2_bytes\":%.0f}\n",
+                        "\"l2_bytes\":%.0f,\"channels\":%.1f}\n",
                         read.kernel.c_str(), r.cycles / at.clock_mhz, r.cycles, at.clock_mhz, static_cast<unsigned long long>(r.blocks),
                         static_cast<unsigned long long>(read.block[0] * read.block[1] * read.block[2]), read.vgprs, read.lds,
                         r.resident, r.waves_per_simd, static_cast<unsigned long long>(r.simulated), r.instructions, r.valu, r.wmma,
-                        r.scalar, r.lds, r.l0, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l2_request_bytes);
+                        r.scalar, r.lds, r.l0, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l2_request_bytes, r.channels);
         }
     } catch (const std::exception & problem) {
         std::fprintf(stderr, "timing: %s\n", problem.what());

@@ -140,7 +140,7 @@ trace read_trace(const std::string & path) {
     std::ifstream file(path, std::ios::binary);
     trace result;
     std::string line;
-    if (!std::getline(file, line) || line != "patchkit-trace 2") {
+    if (!std::getline(file, line) || line != "patchkit-trace 3") {
         throw bad_trace(path + ": this is no trace");
     }
     uint64_t blocks = 0, seen = 0;

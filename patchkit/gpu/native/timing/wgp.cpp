@@ -132,29 +132,35 @@ class code_cache {
     }
 };
 
-// A set of lines that forgets the one not used for longest, 4 lines to a set.
+// Lines, 32 to a set, that forgets the one of a set that was not used for longest. Neighbours are in neighbouring sets: rows that
+// begin a multiple of all sets apart share one.
 class cache {
   public:
-    explicit cache(double bytes) : sets(std::max<size_t>(1, size_t(bytes / line_bytes / ways))), lines(sets * ways, ~uint64_t(0)) {}
+    struct entry {
+        uint64_t line = ~uint64_t(0);
+        double there = 0; // when it has come
+    };
 
-    // Whether it was there; it is afterwards.
-    bool touch(uint64_t line) {
-        uint64_t * at = &lines[(line * 0x9e3779b97f4a7c15 >> 20) % sets * ways];
+    explicit cache(double bytes) : sets(std::max<size_t>(1, size_t(bytes / line_bytes) / ways)), held(sets * ways) {}
+
+    // A line's entry and whether it was held; it is afterwards.
+    std::pair<entry &, bool> touch(uint64_t line) {
+        entry * set = &held[line % sets * ways];
         for (size_t n = 0; n < ways; ++n) {
-            if (at[n] == line) {
-                std::rotate(at, at + n, at + n + 1);
-                return true;
+            if (set[n].line == line) {
+                std::rotate(set, set + n, set + n + 1);
+                return {set[0], true};
             }
         }
-        std::rotate(at, at + ways - 1, at + ways);
-        at[0] = line;
-        return false;
+        std::rotate(set, set + ways - 1, set + ways);
+        set[0] = {line, 0};
+        return {set[0], false};
     }
 
   private:
-    static constexpr size_t ways = 4;
+    static constexpr size_t ways = 32;
     size_t sets;
-    std::vector<uint64_t> lines;
+    std::vector<entry> held;
 };
 
 class line_set {
@@ -261,7 +267,7 @@ class simulation {
         }
         const double active = std::min<double>(m.wgps, double(of.count()));
         const double per_cycle = 1e3 / m.clock_mhz / active; // of a GB/s, for this WGP
-        to_l2.per_cycle = m.l2_bytes_per_cycle / active;
+        to_l2.per_cycle = m.l1_bytes_per_cycle / active;
         to_mall.per_cycle = m.mall_gb_s * per_cycle;
         to_dram.per_cycle = m.dram_gb_s * per_cycle;
         find_shared_lines();
@@ -308,6 +314,7 @@ class simulation {
         const double of_all = double(r.blocks) / double(wanted);
         r.dram_bytes = bytes_dram * of_all;
         r.l2_request_bytes = bytes_l2 * of_all;
+        r.channels = engaged * m.channels;
         r.instructions = each * double(r.blocks);
         return r;
     }
@@ -325,9 +332,11 @@ class simulation {
     // Lines that more than one of the blocks wants that were seen, and of how many each of these is on average.
     line_set common;
     double sharers = 1;
+    double engaged = 1; // part of the memory's channels
     // They stay in L2 until the others come, if they are few enough: blocks are not in step.
     bool common_stays = true;
     double owed_far = 0, owed_cold = 0;
+    bool is_new = false; // the line, to its block
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
     double free_lds = 0;
     std::array<double, cus> free_memory{};
@@ -388,8 +397,9 @@ class simulation {
 
     void find_shared_lines() {
         std::vector<uint64_t> all;
-        for (const auto & block : of.seen) {
-            all.insert(all.end(), block.begin(), block.end());
+        const auto held = std::min(of.seen.size(), size_t(resident() * m.wgps));
+        for (size_t n = 0; n < held; ++n) {
+            all.insert(all.end(), of.seen[n].begin(), of.seen[n].end());
         }
         std::sort(all.begin(), all.end());
         double touches = 0, lines = 0;
@@ -407,6 +417,27 @@ class simulation {
         }
         sharers = lines == 0 ? 1 : touches / lines;
         common_stays = lines * line_bytes <= m.l2_bytes;
+        // A channel of the memory and its part of L2 have their share of the bandwidth, and no other's.
+        std::vector<double> asked(size_t(std::max(1.0, m.channels))), far(asked.size());
+        for (size_t n = 0; n < all.size(); ++n) {
+            const auto channel = size_t(double(all[n]) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
+            asked[channel] += 1;
+            far[channel] += n == 0 || all[n] != all[n - 1] ? 1 : 0;
+        }
+        engaged = part_of_channels(far);
+        to_l2.per_cycle *= part_of_channels(asked);
+        to_mall.per_cycle *= engaged;
+        to_dram.per_cycle *= engaged;
+    }
+
+    // As many of them as would do the same work if all of these had the same to do.
+    static double part_of_channels(const std::vector<double> & lines) {
+        double sum = 0, squares = 0;
+        for (const double one : lines) {
+            sum += one;
+            squares += one * one;
+        }
+        return sum == 0 ? 1 : sum * sum / squares / double(lines.size());
     }
 
     void start(double at) {
@@ -609,9 +640,12 @@ class simulation {
         if (d.where == space::scalar) {
             for (uint32_t n = 0; n < count; ++n) {
                 const uint64_t low = word(), line = low | uint64_t(word()) << 32;
-                if (!constants.touch(line)) {
-                    done = std::max(done, from_l2(w, at, line, false));
+                const auto [held, was_held] = constants.touch(line);
+                if (!was_held) {
+                    want(w, line, false);
+                    held.there = from_l2(at);
                 }
+                done = std::max(done, held.there);
             }
             add_pending(w, d.from->queues, done);
             return;
@@ -625,37 +659,46 @@ class simulation {
         done = std::max(done, free + m.l0_latency);
         for (uint32_t n = 0; n < count; ++n) {
             const uint64_t low = word(), line = low | uint64_t(word()) << 32;
+            want(w, line, d.from->is_store);
             if (d.from->is_store) {
-                done = std::max(done, from_l2(w, free, line, true));
-            } else if (!l0[cu].touch(common.has(line) ? line : line ^ (w.of->number + 1) << 50)) {
-                done = std::max(done, from_l2(w, free, line, false));
+                done = std::max(done, from_l2(free));
+                continue;
             }
+            const auto [held, was_held] = l0[cu].touch(common.has(line) ? line : line ^ (w.of->number + 1) << 50);
+            if (!was_held) {
+                held.there = from_l2(free);
+            }
+            done = std::max(done, held.there);
         }
         add_pending(w, d.from->queues & ~(d.where == space::flat ? timing::queue::lds : 0), done);
     }
 
-    double from_l2(running_wave & w, double at, uint64_t line, bool is_store) {
+    // Lines that several blocks want come to L2 once; who pays for it differs from line to line. A block that finds one in L0
+    // pays its part, too, with the next that comes from L2.
+    void want(running_wave & w, uint64_t line, bool is_store) {
+        is_new = w.of->touched.add(line);
+        if (is_new) {
+            owed_far += is_store || !common.has(line) ? 1 : 1 / sharers;
+        }
+    }
+
+    double from_l2(double at) {
         bytes_l2 += line_bytes;
         double done = to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns);
-        if (!w.of->touched.add(line)) {
-            return done;
+        if (owed_far < 1 && is_new && !common_stays && m.mall_bytes > 0) {
+            done = std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
         }
-        // Lines that several blocks want come once; who is first differs from line to line.
-        owed_far += is_store || !common.has(line) ? 1 : 1 / sharers;
-        if (owed_far < 1) {
-            if (common_stays || m.mall_bytes <= 0) {
-                return done;
+        for (; owed_far >= 1; owed_far -= 1) {
+            owed_cold += m.mall_bytes > 0 ? cold : 1;
+            if (owed_cold < 1) {
+                done = std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
+                continue;
             }
-            return std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
+            owed_cold -= 1;
+            bytes_dram += line_bytes;
+            done = std::max(done, to_dram.send(at, line_bytes) + cycles_of_ns(m.dram_latency_ns));
         }
-        owed_far -= 1;
-        owed_cold += m.mall_bytes > 0 ? cold : 1;
-        if (owed_cold < 1) {
-            return std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
-        }
-        owed_cold -= 1;
-        bytes_dram += line_bytes;
-        return std::max(done, to_dram.send(at, line_bytes) + cycles_of_ns(m.dram_latency_ns));
+        return done;
     }
 
     bool pass_barrier(running_wave & w, double at) {

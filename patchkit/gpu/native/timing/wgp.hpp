@@ -16,6 +16,7 @@ struct result {
     // Of the cycles, how many each unit was busy (of the busiest WGP, mean of its SIMDs or CUs).
     double valu = 0, wmma = 0, scalar = 0, lds = 0, l0 = 0, l2 = 0, mall = 0, dram = 0, code = 0;
     double dram_bytes = 0, l2_request_bytes = 0; // of the launch
+    double channels = 0; // of the memory that are as good as all that are asked at a time
 };
 
 // `cold`: of what must come from behind L2, the part that the memory-side cache does not have. `most` instructions are
