@@ -74,7 +74,7 @@ def test_rows_in_one_channel_of_the_memory_have_that_ones_bandwidth(timed):
 
 
 def test_rows_that_share_a_set_of_the_vector_cache_push_each_other_out(timed):
-    # 64 lines of the 256 that it has. 1024 bytes apart they are in one set of 32.
+    # 128 lines of the 256 that it has. 1024 bytes apart they are in one set of 64.
     assert timed("again_apart").l2_bytes > 20 * timed("again_beside").l2_bytes
 
 

@@ -108,12 +108,12 @@ template <int apart> __global__ void rows(float * out, const char * from) {
     out[thread] = float(total);
 }
 
-// The first bytes of the same 64 rows, again and again.
+// The first bytes of the same 128 rows, again and again.
 template <int apart> __global__ void again(float * out, const char * from) {
     int total = 0;
 #pragma unroll 1
     for (int t = 0; t < turns; ++t) {
-        for (int n = 0; n < 2; ++n) {
+        for (int n = 0; n < 4; ++n) {
             int one;
             asm volatile("global_load_b32 %0, %1, off\n\ts_waitcnt vmcnt(0)"
                          : "=v"(one) : "v"(from + (threadIdx.x % 32 + n * 32) * apart));

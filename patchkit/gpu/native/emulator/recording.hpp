@@ -33,8 +33,8 @@ namespace patchkit::gpu {
 
 // Blocks that are recorded of a launch. Of those that a GPU holds at once, `held` on each of `multiprocessors`, but not of
 // more than `seen`, the memory: that tells what they share, and which channels of its memory they ask at the same time.
-// Whole are those that begin on one multiprocessor, as these go out in turn, and of others so many that they are 6
-// where there are, and `sampled` at most.
+// Whole are those that begin on one multiprocessor, as these go out in turn; where they are fewer than 6 also some of others;
+// `sampled` at most. They are written in the order of their numbers.
 struct sample {
     u32 sampled, seen, multiprocessors;
     u64 held;

@@ -132,8 +132,8 @@ class code_cache {
     }
 };
 
-// Lines, 32 to a set, that forgets the one of a set that was not used for longest. Neighbours are in neighbouring sets: rows that
-// begin a multiple of all sets apart share one.
+// Lines, 64 to a set, that forgets the one of a set that was not used for longest. RDNA2 has four sets of 32 (amdgpu-userland's
+// notes on its caches), RDNA3 twice the bytes. Neighbours are in neighbouring sets: rows a multiple of 512 bytes apart share one.
 class cache {
   public:
     struct entry {
@@ -158,7 +158,7 @@ class cache {
     }
 
   private:
-    static constexpr size_t ways = 32;
+    static constexpr size_t ways = 64;
     size_t sets;
     std::vector<entry> held;
 };
