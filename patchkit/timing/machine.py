@@ -318,6 +318,19 @@ class KernelTime(BaseModel):
     channels: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A launch that is to be timed: a file of the emulated GPU.
+
+    ``cold``: the part (0 to 1) of what comes from behind L2 that is in no cache; ``working``: the part of the
+    blocks that has work.
+    """
+
+    trace: Path
+    cold: float
+    working: float = 1.0
+
+
 def build_timing(compiler: Compiler) -> Path:
     """The program that plays traces; built once per toolchain.
 
@@ -356,7 +369,7 @@ def build_timing(compiler: Compiler) -> Path:
 
 def play(
     machine: Machine,
-    traces: Sequence[tuple[Path, float]],
+    traces: Sequence[Played],
     compiler: Compiler,
     *,
     most: int = MOST_INSTRUCTIONS,
@@ -365,8 +378,7 @@ def play(
 
     Args:
         machine: the GPU.
-        traces: files of the emulated GPU, each with the part (0 to 1) of what comes from behind L2 that is
-            in no cache.
+        traces: what the emulated GPU recorded.
         compiler: builds the program.
         most: instructions that are simulated of each.
 
@@ -381,7 +393,7 @@ def play(
         figures = folder / "machine"
         with disk_errors(figures, "writing the figures of the GPU"):
             figures.write_text(machine.text(), "utf-8")
-        words = [word for path, cold in traces for word in (f"{cold:.4f}", str(path))]
+        words = [word for one in traces for word in (f"{one.cold:.4f}", f"{one.working:.6f}", str(one.trace))]
         argv = [*nice(), str(program), str(figures), str(most), *words]
         try:
             done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
@@ -392,7 +404,7 @@ def play(
             raise ToolchainError(
                 "what the emulated GPU recorded cannot be played",
                 code="TRACE_UNREADABLE",
-                where=Location(path=str(traces[0][0].parent)),
+                where=Location(path=str(traces[0].trace.parent)),
                 why=why,
                 hint="remove that folder: it is recorded anew",
             ) from error

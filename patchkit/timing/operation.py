@@ -13,7 +13,7 @@ from patchkit.build.compiler import Compiler
 from patchkit.gpu.cases import Case
 from patchkit.gpu.names import read_name
 from patchkit.gpu.operations import OperationCase
-from patchkit.timing.machine import KernelTime, Kind, Machine, play
+from patchkit.timing.machine import KernelTime, Kind, Machine, Played, play
 from patchkit.timing.recording import Recorded, Recorder, Timed, TraceHead
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
@@ -47,20 +47,16 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedKernel:
-    """One launch: what was played, what launching costs besides (``launch_us``), and its kind.
-
-    ``working`` is the part of its blocks that has work over that of the blocks that were played.
-    """
+    """One launch: what was played, what launching costs besides (``launch_us``), and its kind."""
 
     played: KernelTime
     kind: Kind
     launch_us: float
-    working: float = 1.0
 
     @property
     def us(self) -> float:
         """Microseconds, launch included."""
-        return self.played.us * self.working + self.launch_us
+        return self.played.us + self.launch_us
 
     @property
     def shares(self) -> dict[str, float]:
@@ -212,22 +208,22 @@ def time_recorded(
     cold = cold_share(machine, case, repeated=repeated)
     heads = found.heads
     kinds = [kind_of(head.kernel) for head in heads]
-    traces = [
-        (trace, 0.0 if kind == "other" else cold) for trace, kind in zip(found.traces, kinds, strict=True)
+    launches = [
+        Played(trace=trace, cold=0.0 if kind == "other" else cold, working=working_of(case, head))
+        for trace, kind, head in zip(found.traces, kinds, heads, strict=True)
     ]
     kernels = tuple(
-        TimedKernel(played=one, kind=kind, launch_us=machine.launch_us, working=working_of(case, head))
-        for one, kind, head in zip(play(machine, traces, compiler), kinds, heads, strict=True)
+        TimedKernel(played=one, kind=kind, launch_us=machine.launch_us)
+        for one, kind in zip(play(machine, launches, compiler), kinds, strict=True)
     )
     return OperationTime(case=case, machine=machine, kernels=kernels, products=found.products)
 
 
 def working_of(case: Timed, head: TraceHead) -> float:
-    """The part of a launch's blocks that has work, over that of the blocks that were recorded.
+    """The part of a launch's blocks that has work.
 
     mul_mat_q of experts has blocks for as many tokens as there are, for every expert, and those beyond an
-    expert's tokens end at once. The first blocks of the grid, which are recorded, are not like the others.
-    Tokens take the experts in turn (native/drivers/op_cases.cpp).
+    expert's tokens end at once. Tokens take the experts in turn (native/drivers/op_cases.cpp).
     """
     columns = read_name(head.kernel).integer(1)
     if (
@@ -237,16 +233,12 @@ def working_of(case: Timed, head: TraceHead) -> float:
         or not columns
     ):
         return 1.0
-    rows, tiles, experts = head.grid
+    _, tiles, experts = head.grid
     if experts != case.experts:
         return 1.0  # a kernel that splits its work otherwise
     taken, more = divmod(case.tokens * case.used, experts)
     tokens = [taken + (expert < more) for expert in range(experts)]
-    working = sum(min(tiles, -(-count // columns)) for count in tokens) / (tiles * experts)
-    of_recorded = [
-        (block // rows) % tiles * columns < tokens[block // (rows * tiles)] for block in head.sampled
-    ]
-    return working / (sum(of_recorded) / len(of_recorded)) if any(of_recorded) else 1.0
+    return sum(min(tiles, -(-count // columns)) for count in tokens) / (tiles * experts)
 
 
 def type_name(kind: TensorKind) -> str:

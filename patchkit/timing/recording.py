@@ -46,14 +46,10 @@ _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """The mangled name of a kernel, and the blocks of its launch along x, y and z.
-
-    ``sampled``: the numbers of those that are recorded whole, x first.
-    """
+    """The mangled name of a kernel, and the blocks of its launch along x, y and z."""
 
     kernel: str
     grid: tuple[int, int, int]
-    sampled: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +213,7 @@ def _head_of(trace: Path) -> TraceHead:
     words = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
     grid = [int(word) for word in words.get("grid", "").split() if word.isdigit()]
     x, y, z = grid if len(grid) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
-    sampled = tuple(int(word) for word in words.get("sampled", "").split() if word.isdigit())
-    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z), sampled=sampled)
+    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z))
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.timing.machine import KernelTime, Machine, load_machine, play
-from patchkit.timing.recording import Recorded
+from patchkit.timing.machine import KernelTime, Machine, Played, load_machine, play
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -25,7 +24,7 @@ def machine(checkout: Path, device) -> Machine:
 def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
     """``timed(name)`` is the modelled time of one of the kernels; ``cold``: with nothing in a cache."""
 
-    def run(name: str, *, cold: float = 0.0) -> KernelTime:
+    def run(name: str, *, cold: float = 0.0, working: float = 1.0) -> KernelTime:
         folder = tmp_path / name
         folder.mkdir()
         recorded = {
@@ -36,7 +35,7 @@ def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
         done = emulate(compile_program("timed_kernels", "-O3"), name, **recorded)
         assert (done.returncode, done.stderr) == (0, "")
         (trace,) = folder.glob("*.trace")
-        (found,) = play(machine, [(trace, cold)], compiler)
+        (found,) = play(machine, [Played(trace=trace, cold=cold, working=working)], compiler)
         return found
 
     return run
@@ -78,11 +77,17 @@ def test_rows_that_share_a_set_of_the_vector_cache_push_each_other_out(timed):
     assert timed("again_apart").l2_bytes > 20 * timed("again_beside").l2_bytes
 
 
+def test_blocks_without_work_take_no_time(timed):
+    all_work, some = timed("dot4"), timed("dot4_of_some", working=1 / 8)
+    assert (all_work.blocks, some.blocks) == (160, 20)  # eight and one of each WGP
+    assert 1 / 8 < some.us / all_work.us < 1 / 4
+
+
 def test_whole_blocks_are_those_that_begin_on_one_wgp(timed, tmp_path: Path):
     timed("dot4")
-    (head,) = Recorded(traces=tuple((tmp_path / "dot4").glob("*.trace")), products=()).heads
+    (trace,) = (tmp_path / "dot4").glob("*.trace")
     # 160 blocks on 20 WGPs, eight of which are held by each; four were asked for.
-    assert head.sampled == (0, 20, 40, 60)
+    assert b"\nsampled 0 20 40 60\n" in trace.read_bytes()
 
 
 def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler, machine, tmp_path: Path):
@@ -93,4 +98,4 @@ def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler,
     assert "grid 160 1 1\nblock 256 1 1\n" in text
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
     assert "blocks 4\nseen 160" in text
-    assert play(machine, [(trace, 0.0)], compiler) == (first,)
+    assert play(machine, [Played(trace=trace, cold=0.0)], compiler) == (first,)

@@ -96,6 +96,27 @@ __global__ void dot4(float * out, const char *) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
 }
 
+// The same in one block of eight; the others have nothing to do.
+__global__ void dot4_of_some(float * out, const char *) {
+    if (blockIdx.x % 8 != 0) {
+        return;
+    }
+    int sums[chains] = {};
+    const int a = threadIdx.x;
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+#pragma unroll
+        for (int c = 0; c < chains; ++c) {
+            asm volatile("v_dot4_i32_iu8 %0, %1, %1, %0 neg_lo:[1,1,0]" : "+v"(sums[c]) : "v"(a));
+        }
+    }
+    int total = 0;
+    for (int c = 0; c < chains; ++c) {
+        total += sums[c];
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
 // Rows of 256 bytes, each read once.
 template <int apart> __global__ void rows(float * out, const char * from) {
     constexpr int lanes_of_row = 16, times = 4;
@@ -127,7 +148,7 @@ int main(int argc, char ** argv) {
     const struct {
         const char * name;
         void (*run)(float *, const char *);
-    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4},
+    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4}, {"dot4_of_some", dot4_of_some},
                    {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
     float * out;
     char * from;

@@ -1,4 +1,4 @@
-"""Products of experts: which of their blocks have work, and what those that were recorded stand for."""
+"""Products of experts: which of their blocks have work."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from patchkit.timing.recording import Recorded, TraceHead
 MMQ = "_Z9mul_mat_qIL9ggml_type12ELi128ELb0EL9ggml_prec10EEvPKc"
 
 
-SAMPLED = (0, 10, 21, 32, 42, 53)
-
-
 def _working(tokens: int, grid: tuple[int, int, int], experts: int = 128, used: int = 8) -> float:
     case = matrix_case("q4_K", 768, 2048, tokens, experts=experts, used=used)
-    return working_of(case, TraceHead(kernel=MMQ, grid=grid, sampled=SAMPLED))
+    return working_of(case, TraceHead(kernel=MMQ, grid=grid))
 
 
-def test_experts_without_tokens_end_at_once():
-    # 2 tokens of 8 experts each: 16 of 128 experts have one, and what is recorded is of 11 of these.
+def test_experts_without_tokens_have_no_work():
+    # 2 tokens of 8 experts each: 16 of 128 experts have one.
     assert _working(2, (6, 1, 128)) == pytest.approx(16 / 128)
     assert _working(16, (6, 1, 128)) == 1.0
 
 
-def test_blocks_beyond_the_tokens_of_an_expert_end_at_once():
-    # 512 tokens: 32 for each expert, in one of four tiles of 128. Recorded are blocks 0, 10 and 21 of the
-    # first expert (tiles 0, 1, 3), 32 and 42 of the second (1, 3), 53 of the third (0): two have work.
-    assert _working(512, (6, 4, 128)) == pytest.approx((1 / 4) / (2 / 6))
-    assert _working(2048, (6, 16, 128)) == pytest.approx((1 / 16) / (1 / 6))
+def test_blocks_beyond_the_tokens_of_an_expert_have_no_work():
+    # 512 tokens: 32 for each expert, in one of four tiles of 128.
+    assert _working(512, (6, 4, 128)) == pytest.approx(1 / 4)
+    assert _working(2048, (6, 16, 128)) == pytest.approx(1 / 16)
 
 
 def test_other_launches_stand_for_themselves():
@@ -41,7 +37,7 @@ def test_other_launches_stand_for_themselves():
         (experts, MMQ, (40, 1, 1)),  # a kernel that splits the work of all experts itself
         (attention_case(64, 8, 8, kv=256, tokens=1), MMQ, (6, 1, 128)),
     ):
-        assert working_of(case, TraceHead(kernel=kernel, grid=grid, sampled=SAMPLED)) == 1.0
+        assert working_of(case, TraceHead(kernel=kernel, grid=grid)) == 1.0
 
 
 def test_a_trace_says_what_ran(tmp_path: Path):
@@ -51,7 +47,7 @@ def test_a_trace_says_what_ran(tmp_path: Path):
         + b"\xff\0"
     )
     (head,) = Recorded(traces=(path,), products=()).heads
-    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128), sampled=(0, 20, 40))
+    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128))
     path.write_bytes(b"nothing")
     (head,) = Recorded(traces=(path,), products=()).heads
-    assert head == TraceHead(kernel="", grid=(1, 1, 1), sampled=())
+    assert head == TraceHead(kernel="", grid=(1, 1, 1))

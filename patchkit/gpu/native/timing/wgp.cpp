@@ -260,29 +260,30 @@ struct channel {
 
 class simulation {
   public:
-    simulation(const trace & of, const machine & m, double cold, uint64_t most)
-        : of(of), m(m), most(most), cold(cold), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
+    simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
+        : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
-        const double active = std::min<double>(m.wgps, double(of.count()));
+        const double active = std::min<double>(m.wgps, count);
         const double per_cycle = 1e3 / m.clock_mhz / active; // of a GB/s, for this WGP
         to_l2.per_cycle = m.l1_bytes_per_cycle / active;
         to_mall.per_cycle = m.mall_gb_s * per_cycle;
         to_dram.per_cycle = m.dram_gb_s * per_cycle;
         find_shared_lines();
+        choose_blocks(in.working);
     }
 
     result run() {
         result r;
-        r.blocks = of.count();
+        r.blocks = uint64_t(count);
         r.resident = resident();
         const auto waves = double(of.blocks[0].size());
         const uint64_t own = blocks_of_busiest(double(r.blocks), r.resident);
         const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
         r.waves_per_simd = double(at_once) * waves / simds;
         // Whole rounds, so that the end of the last is like the end of the launch.
-        const double each = std::max(1.0, instructions_of_blocks() / double(of.blocks.size()));
+        const double each = std::max(1.0, instructions_of_blocks() / double(played.size()));
         const uint64_t rounds = std::clamp<uint64_t>(uint64_t(double(most) / each / double(at_once)), 1, 4);
         wanted = std::min<uint64_t>(own, rounds * at_once);
         for (uint64_t n = 0; n < at_once; ++n) {
@@ -324,6 +325,8 @@ class simulation {
     const machine & m;
     const uint64_t most;
     const double cold;
+    const double count; // blocks that have work
+    std::vector<size_t> played; // of the sampled ones
     std::vector<decoded> code;
     std::array<cache, cus> l0;
     cache constants;
@@ -384,15 +387,34 @@ class simulation {
     }
 
     double instructions_of_blocks() const {
-        double count = 0;
-        for (const auto & block : of.blocks) {
-            for (const wave_trace & one : block) {
-                for (size_t n = 0; n < one.spans.size(); n += 2) {
-                    count += one.spans[n + 1] - one.spans[n] + 1;
-                }
+        double sum = 0;
+        for (const size_t n : played) {
+            sum += instructions_of(of.blocks[n]);
+        }
+        return sum;
+    }
+
+    static double instructions_of(const std::vector<wave_trace> & block) {
+        double sum = 0;
+        for (const wave_trace & one : block) {
+            for (size_t n = 0; n < one.spans.size(); n += 2) {
+                sum += one.spans[n + 1] - one.spans[n] + 1;
             }
         }
-        return count;
+        return sum;
+    }
+
+    // Where some blocks have no work, those that end at once: an eighth of the longest one's instructions and less.
+    void choose_blocks(double working) {
+        double longest = 0;
+        for (const auto & block : of.blocks) {
+            longest = std::max(longest, instructions_of(block));
+        }
+        for (size_t n = 0; n < of.blocks.size(); ++n) {
+            if (working >= 1 || instructions_of(of.blocks[n]) > longest / 8) {
+                played.push_back(n);
+            }
+        }
     }
 
     void find_shared_lines() {
@@ -443,7 +465,7 @@ class simulation {
     void start(double at) {
         auto made = std::make_unique<running_block>();
         made->number = started++;
-        const auto & from = of.blocks[made->number % of.blocks.size()];
+        const auto & from = of.blocks[played[made->number % played.size()]];
         made->waves.resize(from.size());
         for (size_t n = 0; n < from.size(); ++n) {
             running_wave & w = made->waves[n];
@@ -740,8 +762,8 @@ class simulation {
 
 } // namespace
 
-result simulate(const trace & of, const machine & m, double cold, uint64_t most) {
-    return simulation(of, m, cold, most).run();
+result simulate(const trace & of, const machine & m, const circumstances & in, uint64_t most) {
+    return simulation(of, m, in, most).run();
 }
 
 } // namespace patchkit::timing
