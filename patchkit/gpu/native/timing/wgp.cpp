@@ -132,8 +132,9 @@ class code_cache {
     }
 };
 
-// Lines, 64 to a set, that forgets the one of a set that was not used for longest. RDNA2 has four sets of 32 (amdgpu-userland's
-// notes on its caches), RDNA3 twice the bytes. Neighbours are in neighbouring sets: rows a multiple of 512 bytes apart share one.
+// Lines, 64 to a set, that forgets the one of a set that was not used for longest. RDNA2 has four sets of 32
+// (amdgpu-userland's notes on its caches), RDNA3 twice the bytes. Neighbours are in neighbouring sets: rows a multiple of
+// 512 bytes apart share one.
 class cache {
   public:
     struct entry {
@@ -261,7 +262,8 @@ struct channel {
 class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
-        : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
+        : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
+          l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
