@@ -79,26 +79,9 @@ __global__ void wmma_and_lds(float * out, const char *) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(sums[0][0] + sums[1][0]);
 }
 
-__global__ void dot4(float * out, const char *) {
-    int sums[chains] = {};
-    const int a = threadIdx.x;
-#pragma unroll 1
-    for (int t = 0; t < turns; ++t) {
-#pragma unroll
-        for (int c = 0; c < chains; ++c) {
-            asm volatile("v_dot4_i32_iu8 %0, %1, %1, %0 neg_lo:[1,1,0]" : "+v"(sums[c]) : "v"(a));
-        }
-    }
-    int total = 0;
-    for (int c = 0; c < chains; ++c) {
-        total += sums[c];
-    }
-    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
-}
-
-// The same in one block of eight; the others have nothing to do.
-__global__ void dot4_of_some(float * out, const char *) {
-    if (blockIdx.x % 8 != 0) {
+// In one of so many blocks; the others have nothing to do.
+template <int one_of> __global__ void dot4(float * out, const char *) {
+    if (blockIdx.x % one_of != 0) {
         return;
     }
     int sums[chains] = {};
@@ -148,7 +131,7 @@ int main(int argc, char ** argv) {
     const struct {
         const char * name;
         void (*run)(float *, const char *);
-    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4}, {"dot4_of_some", dot4_of_some},
+    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4<1>}, {"dot4_of_some", dot4<8>},
                    {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
     float * out;
     char * from;

@@ -2,7 +2,8 @@
 //
 //   timing MACHINE MOST [COLD WORKING TRACE]...
 //
-// MACHINE: the file of machine.hpp; MOST: instructions to be simulated of a trace; COLD and WORKING: see wgp.hpp. Answers a line of JSON per trace, in their order.
+// MACHINE: the file of machine.hpp; MOST: instructions to be simulated of a trace; COLD and WORKING: see wgp.hpp. Answers
+// a line of JSON per trace, in their order.
 
 #include "wgp.hpp"
 
