@@ -110,6 +110,11 @@ class TimingFigures(TomlTable):
     ]
     mall_gb_s: TimingFigure
     dram_gb_s: TimingFigure
+    dram_pieces_gb_s: Annotated[
+        TimingFigure,
+        Field(description="Of DRAM, where at most half of each page is wanted at a time"),
+    ]
+    dram_page_bytes: Annotated[TimingFigure, Field(description="Of each channel")]
     channels: Annotated[TimingFigure, Field(description="Of the memory, each with its part of L2")]
     channel_bytes: Annotated[
         TimingFigure,

@@ -69,7 +69,15 @@ def test_rows_in_one_channel_of_the_memory_have_that_ones_bandwidth(timed):
     beside, apart = timed("rows_beside", cold=1.0), timed("rows_apart", cold=1.0)
     assert (beside.channels, apart.channels) == (pytest.approx(16, abs=0.5), pytest.approx(1, abs=0.2))
     assert beside.dram_bytes == pytest.approx(apart.dram_bytes)
-    assert 10 < apart.us / beside.us < 16
+    assert 14 < apart.us / beside.us < 24
+
+
+def test_rows_that_are_a_third_of_each_page_come_slower_from_dram(timed, machine):
+    whole, pieces = timed("rows_beside", cold=1.0), timed("rows_in_thirds", cold=1.0)
+    assert pieces.dram_bytes == pytest.approx(whole.dram_bytes)
+    assert pieces.channels == pytest.approx(16, abs=0.5)
+    slower = machine.file.figures.dram_gb_s.value / machine.file.figures.dram_pieces_gb_s.value
+    assert pieces.us / whole.us == pytest.approx(slower, rel=0.1)
 
 
 def test_rows_that_share_a_set_of_the_vector_cache_push_each_other_out(timed):

@@ -132,7 +132,7 @@ int main(int argc, char ** argv) {
         const char * name;
         void (*run)(float *, const char *);
     } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4<1>}, {"dot4_of_some", dot4<8>},
-                   {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
+                   {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
     float * out;
     char * from;
     if (argc != 2 || hipMalloc(&out, 1 << 20) != hipSuccess || hipMalloc(&from, 10240 * 4096) != hipSuccess) {

@@ -31,10 +31,12 @@ struct machine {
     double load_register = 0; // cycles that the VALU loses for each register that a load fills
     // Vector memory: cycles of a CU's L0 for each line of 128 bytes, latencies of each level in nanoseconds (memory has
     // clocks of its own) but for L0, and bandwidths: what comes to all L0 from L1 and L2 in bytes per cycle, the others in
-    // GB/s. All of these are of as many channels as there are, and channel_bytes further on comes the next one.
+    // GB/s. All of these are of as many channels as there are, and channel_bytes further on comes the next one. Of DRAM
+    // also where at most half of each page (dram_page_bytes of each channel) is wanted at a time.
     double l0_line = 0, l0_latency = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;
     double scalar_cache_latency = 0;
-    double l1_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0;
+    double l1_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0,
+           dram_pieces_gb_s = 0, dram_page_bytes = 0;
     // Instructions: the cache of a WGP in bytes, bytes per cycle that come into it, and cycles until they do.
     double code_bytes = 0, code_bytes_per_cycle = 0, code_latency = 0;
     double barrier = 0;          // cycles from the last wave that comes to the first that goes on

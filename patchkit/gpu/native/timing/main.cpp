@@ -30,7 +30,9 @@ machine read_machine(const std::string & path) {
         {"lds_latency", &m.lds_latency}, {"load_register", &m.load_register}, {"l0_line", &m.l0_line}, {"l0_latency", &m.l0_latency},
         {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
         {"dram_latency_ns", &m.dram_latency_ns}, {"scalar_cache_latency", &m.scalar_cache_latency},
-        {"l1_bytes_per_cycle", &m.l1_bytes_per_cycle}, {"channels", &m.channels}, {"channel_bytes", &m.channel_bytes}, {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s},
+        {"l1_bytes_per_cycle", &m.l1_bytes_per_cycle}, {"channels", &m.channels}, {"channel_bytes", &m.channel_bytes},
+        {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s}, {"dram_pieces_gb_s", &m.dram_pieces_gb_s},
+        {"dram_page_bytes", &m.dram_page_bytes},
         {"barrier", &m.barrier}, {"code_bytes", &m.code_bytes},
         {"code_bytes_per_cycle", &m.code_bytes_per_cycle}, {"code_latency", &m.code_latency}, {"block_start", &m.block_start}, {"leftover", &m.leftover}, {"launch_us", &m.launch_us}};
     std::ifstream file(path);

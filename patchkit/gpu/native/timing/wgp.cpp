@@ -451,7 +451,24 @@ class simulation {
         engaged = part_of_channels(far);
         to_l2.per_cycle *= part_of_channels(asked);
         to_mall.per_cycle *= engaged;
-        to_dram.per_cycle *= engaged;
+        all.erase(std::unique(all.begin(), all.end()), all.end());
+        // Attention whose blocks take one head after the other wants half of each page (docs/timing-model.md), and from three
+        // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
+        const double whole = std::clamp(4 * part_of_pages(all) - 2, 0.0, 1.0);
+        to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
+    }
+
+    // Of the pages that DRAM has open, one in each channel, the part that is wanted: mean of these lines.
+    double part_of_pages(const std::vector<uint64_t> & lines) const {
+        const auto page = uint64_t(std::max(1.0, m.channels) * m.dram_page_bytes / line_bytes);
+        double squares = 0;
+        for (size_t n = 0; n < lines.size();) {
+            const size_t first = n;
+            for (const uint64_t of_page = lines[n] / page; n < lines.size() && lines[n] / page == of_page; ++n) {
+            }
+            squares += double(n - first) * double(n - first);
+        }
+        return lines.empty() ? 1 : squares / double(lines.size()) / double(page);
     }
 
     // As many of them as would do the same work if all of these had the same to do.
