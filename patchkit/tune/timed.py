@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.compiler import Compiler
 from patchkit.estimate.model import ModelShape
@@ -19,7 +20,7 @@ from patchkit.gpu.cases import Case
 from patchkit.gpu.names import KernelName, read_name
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import Machine
-from patchkit.timing.operation import OperationTime, attention_case, matrix_case, type_name, type_of
+from patchkit.timing.operation import OperationTime, attention_case, matrix_case
 from patchkit.timing.recording import Recorder, Timed
 from patchkit.timing.run import Timings
 from patchkit.tune.cost import Modelled
@@ -43,7 +44,7 @@ def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple
     """Rows and columns: of each model the dense matrix of that type that has the most values in all layers.
 
     Rows are multiples of ``whole``. Of a type that no model has, those of Q4_K count, where their columns are
-    whole blocks.
+    whole blocks. None of a type that is newer than the gguf package, which alone knows how large a block is.
     """
 
     def found(wanted: str) -> dict[tuple[int, int], None]:
@@ -62,8 +63,10 @@ def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple
                 most[rows, columns] = None
         return most
 
-    block = type_of(kind).block
-    usual = {shape: None for shape in found(_USUAL) if shape[1] % block == 0}
+    known = tensor_kinds_by_name().get(kind)
+    if known is None:
+        return ()
+    usual = {shape: None for shape in found(_USUAL) if shape[1] % known.block == 0}
     return tuple(sorted(found(kind) or usual))
 
 
@@ -79,9 +82,8 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
         if experts:
             columns, rows = max(experts, key=lambda weight: weight.values).shape[:2]
             found[rows, columns, model.experts, model.experts_used] = None
-    name = type_name(type_of(kind))
     return tuple(
-        matrix_case(name, rows, columns, tokens, experts=experts, used=used)
+        matrix_case(kind, rows, columns, tokens, experts=experts, used=used)
         for rows, columns, experts, used in found
     )
 
@@ -213,8 +215,7 @@ def _ran(time: OperationTime, family: TimedFamily, variant: str) -> bool:
 
 def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> tuple[OperationCase, ...]:
     """Products of matrices of that type with so many tokens."""
-    name = type_name(type_of(kind))
-    return tuple(matrix_case(name, rows, columns, tokens) for rows, columns in shapes)
+    return tuple(matrix_case(kind, rows, columns, tokens) for rows, columns in shapes)
 
 
 _DEPTHS = (4096, 16384)

@@ -24,7 +24,14 @@ from patchkit.tune.outcome import Figures
 from patchkit.tune.record import Record
 from patchkit.tune.report import TuneReport, timed_rows
 from patchkit.tune.search import best_of, choose
-from patchkit.tune.timed import Timing, matrices_of, time_settings, why_not_timed
+from patchkit.tune.timed import (
+    Timing,
+    expert_cases,
+    matrices_of,
+    product_cases,
+    time_settings,
+    why_not_timed,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"
@@ -86,6 +93,12 @@ def test_each_model_gives_its_largest_dense_matrix_of_a_type(models) -> None:
     assert (4096, 2880) in matrices_of(models, "Q8_0", whole=128)  # gpt-oss-120b, dense part
     assert matrices_of(models, "IQ3_S", whole=128) == found  # no model has it
     assert all(columns % 32 == 0 for _, columns in matrices_of(models, "IQ4_NL", whole=128))
+
+
+def test_a_type_newer_than_the_gguf_package_is_not_timed(models) -> None:
+    # Build 11549 has Q2_0, which gguf 0.19 does not know.
+    assert matrices_of(models, "Q9_0", whole=128) == ()
+    assert expert_cases(models, "Q9_0", 512, whole=128) == product_cases("Q9_0", (), 512) == ()
 
 
 def _dense(cases):
