@@ -7,8 +7,8 @@ import csv
 import io
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -138,7 +138,7 @@ def run_mode(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some cases of a run, for one process of several.
+    """Some cases of a run, for one process of several; ``name`` is that of its output.
 
     ``folder`` gets its output. ``is_pinned``: on a core of its own, since ggml's CPU code waits in busy loops
     for as many threads as it may have.
@@ -152,6 +152,13 @@ class Part:
     folder: Path
     is_pinned: bool
 
+    def halves(self) -> tuple[Part, Part]:
+        """Both halves of its cases. The first has its name, and so its output is written over."""
+        half = len(self.cases) // 2
+        return replace(self, cases=self.cases[:half]), replace(
+            self, cases=self.cases[half:], name=f"{self.name}.{half}"
+        )
+
 
 def parts_of(cases: Sequence[str], size: int = 64) -> Iterator[tuple[str, ...]]:
     """Cut a list of cases: neighbours stay together, as they often share tables and code."""
@@ -159,18 +166,43 @@ def parts_of(cases: Sequence[str], size: int = 64) -> Iterator[tuple[str, ...]]:
         yield tuple(cases[start : start + size])
 
 
-def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran:
-    """Run its tests. Raises as :func:`run_mode`."""
+def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | ToolchainError:
+    """Run its tests; the error when a signal ended the program. Raises as :func:`run_mode` for all else."""
     with _core_of_its_own() if part.is_pinned else contextlib.nullcontext():
-        return run_mode(
-            part.stage,
-            "test",
-            name=part.name,
-            choice=Choice(cases=part.cases),
-            device=part.device,
-            timeout_s=part.timeout_s,
-            place=Place(folder=part.folder, reporter=NullReporter(), stop=stop),
-        )
+        try:
+            return run_mode(
+                part.stage,
+                "test",
+                name=part.name,
+                choice=Choice(cases=part.cases),
+                device=part.device,
+                timeout_s=part.timeout_s,
+                place=Place(folder=part.folder, reporter=NullReporter(), stop=stop),
+            )
+        except ToolchainError as error:
+            if error.code != "PROGRAM_CRASHED":
+                raise
+            return error
+
+
+def single_out(
+    part: Part, ended: Ran | ToolchainError, run: Callable[[Part], Ran | ToolchainError]
+) -> Iterator[tuple[Part, Ran | ToolchainError]]:
+    """A part that ended well as it is; of another its halves, run again, and theirs, down to single cases.
+
+    A program that crashes loses what it had not written out, so nothing else says which case it was in.
+    Raises ``ended`` when both halves of a part end well: then no case by itself ends the program.
+    """
+    if isinstance(ended, Ran) or len(part.cases) == 1:
+        yield part, ended
+        return
+    is_both_well = True
+    for half in part.halves():
+        again = run(half)
+        is_both_well = is_both_well and isinstance(again, Ran)
+        yield from single_out(half, again, run)
+    if is_both_well:
+        raise ended
 
 
 _taken: set[int] = set()

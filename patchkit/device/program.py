@@ -119,7 +119,7 @@ def run_elsewhere(
     )
 
 
-_TAIL_LINES = 20
+_TAIL_LINES, _TAIL_LINE = 20, 400  # the emulated GPU says the kernel's name first, then what it did
 # What ggml, its backends, the kernel's driver, glibc and the C++ library say; seen at builds 6900 and 11549.
 _NO_MEMORY = (
     "alloc failed",
@@ -322,7 +322,7 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
 
 def _tail(err: Path) -> str:
     lines = err.read_text("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
-    return "\n".join(line[:200] for line in lines) or "it wrote nothing to stderr"
+    return "\n".join(line[:_TAIL_LINE] for line in lines) or "it wrote nothing to stderr"
 
 
 def signal_name(number: int) -> str:

@@ -21,6 +21,7 @@ from patchkit.gates.blocks import Row as TableRow
 from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.operations import (
     TIMEOUT_S,
+    AbortedCase,
     BackendOpsBroken,
     OpsRun,
     OwnPair,
@@ -30,6 +31,7 @@ from patchkit.gates.operations import (
     run_ops,
     run_own,
     select,
+    told_aborting,
 )
 from patchkit.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.gpu.cases import Case
@@ -92,6 +94,7 @@ class BackendOpsEvidence(DeviceEvidence):
     baseline_tests_passed: Count
     failing_on_both: Many[str] = ()
     near_misses: Many[str] = ()
+    aborting: Many[AbortedCase] = ()
     limits: OpsLimits
     own: Many[OwnCase]
 
@@ -216,6 +219,7 @@ class BackendOpsGate:
                 *not_proven_on(self.machine, subject.archs),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
+                *told_aborting(upstream.aborting),
                 *aborting,
             ),
             lines=tuple(_lines(evidence, len(upstream.tests[1]), own)),
@@ -246,6 +250,7 @@ class BackendOpsGate:
             baseline_tests_passed=sum(row.has_passed for row in before),
             failing_on_both=tuple(_failing_on_both(before, after)),
             near_misses=tuple(near),
+            aborting=upstream.aborting,
             limits=OpsLimits(nmse=UPSTREAM_LIMIT, floor=_FLOOR, factor_of_baseline=_FACTOR),
             own=tuple(
                 OwnCase(

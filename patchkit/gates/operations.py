@@ -13,6 +13,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.base.text import counted
 from patchkit.build.sides import BuiltSide
 from patchkit.candidate.build import Machine, Sides, check_device
 from patchkit.candidate.subject import Subject
@@ -28,12 +29,14 @@ from patchkit.device.backend_ops import (
     parts_of,
     run_mode,
     run_part,
+    single_out,
 )
 from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Place, Ran
+from patchkit.gates.base import Record
 from patchkit.gates.sides import blame_candidate
 from patchkit.gates.touched import told_by_name
-from patchkit.gpu.cases import Case, without_aborts
+from patchkit.gpu.cases import Case, CaseAborted, without_aborts
 
 
 class BackendOpsBroken(GateError):
@@ -42,7 +45,19 @@ class BackendOpsBroken(GateError):
     code = "BACKEND_OPS_BROKEN"
 
 
+class AbortedCase(Record):
+    """A case of upstream's that neither side is asked: in it the baseline's program ends. ``why`` it said."""
+
+    case: str
+    message: str
+    why: str | None
+    output: str
+
+
 _SUPPORT_S = 600.0
+# Cases in which a baseline may end before it is a backend that does not run. The most known are 48 (build
+# 9538 with rocWMMA, docs/emulated-operations.md).
+_MOST_ABORTING = 64
 TIMEOUT_S = 2 * 3600.0
 ATTENTION = "FLASH_ATTN_EXT"
 # Files of ggml-cuda by what begins their name, and the names of operations whose kernels they have: also
@@ -71,11 +86,16 @@ def _no_more(_name: str) -> Mapping[str, str]:
     return {}
 
 
+def _nothing(_name: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What both kinds of runs need.
 
-    ``variables`` gives what a run of tests of that name has in its environment besides its side's.
+    ``variables`` gives what a run of tests of that name has in its environment besides its side's, and
+    ``forget`` is told the name of one that counts for nothing.
     """
 
     subject: Subject
@@ -85,16 +105,21 @@ class Tools:
     timeout_s: float
     scheduler: str | None = None
     variables: Callable[[str], Mapping[str, str]] = _no_more
+    forget: Callable[[str], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsRun:
-    """Rows of both sides; ``support`` is what the programs said they support, ``tests`` what they ran."""
+    """Rows of both sides; ``support`` is what the programs said they support, ``tests`` what they ran.
+
+    ``aborting`` are cases that are in neither.
+    """
 
     support: tuple[tuple[Row, ...], tuple[Row, ...]]
     tests: tuple[tuple[Row, ...], tuple[Row, ...]]
     status: int
     runs: tuple[Ran, ...]
+    aborting: tuple[AbortedCase, ...] = ()
 
 
 OwnPair = tuple[Measured, Measured]  # one of our cases, on the baseline and on the candidate
@@ -140,6 +165,9 @@ def _digest(text: str) -> str:
 def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     """Upstream's cases.
 
+    Of ``choice.cases`` those in which a signal ends the baseline's program are left out on both sides, where
+    there are others.
+
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
         DEVICE_MISSING: no device of that name, or another GPU.
@@ -150,10 +178,15 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     if tools.machine.is_cpu:
         return _run_on_cpu(tools, after, choice)
     old_support, old_known = _support(tools, before, "baseline", choice)
-    old_tests, old_rows = _tests(tools, before, "baseline", choice, len(old_known))
+    old_tests, aborting = _tests(tools, before, "baseline", choice, most=_MOST_ABORTING)
+    left_out = frozenset(one.case for one in aborting)
+    old_known = tuple(row for row in old_known if row.case not in left_out)
+    old_rows = _rows(old_tests, len(old_known))
     try:
         new_support, new_known = _support(tools, after, "candidate", choice)
-        new_tests, new_rows = _tests(tools, after, "candidate", choice, len(new_known))
+        new_known = tuple(row for row in new_known if row.case not in left_out)
+        new_tests, _ = _tests(tools, after, "candidate", choice, left_out=left_out)
+        new_rows = _rows(new_tests, len(new_known))
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
     return OpsRun(
@@ -161,7 +194,17 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
         tests=(old_rows, new_rows),
         status=max(run.status for run in new_tests),
         runs=(old_support, *old_tests, new_support, *new_tests),
+        aborting=aborting,
     )
+
+
+def told_aborting(aborting: Sequence[AbortedCase]) -> Iterator[str]:
+    """A sentence about each operation in which the baseline itself ends badly."""
+    by_op: dict[str, list[str]] = {}
+    for one in aborting:
+        by_op.setdefault(one.case.partition("(")[0], []).append(one.case)
+    for op, cases in by_op.items():
+        yield f"{op} ({counted(len(cases), 'case')}): the baseline itself aborts in case {cases[0]}"
 
 
 def list_cases(tools: Tools) -> tuple[Row, ...]:
@@ -175,7 +218,8 @@ def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
     support, known = _mode(tools, stage, "support", "both", choice)
     supported = _halves(known, support)
     try:
-        (tests,), rows = _tests(tools, stage, "both", choice, len(known))
+        (tests,), _ = _tests(tools, stage, "both", choice)
+        rows = _rows((tests,), len(known))
     except ToolchainError as error:
         # Whose fault it was is not in the output: what a crashed program had not written out is lost.
         _mode(tools, _stage(tools, tools.sides.before), "test", "baseline", choice)
@@ -269,16 +313,9 @@ def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran
     return ran, tuple(row for row in rows if row.case in wanted)
 
 
-def _tests(
-    tools: Tools, stage: Stage, side: str, choice: Choice, known: int
-) -> tuple[tuple[Ran, ...], tuple[Row, ...]]:
+def _rows(runs: Sequence[Ran], known: int) -> tuple[Row, ...]:
     """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
-    if choice.cases:
-        runs = _run_parts(tools, stage, side, choice.cases)
-        rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
-    else:
-        ran, rows = _mode(tools, stage, "test", side, choice)
-        runs = (ran,)
+    rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
     if len(rows) != known:
         raise ToolchainError(
             f"test-backend-ops ran {len(rows)} of {known} cases",
@@ -287,12 +324,61 @@ def _tests(
             why=f"it ended with status {max(run.status for run in runs)}; the rest of its output is missing",
             hint="run the command again",
         )
-    return runs, rows
+    return rows
 
 
-def _run_parts(tools: Tools, stage: Stage, side: str, cases: Sequence[str]) -> tuple[Ran, ...]:
-    """The cases in several processes at once, here or on the workers of a cluster."""
-    parts = [
+def _tests(
+    tools: Tools,
+    stage: Stage,
+    side: str,
+    choice: Choice,
+    *,
+    left_out: frozenset[str] = frozenset(),
+    most: int = 0,
+) -> tuple[tuple[Ran, ...], tuple[AbortedCase, ...]]:
+    """The chosen cases but ``left_out``: in several processes at once where each has its name.
+
+    And those that end the program. Raises CaseAborted when these are more than ``most``, or all.
+    """
+    if not choice.cases:
+        return (_mode(tools, stage, "test", side, choice)[0],), ()
+    parts = _parts(tools, stage, side, choice.cases, left_out)
+    done = _run_parts(tools, parts, side)
+    most = min(most, sum(len(part.cases) for part in parts) - 1)
+
+    def again(part: Part) -> Ran | ToolchainError:
+        return run_part(replace(part, stage=_with_variables(tools, stage, part.name)))
+
+    runs: list[Ran] = []
+    aborting: list[AbortedCase] = []
+    for part in parts:
+        for some, ended in single_out(part, done[part.name], again):
+            if isinstance(ended, Ran):
+                runs.append(ended)
+                continue
+            (case,) = some.cases
+            if len(aborting) == most:
+                raise _in_case(ended, case)
+            output = str(ended.where[0])
+            aborting.append(AbortedCase(case=case, message=ended.message, why=ended.why, output=output))
+            tools.forget(some.name)
+    return tuple(runs), tuple(aborting)
+
+
+def _in_case(error: ToolchainError, case: str) -> CaseAborted:
+    aborted = CaseAborted(
+        f"{error.message}, in case {case}", code=error.code, where=error.where, why=error.why, hint=error.hint
+    )
+    aborted.case = case
+    return aborted
+
+
+def _parts(
+    tools: Tools, stage: Stage, side: str, cases: Sequence[str], left_out: frozenset[str]
+) -> tuple[Part, ...]:
+    """For each process its cases: on both sides the same, whatever is left out."""
+    parts = (tuple(case for case in some if case not in left_out) for some in parts_of(cases))
+    return tuple(
         Part(
             stage=_with_variables(tools, stage, f"test-{side}-{number}"),
             name=f"test-{side}-{number}",
@@ -302,13 +388,18 @@ def _run_parts(tools: Tools, stage: Stage, side: str, cases: Sequence[str]) -> t
             folder=tools.place.folder,
             is_pinned=tools.scheduler is None,
         )
-        for number, some in enumerate(parts_of(cases))
-    ]
+        for number, some in enumerate(parts)
+        if some
+    )
+
+
+def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
+    """What became of each part by its name, here or on the workers of a cluster."""
     stop = threading.Event()
     work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
-    done: dict[str, Ran] = {}
+    done: dict[str, Ran | ToolchainError] = {}
     with open_pool(tools.scheduler, kind="threads") as pool:
-        for part, ran in run_tasks(
+        for part, ended in run_tasks(
             pool,
             work,
             parts,
@@ -317,9 +408,10 @@ def _run_parts(tools: Tools, stage: Stage, side: str, cases: Sequence[str]) -> t
             unit="parts",
             stop=stop,
         ):
-            check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
-            done[part.name] = ran
-    return tuple(done[part.name] for part in parts)
+            if isinstance(ended, Ran):
+                check_device(tools.machine, ended.talk(), tools.subject.archs, ended.stderr)
+            done[part.name] = ended
+    return done
 
 
 def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row, ...]]:

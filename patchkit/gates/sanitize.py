@@ -27,6 +27,7 @@ from patchkit.gates.operations import (
     ATTENTION,
     EMULATED_SAMPLE,
     TIMEOUT_S,
+    AbortedCase,
     BackendOpsBroken,
     OpsRun,
     OwnPair,
@@ -35,6 +36,7 @@ from patchkit.gates.operations import (
     run_ops,
     run_own,
     select,
+    told_aborting,
 )
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.cases import Case
@@ -101,6 +103,7 @@ class SanitizeEvidence(DeviceEvidence):
     operations: Many[str]
     sides: BuiltSides
     commands: Many[str]
+    aborting: Many[AbortedCase] = ()
     baseline: SeenSide
     candidate: SeenSide
 
@@ -208,6 +211,7 @@ class SanitizeGate:
             timeout_s=self.timeout_s,
             scheduler=self.scheduler,
             variables=runs.variables,
+            forget=runs.forget,
         )
         chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
         subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(CHECKS)}")
@@ -229,6 +233,7 @@ class SanitizeGate:
         except ToolchainError as error:
             return GateResult.ended_by(self.name, blame_candidate(error, BackendOpsBroken))
         tests = ((), ()) if upstream is None else upstream.tests
+        left_out = () if upstream is None else upstream.aborting
         evidence = SanitizeEvidence(
             emulated=emulated_on(self.machine),
             device=self.machine.told,
@@ -236,6 +241,7 @@ class SanitizeGate:
             operations=chosen.ops,
             sides=built_sides(sides),
             commands=() if upstream is None else tuple(run.command for run in upstream.runs),
+            aborting=left_out,
             baseline=before.record(tests[0], [old for old, _ in own], subject.baseline, after, chosen),
             candidate=after.record(tests[1], [new for _, new in own], subject.candidate, before, chosen),
         )
@@ -253,6 +259,7 @@ class SanitizeGate:
                 *not_proven_on(self.machine, subject.archs),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
+                *told_aborting(left_out),
                 *aborting,
                 *_not_looked_at(evidence, after.fault),
             ),
@@ -292,6 +299,10 @@ class Runs:
         with disk_errors(place, "preparing a run"):
             place.mkdir(parents=True, exist_ok=True)
         return EmulationOptions(checks=CHECKS, report=place / _REPORT, objects=place).variables()
+
+    def forget(self, name: str) -> None:
+        """Leave out what a run of that name did."""
+        shutil.rmtree(self.looked / name, ignore_errors=True)
 
     def of(self, side: str) -> list[Path]:
         """The runs of a side. Ours ran once where both are the same files: then it is the baseline's."""
@@ -465,7 +476,7 @@ def _cases_of(run: str, chosen: Selected) -> str:
     """The operations of a run, or that the cases were ours."""
     if run.startswith("own-"):
         return _OURS
-    number = run.rpartition("-")[2]
+    number = run.rpartition("-")[2].partition(".")[0]  # behind the dot: which half of the part it was
     parts = list(parts_of(chosen.choice.cases))
     cases = parts[int(number)] if number.isdigit() and int(number) < len(parts) else ()
     return ",".join(dict.fromkeys(case.partition("(")[0] for case in cases)) or chosen.told

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from refusing import refused
 
-from patchkit.device.backend_ops import Choice, loaded_backends, parse_rows
+from patchkit.base.errors import ToolchainError
+from patchkit.device.backend_ops import Choice, Part, Stage, loaded_backends, parse_rows, single_out
+from patchkit.device.program import Ran
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'
@@ -60,3 +64,39 @@ def test_the_choice_of_cases_is_two_options() -> None:
     assert Choice(ops=("MUL_MAT", "MUL_MAT_ID")).words == ["-o", "MUL_MAT,MUL_MAT_ID"]
     assert Choice(ops=("FLASH_ATTN_EXT",), pattern="hsk=64").words == ["-o", "FLASH_ATTN_EXT", "-p", "hsk=64"]
     assert Choice(ops=()).words == []
+
+
+CRASHED = ToolchainError("test-backend-ops was ended by SIGABRT", code="PROGRAM_CRASHED")
+HERE = Path()
+RAN = Ran(argv=(), command="", status=0, stdout=HERE, stderr=HERE, seconds=0.0)
+PART = Part(
+    stage=Stage(program=HERE, module=HERE, reference=HERE),
+    name="test-baseline-3",
+    cases=tuple("abcdefgh"),
+    device="ROCm0",
+    timeout_s=1.0,
+    folder=HERE,
+    is_pinned=False,
+)
+
+
+@pytest.mark.parametrize("culprits", ["", "a", "h", "cd", "adh", "abcdefgh"])
+def test_a_part_that_ends_badly_is_cut_down_to_the_cases_that_do(culprits: str) -> None:
+    def run(part: Part) -> Ran | ToolchainError:
+        return CRASHED if set(part.cases) & set(culprits) else RAN
+
+    pieces = list(single_out(PART, run(PART), run))
+    assert "".join(case for part, _ in pieces for case in part.cases) == "abcdefgh"
+    bad = [part.cases for part, ended in pieces if isinstance(ended, ToolchainError)]
+    assert bad == [(case,) for case in culprits]
+    assert len({part.name for part, _ in pieces}) == len(pieces)
+    if not culprits:
+        assert pieces == [(PART, RAN)]
+
+
+def test_cases_that_end_badly_only_together_are_nobodys_fault() -> None:
+    def run(part: Part) -> Ran | ToolchainError:
+        return CRASHED if {"c", "f"} <= set(part.cases) else RAN
+
+    with refused("PROGRAM_CRASHED"):
+        list(single_out(PART, CRASHED, run))
