@@ -94,9 +94,12 @@ def build_tree(
     backend: BackendName,
     programs: Sequence[str],
     *,
-    with_rocwmma: bool = True,
+    with_rocwmma: bool | None = None,
 ) -> BuiltSide:
-    """Build one tree of a subject. Raises what :func:`patchkit.build.machine.build_side` raises."""
+    """Build one tree of a subject; by default with rocWMMA unless the candidate is built without it.
+
+    Raises what :func:`patchkit.build.machine.build_side` raises.
+    """
     commit = subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
         Source(root=root, tree=tree, build=subject.build, commit=commit),
@@ -105,7 +108,7 @@ def build_tree(
         toolchain=subject.toolchain,
         programs=programs,
         workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter),
-        with_rocwmma=with_rocwmma,
+        with_rocwmma=not subject.is_without_rocwmma if with_rocwmma is None else with_rocwmma,
     )
 
 

@@ -18,6 +18,7 @@ from patchkit.candidate.record import Candidate, CandidateCommit
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.context import make_guard
 from patchkit.edits.guard import Guard
+from patchkit.edits.tree import OPTIONS_FILE, ROCWMMA_OPTION, declares_option
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profile, load_profiles
@@ -78,6 +79,21 @@ class Subject:
         """The same without its plain patches: their change stands in the baseline, too."""
         guarded = tuple(patch for patch in self.patches if not patch.patch.is_plain)
         return replace(self, patches=guarded, baseline=self.plain_baseline or self.baseline)
+
+    @property
+    def offers_rocwmma(self) -> bool:
+        """Whether the baseline can be built with rocWMMA: upstream dropped the option after build 10068."""
+        path = self.baseline / OPTIONS_FILE
+        return path.is_file() and declares_option(ROCWMMA_OPTION, path.read_bytes())
+
+    @property
+    def is_without_rocwmma(self) -> bool:
+        """Whether ``apply`` says to build it without rocWMMA, where it could be built with it."""
+        if not self.offers_rocwmma:
+            return False
+        macros = {macro for part in self.patches if part.archs for macro in part.patch.macros}
+        said = dict(option for arch in self.archs for option in self.profiles[arch].cmake_options(macros))
+        return said.get(ROCWMMA_OPTION) == "OFF"
 
     @property
     def plain(self) -> tuple[PatchPart, ...]:

@@ -193,7 +193,8 @@ def _upstreams(
     )
     subject.reporter.step(f"building {program} of the {side}")
     built = build_tree(subject, root, tree, "cpu", (program,))
-    with emulated_side(built, SourceTree(root), gpu, compiler, options) as ready:
+    rocwmma = not subject.is_without_rocwmma
+    with emulated_side(built, SourceTree(root), gpu, compiler, options, rocwmma=rocwmma) as ready:
         yield str(ready.built.folder / program), dict(ready.built.environment), root
 
 

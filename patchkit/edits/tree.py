@@ -97,6 +97,10 @@ class UpstreamFiles:
             return [{one: next(parsed) for one in passes} for _ in sources]
 
 
+ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
+"""Upstream's attention kernel on rocWMMA, until PR 26046."""
+
+
 def declares_option(name: str, cmake: bytes) -> bool:
     """Whether upstream's file of options has this one: rocWMMA's ended with PR 26046."""
     return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None

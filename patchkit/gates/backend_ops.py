@@ -216,7 +216,7 @@ class BackendOpsGate:
             problems=problems,
             evidence=evidence,
             not_run=(
-                *not_proven_on(self.machine, subject.archs),
+                *not_proven_on(self.machine, subject),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
                 *told_aborting(upstream.aborting),

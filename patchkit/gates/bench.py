@@ -407,7 +407,7 @@ class BenchOnDevice:
             backend=self.machine.backend,
             sides=built_sides(sides),
         ).run(subject)
-        not_run = [*result.not_run, *not_proven_on(self.machine, subject.archs)]
+        not_run = [*result.not_run, *not_proven_on(self.machine, subject)]
         if self.model is None and not self.machine.is_cpu:
             not_run.append("the gains that patches promise: they are of real models (--model GGUF)")
         return replace(result, not_run=tuple(not_run))
@@ -434,7 +434,7 @@ class BenchOnDevice:
                 sides=built_sides(sides),
                 completed=(done.before, done.after),
             ),
-            not_run=(NO_SPEED, *not_proven_on(self.machine, subject.archs)),
+            not_run=(NO_SPEED, *not_proven_on(self.machine, subject)),
             lines=done.lines,
         )
 

@@ -9,6 +9,8 @@ from importlib.resources.abc import Traversable
 
 from patchkit.base.errors import PatchkitError
 from patchkit.candidate.build import Machine
+from patchkit.candidate.subject import Subject
+from patchkit.edits.tree import ROCWMMA_OPTION
 from patchkit.gates.base import EMULATED, EmulatedOn, Verdict
 
 _FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes
@@ -19,10 +21,14 @@ def choose_emulated(archs: Sequence[str]) -> str | None:
     return next((arch for arch in archs if arch.startswith(_FAMILIES)), None)
 
 
-def not_proven_on(machine: Machine, archs: Sequence[str]) -> tuple[str, ...]:
-    """What a run on the CPU or an emulated GPU does not prove, of a candidate for these GPUs."""
-    others = [arch for arch in archs if machine.is_emulated and arch != machine.emulates]
-    more = (f"{', '.join(others)}: {machine.emulates} was emulated",) if others else ()
+def not_proven_on(machine: Machine, subject: Subject) -> tuple[str, ...]:
+    """What a run on the CPU or an emulated GPU does not prove of a candidate."""
+    if not machine.is_emulated:
+        return machine.not_proven
+    others = [arch for arch in subject.archs if arch != machine.emulates]
+    more = [f"{', '.join(others)}: {machine.emulates} was emulated"] if others else []
+    if subject.is_without_rocwmma:
+        more.append(f"a build with {ROCWMMA_OPTION}: it was run without, as the candidate is built")
     return (*machine.not_proven, *more)
 
 

@@ -275,7 +275,7 @@ class LogitsGate:
             not_run=(
                 *_not_judged(pairs),
                 *self._left_out(subject, chosen),
-                *not_proven_on(self.machine, subject.archs),
+                *not_proven_on(self.machine, subject),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
             lines=(

@@ -99,12 +99,13 @@ class Reusing:
             )
 
     def _identity(self, subject: Subject) -> Identity:
-        toolchain = subject.toolchain
+        toolchain = toolchain_identity(subject.toolchain) if subject.toolchain is not None else "none"
+        without = "\nwithout rocWMMA" if subject.is_without_rocwmma else ""
         return Identity(
             format=str(_FORMAT),
             baseline_tree=subject.baseline_tree,
             candidate_tree=subject.candidate_tree,
-            toolchain=toolchain_identity(toolchain) if toolchain is not None else "none",
+            toolchain=f"{toolchain}{without}",
             runner=self.runner.name,
             machine=self._machine(),
             settings=self.settings,

@@ -256,7 +256,7 @@ class SanitizeGate:
             problems=problems,
             evidence=evidence,
             not_run=(
-                *not_proven_on(self.machine, subject.archs),
+                *not_proven_on(self.machine, subject),
                 *chosen.left_out,
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
                 *told_aborting(left_out),

@@ -25,6 +25,9 @@ _Broken = TypeVar("_Broken", bound=GateError)
 def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_PROGRAMS) -> Iterator[Sides]:
     """Both sides, ready to run on the machine for the duration of the context.
 
+    On the emulated GPU they have upstream's kernel on rocWMMA unless the candidate is built without it. Trees
+    that have none are compiled with its macro, which nothing there reads: what is kept of them goes by it.
+
     Raises:
         CandidateBuildFailed: only the candidate does not build.
         The errors of :func:`patchkit.candidate.build.build_sides`, and on the emulated GPU those of
@@ -42,9 +45,10 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     options = EmulationOptions()
+    rocwmma = not subject.is_without_rocwmma
     with (
-        emulated_side(sides.before, trees[0], gpu, compiler, options) as before,
-        emulated_side(sides.after, trees[1], gpu, compiler, options) as after,
+        emulated_side(sides.before, trees[0], gpu, compiler, options, rocwmma=rocwmma) as before,
+        emulated_side(sides.after, trees[1], gpu, compiler, options, rocwmma=rocwmma) as after,
     ):
         yield replace(sides, before=before.built, after=after.built)
 

@@ -10,10 +10,8 @@ from patchkit.build.sides import BuiltSide
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.candidate.build import build_sides, build_tree
 from patchkit.candidate.subject import Subject
-from patchkit.edits.tree import OPTIONS_FILE, declares_option
 
 _PROGRAMS = ("llama-bench",)
-_ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
         CandidateBuildFailed: the candidate does not build, the baseline does.
         The errors of :func:`patchkit.build.machine.build_side`.
     """
-    two_baselines = backend == "hip" and _offers_rocwmma(subject)
+    two_baselines = backend == "hip" and subject.offers_rocwmma
     if two_baselines:
         _check_rocwmma(subject)
     sides = build_sides(subject, backend, _PROGRAMS)
@@ -46,21 +44,17 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
     if not two_baselines:
         label = "HIP" if backend == "hip" else "baseline"
         return BenchArm(label=label, what=upstream, side=sides.before), candidate
-    subject.reporter.step("building the baseline without rocWMMA")
-    plain = build_tree(
-        subject, subject.baseline, subject.baseline_tree, backend, _PROGRAMS, with_rocwmma=False
+    other = "with" if subject.is_without_rocwmma else "without"
+    subject.reporter.step(f"building the baseline {other} rocWMMA")
+    plain, rocwmma = (
+        build_tree(subject, subject.baseline, subject.baseline_tree, backend, _PROGRAMS, with_rocwmma=wanted)
+        for wanted in (False, True)
     )
     return (
         BenchArm(label="HIP", what=f"{upstream} without rocWMMA", side=plain),
-        BenchArm(label="rocWMMA", what=f"{upstream} with rocWMMA", side=sides.before),
+        BenchArm(label="rocWMMA", what=f"{upstream} with rocWMMA", side=rocwmma),
         candidate,
     )
-
-
-def _offers_rocwmma(subject: Subject) -> bool:
-    """Whether the baseline can be built with rocWMMA: upstream dropped the option after build 10068."""
-    path = subject.baseline / OPTIONS_FILE
-    return path.is_file() and declares_option(_ROCWMMA_OPTION, path.read_bytes())
 
 
 def _check_rocwmma(subject: Subject) -> None:

@@ -43,7 +43,9 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
         profiles = {arch: load_profile(ROOT / "arch_profiles", arch) for arch in ("gfx1100", "gfx1151")}
         guard = make_guard(GuardMacros(macros=macros), [profiles["gfx1151"]])
         shipped = load_series(ROOT / "patches").patches[0]
-        patch = replace(shipped, id="my-patch", resources=rules or NOTHING_WORSE)
+        patch = replace(
+            shipped, id="my-patch", guard=GuardMacros(macros=macros), resources=rules or NOTHING_WORSE
+        )
         part = PatchPart(patch=patch, commit="0" * 40, guard=guard, touched=touched, new_files=())
         return Subject(
             baseline=tmp_path / "baseline",

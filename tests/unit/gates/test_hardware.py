@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patchkit.base.errors import GateError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.build import Machine
 from patchkit.device.runner import choose_runner
+from patchkit.edits.tree import OPTIONS_FILE, ROCWMMA_OPTION
 from patchkit.gates import hardware
 from patchkit.gates.emulated import emulator_digest, not_proven_on, verdict_on
 from patchkit.gates.hardware import choose_hardware, proven_where
@@ -56,7 +59,7 @@ def test_without_any_device_nothing_is_emulated_either() -> None:
     assert (chosen.gates, set(chosen.not_here)) == ((), set(gate_names("device", "emulated")))
 
 
-def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove() -> None:
+def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove(make_subject) -> None:
     machine = Machine(backend="hip", emulates="gfx1151")
     assert (machine.told, machine.kind, machine.gate_name("logits")) == (
         "emulated gfx1151",
@@ -66,10 +69,23 @@ def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove() -> Non
     assert verdict_on(machine, ()) == "passed (emulated)"
     assert verdict_on(machine, (GateError("x", code="X"),)) == "failed"
     assert verdict_on(Machine(backend="hip"), ()) == "passed"
-    own, other = not_proven_on(machine, ("gfx1151", "gfx1201"))
+    own, other = not_proven_on(machine, replace(make_subject(), archs=("gfx1151", "gfx1100")))
     assert own == "the GPU itself did not run it: gfx1151 was emulated"
-    assert other == "gfx1201: gfx1151 was emulated"
-    assert not not_proven_on(Machine(backend="hip"), ("gfx1151",))
+    assert other == "gfx1100: gfx1151 was emulated"
+    assert not not_proven_on(Machine(backend="hip"), make_subject())
+
+
+def test_a_candidate_is_run_without_rocwmma_if_it_is_built_without(make_subject) -> None:
+    offered = {OPTIONS_FILE: f'option({ROCWMMA_OPTION} "ggml: use rocWMMA" OFF)\n'}
+    assert not make_subject(offered, macros=("GGML_USE_HIP", ROCWMMA_OPTION)).is_without_rocwmma
+    plain = make_subject(offered, macros=("GGML_USE_HIP",))
+    assert plain.is_without_rocwmma
+    machine = Machine(backend="hip", emulates="gfx1151")
+    assert not_proven_on(machine, plain)[1:] == (
+        "a build with GGML_HIP_ROCWMMA_FATTN: it was run without, as the candidate is built",
+    )
+    # Later trees have no such kernel, and no option.
+    assert not make_subject({OPTIONS_FILE: "project(ggml)\n"}).is_without_rocwmma
 
 
 def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
