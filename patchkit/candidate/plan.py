@@ -68,9 +68,9 @@ class Choice:
         return find_faults(self.series.faults, self.pin.build, self.archs, live_in(self.selected))
 
     def warn_of_faults(self, reporter: Reporter) -> None:
-        """Say each fault that no chosen patch mends and that makes results wrong."""
+        """Say each fault that no chosen patch mends and that does harm."""
         for found in self.faults:
-            if found.archs and found.fault.does == "wrong results":
+            if found.archs and found.fault.is_harmful:
                 reporter.warn(f"known fault of {self.pin.name}: {found.sentence()}")
 
 

@@ -28,7 +28,7 @@ class Fault(TomlTable):
     builds: BuildRange
     archs: Annotated[Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]], Field(min_length=1)]
     symptom: Prose
-    does: Annotated[Literal["wrong results", "no harm seen"], Field(description="What comes of it")]
+    does: Annotated[Literal["wrong results", "aborts", "no harm seen"], Field(description="What comes of it")]
     seen_on: Annotated[
         Literal["hardware", "emulated"],
         Field(description="hardware: reported from such GPUs; emulated: found here, by a check"),
@@ -36,6 +36,11 @@ class Fault(TomlTable):
     links: Annotated[Several[str], Field(min_length=1)]
     patch: Annotated[str | None, Field(description="The patch of the series that mends it")] = None
     where: NotInFile[Location] = NOWHERE
+
+    @property
+    def is_harmful(self) -> bool:
+        """Whether a user is warned of it."""
+        return self.does != "no harm seen"
 
     @property
     def refuses(self) -> bool:

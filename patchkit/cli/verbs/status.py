@@ -44,7 +44,7 @@ def command(settings: Settings, *, fetch: bool) -> None:
         for warning in patch.warnings:
             talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
     for result, found in status.faults:
-        if found.archs and found.fault.does == "wrong results":
+        if found.archs and found.fault.is_harmful:
             where = f"b{result.build} with {', '.join(result.patches) or 'no patch'}"
             talk(f"{terminal.paint('warning', 'error')}: known fault of {where}: {found.sentence()}")
     for error in status.broken:

@@ -44,6 +44,14 @@ def test_a_patch_that_mends_it_makes_it_no_fault(faulty):
     assert "known fault" not in done.stderr
 
 
+@pytest.mark.parametrize(("does", "is_told"), [("aborts", True), ("no harm seen", False)])
+def test_what_ends_the_program_is_told_and_refuses_nothing(world, does, is_told):
+    fault = FAULT.format(id="twin-scale", patch="").replace("wrong results", does)
+    done = run(with_faults(world, fault), "apply")
+    assert done.returncode == 0, done.stderr
+    assert (f"known fault of b1: twin-scale on gfx1151 ({does})" in done.stderr) is is_told
+
+
 def test_without_the_patch_nothing_is_made(faulty):
     before = faulty.refs()
     done = run(faulty, "apply", "--without", "demo-twin")
