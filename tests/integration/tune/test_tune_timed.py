@@ -11,11 +11,18 @@ from patchkit.cli.app import main
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 
-VARIANT = ("--kernel", "mmq", "--upstream", "b11549", "--variant", "Q4_K-128", "--near", "1")
+MMQ = ("--kernel", "mmq", "--upstream", "b11549", "--near", "1")
 
 
-def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, capsys) -> None:
-    argv = ["tune", "--arch", "gfx1151", *VARIANT, "--json", "--cache-dir", str(gates_cache)]
+# With 128 threads prefill of Q4_K_M files was 2 to 8 % faster (AMD-Ecosystem/llama.cpp PR 25), products of
+# Q4_0 4 to 19 % (llama.cpp PR 28195), where clang 22 by itself unrolls loops so that such blocks look worse.
+@pytest.mark.parametrize(
+    ("name", "least", "most", "matrices"), [("Q4_K-128", 1.02, 1.1, 5), ("Q4_0-128", 1.04, 1.19, 1)]
+)
+def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(
+    gates_cache: Path, capsys, name, least, most, matrices
+) -> None:
+    argv = ["tune", "--arch", "gfx1151", *MMQ, "--variant", name, "--json", "--cache-dir", str(gates_cache)]
     assert main(argv) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["order"], document["not_timed"]) == ("modelled time", None)
@@ -23,11 +30,10 @@ def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(gates_cache: Path, c
     times = {tuple(each["setting"]): each["modelled"] for each in variant["candidates"]}
     upstream = times[256, 2]
     assert upstream["ratio"] == 1.0
-    assert len(upstream["us"]) >= 5  # a matrix of each dense model of the list
+    assert len(upstream["us"]) >= matrices  # one of each dense model of the list with that type
     assert all(us > 0 for us in upstream["us"])
-    # Published: prefill of Q4_K_M files 2 to 8 % faster with 128 threads (AMD-Ecosystem/llama.cpp PR 25).
     tuned = times[128, 2]
-    assert 1 / 1.1 < tuned["ratio"] < 1 / 1.02
+    assert 1 / most < tuned["ratio"] < 1 / least
     stays = tuned["ratio"] > 1 - tuned["error"]
     assert variant["best"] == ([256, 2] if stays else [128, 2])
     assert main([*argv, "--write"]) != 0  # one variant is no table
@@ -61,7 +67,17 @@ def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
 
 
 def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cache: Path, capsys) -> None:
-    argv = ["tune", "--arch", "gfx1201", *VARIANT, "--json", "--cache-dir", str(gates_cache)]
+    argv = [
+        "tune",
+        "--arch",
+        "gfx1201",
+        *MMQ,
+        "--variant",
+        "Q4_K-128",
+        "--json",
+        "--cache-dir",
+        str(gates_cache),
+    ]
     assert main(argv) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["order"], document["not_timed"]) == (
