@@ -460,13 +460,15 @@ class simulation {
 
     // Of the pages that DRAM has open, one in each channel, the part that is wanted: mean of these lines.
     double part_of_pages(const std::vector<uint64_t> & lines) const {
-        const auto page = uint64_t(std::max(1.0, m.channels) * m.dram_page_bytes / line_bytes);
+        const auto page = uint64_t(std::max(1.0, m.channels) * std::max(line_bytes, m.dram_page_bytes) / line_bytes);
         double squares = 0;
         for (size_t n = 0; n < lines.size();) {
-            const size_t first = n;
-            for (const uint64_t of_page = lines[n] / page; n < lines.size() && lines[n] / page == of_page; ++n) {
+            size_t end = n + 1;
+            while (end < lines.size() && lines[end] / page == lines[n] / page) {
+                ++end;
             }
-            squares += double(n - first) * double(n - first);
+            squares += double(end - n) * double(end - n);
+            n = end;
         }
         return lines.empty() ? 1 : squares / double(lines.size()) / double(page);
     }
