@@ -98,7 +98,7 @@ class UpstreamFiles:
 
 
 ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
-"""Upstream's attention kernel on rocWMMA, until PR 26046."""
+"""Upstream's option, and macro, for its attention kernel on rocWMMA: builds 6900 to 10068, until PR 26046."""
 
 
 def declares_option(name: str, cmake: bytes) -> bool:

@@ -46,10 +46,15 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
         return BenchArm(label=label, what=upstream, side=sides.before), candidate
     other = "with" if subject.is_without_rocwmma else "without"
     subject.reporter.step(f"building the baseline {other} rocWMMA")
-    plain, rocwmma = (
-        build_tree(subject, subject.baseline, subject.baseline_tree, backend, _PROGRAMS, with_rocwmma=wanted)
-        for wanted in (False, True)
+    built = build_tree(
+        subject,
+        subject.baseline,
+        subject.baseline_tree,
+        backend,
+        _PROGRAMS,
+        with_rocwmma=subject.is_without_rocwmma,
     )
+    plain, rocwmma = (sides.before, built) if subject.is_without_rocwmma else (built, sides.before)
     return (
         BenchArm(label="HIP", what=f"{upstream} without rocWMMA", side=plain),
         BenchArm(label="rocWMMA", what=f"{upstream} with rocWMMA", side=rocwmma),

@@ -21,6 +21,7 @@ from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain, rocwmma_for
 from patchkit.build.units import Platform, SourceTree, platform_units, units_including
 from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.edits.tree import ROCWMMA_OPTION
 from patchkit.gates.base import GateResult, RunSetup
 from patchkit.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
 from patchkit.gates.isolation.host_branch import (
@@ -30,7 +31,6 @@ from patchkit.gates.isolation.host_branch import (
     dead_tree,
 )
 from patchkit.gates.isolation.readings import (
-    ROCWMMA_MACRO,
     Configuration,
     ReadUnit,
     compare,
@@ -325,7 +325,9 @@ def _live(subject: Subject, configuration: Configuration) -> tuple[PatchPart, ..
     if configuration.platform != "hip":
         return ()
     return tuple(
-        patch for patch in subject.patches if configuration.rocwmma or ROCWMMA_MACRO not in patch.guard.macros
+        patch
+        for patch in subject.patches
+        if configuration.rocwmma or ROCWMMA_OPTION not in patch.guard.macros
     )
 
 

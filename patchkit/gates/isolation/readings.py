@@ -38,9 +38,6 @@ CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
 # MUSA_ARCHITECTURES of ggml-musa/CMakeLists.txt at build 6900: mp_21, mp_22, mp_31.
 MUSA_ARCHS = ("mp_21", "mp_22", "mp_31")
 
-# Upstream's build option for its rocWMMA kernel, builds 6900 to 10068; later ones do not look at it.
-ROCWMMA_MACRO = "GGML_HIP_ROCWMMA_FATTN"
-
 # What upstream's conditions ask of the vendor headers; one recent version each (CUDA 12.8, MUSA 4.3).
 _STAND_IN_MACROS = {"cuda": ("CUDART_VERSION=12080",), "musa": ("MUSART_VERSION=40300",)}
 _VENDOR = re.compile(
