@@ -8,6 +8,7 @@ second run compiles nothing.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -67,9 +68,16 @@ def edited() -> Callable[..., Subject]:
         parts = tuple(
             _with_files(part, subject, extra) if part.id == author else part for part in subject.patches
         )
-        return replace(subject, candidate=root, authors=authors, patches=parts)
+        # A gate keeps its evidence by the tree's name, and two workers edit at once (CI, 2026-11-24).
+        tree = tree_name(subject.baseline, root)
+        return replace(subject, candidate=root, candidate_tree=tree, authors=authors, patches=parts)
 
     return make
+
+
+def tree_name(*roots: Path) -> str:
+    """For a tree that git never saw: 40 hexadecimal digits, by the names that ``overlay_tree`` gave."""
+    return hashlib.sha1("\0".join(root.name for root in roots).encode(), usedforsecurity=False).hexdigest()
 
 
 def _with_files(part: PatchPart, subject: Subject, paths: tuple[str, ...]) -> PatchPart:

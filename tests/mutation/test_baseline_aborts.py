@@ -35,7 +35,8 @@ def aborting(shipped: Subject, edited: Callable[..., Subject]) -> Callable[..., 
             return {SOFT_MAX: text.replace(_WIDTH, _WIDTH.replace("\n\n", f"\n{traps}\n")).encode()}
 
         root = overlay_tree(shipped.baseline, planted((baseline,)), "whole", below=".")
-        return replace(edited(shipped, planted(candidate), "tile-unprune"), baseline=root)
+        before = replace(shipped, baseline=root, baseline_tree=root.name)
+        return edited(before, planted(candidate), "tile-unprune")
 
     return make
 
