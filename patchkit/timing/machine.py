@@ -56,6 +56,8 @@ class TimingFigures(TomlTable):
 
     lds_bytes: Annotated[TimingFigure, Field(description="Of a WGP")]
     l0_bytes: Annotated[TimingFigure, Field(description="Vector cache of a CU")]
+    l1_bytes: Annotated[TimingFigure, Field(description="Of a shader array")]
+    arrays: Annotated[TimingFigure, Field(description="Shader arrays, each with an L1")]
     l2_bytes: TimingFigure
     mall_bytes: Annotated[TimingFigure, Field(description="Memory-side cache; 0: none")]
     clock_mhz: Annotated[TimingFigure, Field(description="The highest")]
@@ -100,14 +102,16 @@ class TimingFigures(TomlTable):
     ]
     l0_line: Annotated[TimingFigure, Field(description="Cycles of a CU for a line of 128 bytes")]
     l0_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    l1_latency_ns: TimingFigure
     l2_latency_ns: TimingFigure
     mall_latency_ns: TimingFigure
     dram_latency_ns: TimingFigure
     scalar_cache_latency: Annotated[TimingFigure, Field(description="Cycles")]
     l1_bytes_per_cycle: Annotated[
         TimingFigure,
-        Field(description="That come to the vector caches of all CUs from L1 and L2"),
+        Field(description="That come to the vector caches of all CUs from all L1"),
     ]
+    l2_bytes_per_cycle: Annotated[TimingFigure, Field(description="That come from L2 to all L1")]
     mall_gb_s: TimingFigure
     dram_gb_s: TimingFigure
     dram_pieces_gb_s: Annotated[
@@ -290,6 +294,7 @@ class Busy(BaseModel):
     scalar: float
     lds_banks: float
     l0: float
+    l1: float
     l2: float
     mall: float
     dram: float

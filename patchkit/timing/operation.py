@@ -27,6 +27,8 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
 )
 # Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
 _MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb")
+# Kernels that read a model's weights or its K and V. The others read what the kernel before has just written.
+_READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec"})
 # What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
 # matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
 _STEEPNESS = 8.0
@@ -38,6 +40,7 @@ _LIMITS = {
     "scalar": "scalar unit",
     "lds_banks": "LDS",
     "l0": "L0",
+    "l1": "L1",
     "l2": "L2",
     "mall": "memory-side cache",
     "dram": "DRAM",
@@ -209,7 +212,7 @@ def time_recorded(
     heads = found.heads
     kinds = [kind_of(head.kernel) for head in heads]
     launches = [
-        Played(trace=trace, cold=0.0 if kind == "other" else cold, working=working_of(case, head))
+        Played(trace=trace, cold=cold if kind in _READS_MODEL else 0.0, working=working_of(case, head))
         for trace, kind, head in zip(found.traces, kinds, heads, strict=True)
     ]
     kernels = tuple(

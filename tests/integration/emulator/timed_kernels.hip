@@ -127,12 +127,30 @@ template <int apart> __global__ void again(float * out, const char * from) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
 }
 
+// Two passes over the lines of so many bytes, those of the block or the same for all of them.
+template <int bytes, bool is_shared> __global__ void twice(float * out, const char * from) {
+    constexpr int line = 128;
+    int total = 0;
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+#pragma unroll 1
+        for (int at = threadIdx.x * line; at < bytes; at += blockDim.x * line) {
+            int one;
+            asm volatile("global_load_b32 %0, %1, off\n\ts_waitcnt vmcnt(0)"
+                         : "=v"(one) : "v"(from + (is_shared ? 0 : blockIdx.x * bytes) + at));
+            total += one;
+        }
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
 int main(int argc, char ** argv) {
     const struct {
         const char * name;
         void (*run)(float *, const char *);
     } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4<1>}, {"dot4_of_some", dot4<8>},
-                   {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>}};
+                   {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>},
+                   {"own_8k", twice<8192, false>}, {"own_64k", twice<65536, false>}, {"shared_64k", twice<65536, true>}};
     float * out;
     char * from;
     if (argc != 2 || hipMalloc(&out, 1 << 20) != hipSuccess || hipMalloc(&from, 10240 * 4096) != hipSuccess) {

@@ -15,6 +15,8 @@ struct machine {
     double vgpr_granule = 0;
     double lds_bytes = 0;        // of a WGP
     double l0_bytes = 0;         // vector cache of a CU
+    double l1_bytes = 0;         // of a shader array
+    double arrays = 0;           // shader arrays
     double l2_bytes = 0;
     double mall_bytes = 0;       // memory-side cache; 0: none
     // The shader clock in MHz: at most, and how much less while all SIMDs do nothing but VALU, WMMA or LDS instructions,
@@ -33,9 +35,9 @@ struct machine {
     // clocks of its own) but for L0, and bandwidths: what comes to all L0 from L1 and L2 in bytes per cycle, the others in
     // GB/s. All of these are of as many channels as there are, and channel_bytes further on comes the next one. Of DRAM
     // also where at most half of each page (dram_page_bytes of each channel) is wanted at a time.
-    double l0_line = 0, l0_latency = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;
+    double l0_line = 0, l0_latency = 0, l1_latency_ns = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;
     double scalar_cache_latency = 0;
-    double l1_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0,
+    double l1_bytes_per_cycle = 0, l2_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0,
            dram_pieces_gb_s = 0, dram_page_bytes = 0;
     // Instructions: the cache of a WGP in bytes, bytes per cycle that come into it, and cycles until they do.
     double code_bytes = 0, code_bytes_per_cycle = 0, code_latency = 0;

@@ -19,7 +19,7 @@ machine read_machine(const std::string & path) {
     machine m;
     std::map<std::string, double *> known = {
         {"wgps", &m.wgps}, {"waves_per_simd", &m.waves_per_simd}, {"vgprs_per_simd", &m.vgprs_per_simd},
-        {"vgpr_granule", &m.vgpr_granule}, {"lds_bytes", &m.lds_bytes}, {"l0_bytes", &m.l0_bytes}, {"l2_bytes", &m.l2_bytes},
+        {"vgpr_granule", &m.vgpr_granule}, {"lds_bytes", &m.lds_bytes}, {"l0_bytes", &m.l0_bytes}, {"l2_bytes", &m.l2_bytes}, {"l1_bytes", &m.l1_bytes}, {"arrays", &m.arrays}, {"l1_latency_ns", &m.l1_latency_ns}, {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle},
         {"mall_bytes", &m.mall_bytes}, {"clock_mhz", &m.clock_mhz}, {"clock_less_valu", &m.clock_less_valu},
         {"clock_less_wmma", &m.clock_less_wmma}, {"clock_less_lds", &m.clock_less_lds},
         {"clock_less_dram", &m.clock_less_dram}, {"valu", &m.valu}, {"dual", &m.dual}, {"dot", &m.dot},
@@ -76,12 +76,12 @@ int main(int argc, char ** argv) {
             r = simulate(read, at, in, most);
             std::printf("{\"kernel\":\"%s\",\"us\":%.3f,\"cycles\":%.1f,\"clock_mhz\":%.0f,\"blocks\":%llu,\"threads\":%llu,\"vgprs\":%u,\"lds\":%u,\"resident\":%g,"
                         "\"waves_per_simd\":%g,\"simulated\":%llu,\"instructions\":%.0f,\"busy\":{\"valu\":%.4f,\"wmma\":%.4f,"
-                        "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
+                        "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l1\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
                         "\"l2_bytes\":%.0f,\"channels\":%.1f}\n",
                         read.kernel.c_str(), r.cycles / at.clock_mhz, r.cycles, at.clock_mhz, static_cast<unsigned long long>(r.blocks),
                         static_cast<unsigned long long>(read.block[0] * read.block[1] * read.block[2]), read.vgprs, read.lds,
                         r.resident, r.waves_per_simd, static_cast<unsigned long long>(r.simulated), r.instructions, r.valu, r.wmma,
-                        r.scalar, r.lds, r.l0, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l2_request_bytes, r.channels);
+                        r.scalar, r.lds, r.l0, r.l1, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l2_request_bytes, r.channels);
         }
     } catch (const std::exception & problem) {
         std::fprintf(stderr, "timing: %s\n", problem.what());

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <list>
 #include <memory>
 #include <queue>
 #include <string_view>
+#include <unordered_map>
 
 namespace patchkit::timing {
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int simds = 4, cus = 2; // of a WGP
 constexpr double line_bytes = 128;
+constexpr double l1_ways = 16; // AMD's white paper of RDNA (2019): "L1 ... 16-way set associative"
+constexpr uint64_t scratch_lines = uint64_t(1) << 49; // and beyond (emulator/recording.cpp)
 
 // What issues an instruction. Those of a SIMD first, then those of a CU and of the WGP.
 enum class unit : uint8_t { valu, transcendental, scalar, none, lds, memory };
@@ -164,52 +167,100 @@ class cache {
     std::vector<entry> held;
 };
 
-class line_set {
+// A number for each of some lines.
+class line_numbers {
   public:
-    bool has(uint64_t line) const {
-        for (size_t n = (line + 1) * 0x9e3779b97f4a7c15 >> 20;; ++n) {
-            const uint64_t slot = slots[n & (slots.size() - 1)];
-            if (slot == line + 1 || slot == 0) {
-                return slot != 0;
-            }
-        }
+    // 0 where there is none.
+    uint32_t of(uint64_t line) const {
+        const slot & found = slots[place_of(line)];
+        return found.line == line + 1 ? found.number : 0;
     }
 
-    // Whether it is new.
-    bool add(uint64_t line) {
-        if (2 * count >= slots.size()) {
-            grow();
+    // Of a line that has none.
+    void add(uint64_t line, uint32_t number) {
+        if (2 * ++count > slots.size()) {
+            std::vector<slot> old(slots.size() * 2);
+            old.swap(slots);
+            for (const slot & one : old) {
+                if (one.line != 0) {
+                    slots[place_of(one.line - 1)] = one;
+                }
+            }
         }
-        return put(line + 1);
+        slots[place_of(line)] = {line + 1, number};
     }
 
   private:
-    std::vector<uint64_t> slots = std::vector<uint64_t>(64);
+    struct slot {
+        uint64_t line = 0; // and one more
+        uint32_t number = 0;
+    };
+    std::vector<slot> slots = std::vector<slot>(64);
     size_t count = 0;
 
-    bool put(uint64_t value) {
-        for (size_t n = value * 0x9e3779b97f4a7c15 >> 20;; ++n) {
-            uint64_t & slot = slots[n & (slots.size() - 1)];
-            if (slot == value) {
-                return false;
-            }
-            if (slot == 0) {
-                slot = value;
-                count += 1;
-                return true;
+    size_t place_of(uint64_t line) const {
+        for (size_t n = (line + 1) * 0x9e3779b97f4a7c15 >> 20;; ++n) {
+            const size_t at = n & (slots.size() - 1);
+            if (slots[at].line == line + 1 || slots[at].line == 0) {
+                return at;
             }
         }
     }
-    void grow() {
-        std::vector<uint64_t> old(slots.size() * 2);
-        old.swap(slots);
-        count = 0;
-        for (const uint64_t value : old) {
-            if (value != 0) {
-                put(value);
-            }
+};
+
+// A cache that all WGPs share, as one of them finds it: a part for each channel of the memory, each of which forgets what
+// was not used for longest. The other WGPs are not played; they want as much of it, so that a line has a weight: one that
+// nobody else wants counts as often as there are WGPs, one that several share as often as there are others like it.
+class shared_cache {
+  public:
+    shared_cache(double bytes, double channels, double channel_bytes)
+        : per_channel(bytes / line_bytes / std::max(1.0, channels)), lines_of_channel(std::max(1.0, channel_bytes / line_bytes)),
+          parts(size_t(std::max(1.0, channels))) {}
+
+    struct entry {
+        uint64_t name;
+        double weight;
+        double there; // when it has come
+    };
+
+    // A line's entry and whether it was held; it is afterwards. `place`: where it lies; `name`: what tells it from others.
+    std::pair<entry &, bool> touch(uint64_t place, uint64_t name, double weight) {
+        part & of = part_of(place);
+        const auto [found, is_new] = of.known.try_emplace(name);
+        if (!is_new) {
+            of.order.splice(of.order.begin(), of.order, found->second);
+            return {of.order.front(), true};
+        }
+        of.order.push_front({name, weight, 0});
+        found->second = of.order.begin();
+        of.used += weight;
+        while (of.used > per_channel && of.order.size() > 1) {
+            of.used -= of.order.back().weight;
+            of.known.erase(of.order.back().name);
+            of.order.pop_back();
+        }
+        return {of.order.front(), false};
+    }
+
+    void forget(uint64_t place, uint64_t name) {
+        part & of = part_of(place);
+        if (const auto found = of.known.find(name); found != of.known.end()) {
+            of.used -= found->second->weight;
+            of.order.erase(found->second);
+            of.known.erase(found);
         }
     }
+
+  private:
+    struct part {
+        std::list<entry> order; // the one used last comes first
+        std::unordered_map<uint64_t, std::list<entry>::iterator> known;
+        double used = 0;
+    };
+    double per_channel, lines_of_channel;
+    std::vector<part> parts;
+
+    part & part_of(uint64_t place) { return parts[place / uint64_t(lines_of_channel) % parts.size()]; }
 };
 
 struct pending {
@@ -236,7 +287,6 @@ struct running_block {
     uint64_t number; // of those that were started
     std::vector<running_wave> waves;
     size_t at_barrier = 0, ended = 0;
-    line_set touched;
     std::vector<running_wave *> waiting;
 };
 
@@ -263,13 +313,14 @@ class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
         : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
-          l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m) {
+          active(std::min<double>(m.wgps, count)), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
+          l1(m.l1_bytes, std::max(1.0, std::floor(m.l1_bytes / line_bytes / l1_ways)), line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes), mall(m.mall_bytes, m.channels, m.channel_bytes) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
-        const double active = std::min<double>(m.wgps, count);
         const double per_cycle = 1e3 / m.clock_mhz / active; // of a GB/s, for this WGP
-        to_l2.per_cycle = m.l1_bytes_per_cycle / active;
+        to_l1.per_cycle = m.l1_bytes_per_cycle / active;
+        to_l2.per_cycle = m.l2_bytes_per_cycle / active;
         to_mall.per_cycle = m.mall_gb_s * per_cycle;
         to_dram.per_cycle = m.dram_gb_s * per_cycle;
         find_shared_lines();
@@ -288,6 +339,7 @@ class simulation {
         const double each = std::max(1.0, instructions_of_blocks() / double(played.size()));
         const uint64_t rounds = std::clamp<uint64_t>(uint64_t(double(most) / each / double(at_once)), 1, 4);
         wanted = std::min<uint64_t>(own, rounds * at_once);
+        together = std::max<uint64_t>(1, at_once);
         for (uint64_t n = 0; n < at_once; ++n) {
             start(0);
         }
@@ -310,13 +362,14 @@ class simulation {
         r.scalar = busy_scalar * scale / simds;
         r.lds = busy_lds * scale;
         r.l0 = busy_l0 * scale / cus;
+        r.l1 = to_l1.busy * scale;
         r.l2 = to_l2.busy * scale;
         r.mall = to_mall.busy * scale;
         r.dram = to_dram.busy * scale;
         r.code = instructions.busy * scale;
         const double of_all = double(r.blocks) / double(wanted);
         r.dram_bytes = bytes_dram * of_all;
-        r.l2_request_bytes = bytes_l2 * of_all;
+        r.l2_request_bytes = bytes_l1 * of_all;
         r.channels = engaged * m.channels;
         r.instructions = each * double(r.blocks);
         return r;
@@ -328,24 +381,23 @@ class simulation {
     const uint64_t most;
     const double cold;
     const double count; // blocks that have work
+    const double active; // WGPs that have blocks
     std::vector<size_t> played; // of the sampled ones
     std::vector<decoded> code;
     std::array<cache, cus> l0;
     cache constants;
     code_cache instructions;
-    channel to_l2, to_mall, to_dram;
-    // Lines that more than one of the blocks wants that were seen, and of how many each of these is on average.
-    line_set common;
-    double sharers = 1;
+    shared_cache l1, l2, mall;
+    channel to_l1, to_l2, to_mall, to_dram;
+    // Of lines that more than one of the blocks wants that were seen: how many WGPs want each.
+    line_numbers sharers;
     double engaged = 1; // part of the memory's channels
-    // They stay in L2 until the others come, if they are few enough: blocks are not in step.
-    bool common_stays = true;
-    double owed_far = 0, owed_cold = 0;
-    bool is_new = false; // the line, to its block
+    uint64_t together = 1; // blocks that this WGP holds at a time
+    double owed_l2 = 0, owed_mall = 0, owed_dram = 0, owed_cold = 0;
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
     double free_lds = 0;
     std::array<double, cus> free_memory{};
-    double busy_valu = 0, busy_wmma = 0, busy_scalar = 0, busy_lds = 0, busy_l0 = 0, bytes_dram = 0, bytes_l2 = 0;
+    double busy_valu = 0, busy_wmma = 0, busy_scalar = 0, busy_lds = 0, busy_l0 = 0, bytes_dram = 0, bytes_l1 = 0;
     double last = 0;
     uint64_t started = 0, wanted = 0;
     int next_simd = 0;
@@ -420,41 +472,39 @@ class simulation {
     }
 
     void find_shared_lines() {
-        std::vector<uint64_t> all;
+        std::vector<std::pair<uint64_t, uint32_t>> all; // lines, and the WGP of a block that wants one: they begin in turn
         const auto held = std::min(of.seen.size(), size_t(resident() * m.wgps));
         for (size_t n = 0; n < held; ++n) {
-            all.insert(all.end(), of.seen[n].begin(), of.seen[n].end());
+            for (const uint64_t line : of.seen[n]) {
+                all.emplace_back(line, uint32_t(n % size_t(active)));
+            }
         }
         std::sort(all.begin(), all.end());
-        double touches = 0, lines = 0;
-        for (size_t n = 0; n < all.size();) {
-            size_t end = n + 1;
-            while (end < all.size() && all[end] == all[n]) {
-                ++end;
-            }
-            if (end - n > 1) {
-                common.add(all[n]);
-                touches += double(end - n);
-                lines += 1;
-            }
-            n = end;
-        }
-        sharers = lines == 0 ? 1 : touches / lines;
-        common_stays = lines * line_bytes <= m.l2_bytes;
         // A channel of the memory and its part of L2 have their share of the bandwidth, and no other's.
         std::vector<double> asked(size_t(std::max(1.0, m.channels))), far(asked.size());
-        for (size_t n = 0; n < all.size(); ++n) {
-            const auto channel = size_t(double(all[n]) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
-            asked[channel] += 1;
-            far[channel] += n == 0 || all[n] != all[n - 1] ? 1 : 0;
+        std::vector<uint64_t> lines;
+        for (size_t n = 0; n < all.size();) {
+            size_t end = n + 1;
+            uint32_t wgps = 1;
+            for (; end < all.size() && all[end].first == all[n].first; ++end) {
+                wgps += all[end].second != all[end - 1].second;
+            }
+            if (end - n > 1) {
+                sharers.add(all[n].first, wgps);
+            }
+            const auto channel =
+                size_t(double(all[n].first) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
+            asked[channel] += std::min(double(wgps), m.arrays);
+            far[channel] += 1;
+            lines.push_back(all[n].first);
+            n = end;
         }
         engaged = part_of_channels(far);
         to_l2.per_cycle *= part_of_channels(asked);
         to_mall.per_cycle *= engaged;
-        all.erase(std::unique(all.begin(), all.end()), all.end());
         // Attention whose blocks take one head after the other wants half of each page (docs/timing-model.md), and from three
         // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
-        const double whole = std::clamp(4 * part_of_pages(all) - 2, 0.0, 1.0);
+        const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
     }
 
@@ -685,8 +735,7 @@ class simulation {
                 const uint64_t low = word(), line = low | uint64_t(word()) << 32;
                 const auto [held, was_held] = constants.touch(line);
                 if (!was_held) {
-                    want(w, line, false);
-                    held.there = from_l2(at);
+                    held.there = from_l1(w, line, false, at);
                 }
                 done = std::max(done, held.there);
             }
@@ -702,44 +751,70 @@ class simulation {
         done = std::max(done, free + m.l0_latency);
         for (uint32_t n = 0; n < count; ++n) {
             const uint64_t low = word(), line = low | uint64_t(word()) << 32;
-            want(w, line, d.from->is_store);
             if (d.from->is_store) {
-                done = std::max(done, from_l2(free));
+                done = std::max(done, from_l1(w, line, true, free));
                 continue;
             }
-            const auto [held, was_held] = l0[cu].touch(common.has(line) ? line : line ^ (w.of->number + 1) << 50);
+            const auto [held, was_held] = l0[cu].touch(sharers.of(line) > 0 ? line : line ^ (w.of->number + 1) << 50);
             if (!was_held) {
-                held.there = from_l2(free);
+                held.there = from_l1(w, line, false, free);
             }
             done = std::max(done, held.there);
         }
         add_pending(w, d.from->queues & ~(d.where == space::flat ? timing::queue::lds : 0), done);
     }
 
-    // Lines that several blocks want come to L2 once; who pays for it differs from line to line. A block that finds one in L0
-    // pays its part, too, with the next that comes from L2.
-    void want(running_wave & w, uint64_t line, bool is_store) {
-        is_new = w.of->touched.add(line);
-        if (is_new) {
-            owed_far += is_store || !common.has(line) ? 1 : 1 / sharers;
+    // When a line has come that L0 asks for, or is stored. Where several WGPs want one, it comes for all of them once, and each
+    // bears its part of the bandwidth. But each waits as long as the first: who finds lines that the others asked for catches
+    // up with them, until it is the first.
+    double from_l1(const running_wave & w, uint64_t line, bool is_store, double at) {
+        bytes_l1 += line_bytes;
+        const double wgps = sharers.of(line);
+        const bool is_common = wgps > 0, is_scratch = line >= scratch_lines;
+        // Of the blocks of later rounds nothing is recorded: they do with other lines what those of the first do. But the
+        // scratch memory of a wave is that of the one that was there before.
+        const uint64_t number = w.of->number, of = is_scratch ? number % together : is_common ? number / together : number;
+        const uint64_t name = line ^ (2 * of + (is_common ? 1 : 0) + 1) << 40;
+        const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / m.arrays);
+        double done = to_l1.send(at, line_bytes) + cycles_of_ns(m.l1_latency_ns);
+        if (is_store) {
+            l1.forget(line, name);
+            return std::max(done, from_l2(line, name, part, 1, at));
         }
+        const auto [held, was_held] = l1.touch(line, name, active / m.arrays * part_of_array);
+        if (!was_held) {
+            held.there = from_l2(line, name, part, part_of_array, at);
+        }
+        return std::max(done, held.there);
     }
 
-    double from_l2(double at) {
-        bytes_l2 += line_bytes;
-        double done = to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns);
-        if (owed_far < 1 && is_new && !common_stays && m.mall_bytes > 0) {
-            done = std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
+    // `part` of such lines are asked for beyond L2 by this WGP, `part_of_array` from its L1.
+    double from_l2(uint64_t line, uint64_t name, double part, double part_of_array, double at) {
+        double done = at + cycles_of_ns(m.l2_latency_ns);
+        for (owed_l2 += part_of_array; owed_l2 >= 1; owed_l2 -= 1) {
+            done = std::max(done, to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns));
         }
-        for (; owed_far >= 1; owed_far -= 1) {
-            owed_cold += m.mall_bytes > 0 ? cold : 1;
-            if (owed_cold < 1) {
-                done = std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
-                continue;
-            }
-            owed_cold -= 1;
-            bytes_dram += line_bytes;
-            done = std::max(done, to_dram.send(at, line_bytes) + cycles_of_ns(m.dram_latency_ns));
+        const auto [held, was_held] = l2.touch(line, name, active * part);
+        if (!was_held) {
+            held.there = from_memory(line, name, part, at);
+        }
+        return std::max(done, held.there);
+    }
+
+    double from_memory(uint64_t line, uint64_t name, double part, double at) {
+        bool is_near = false; // in the memory-side cache
+        if (m.mall_bytes > 0) {
+            is_near = mall.touch(line, name, active * part).second;
+            owed_cold += is_near ? 0 : cold;
+            is_near = is_near || owed_cold < 1;
+            owed_cold -= is_near ? 0 : 1;
+        }
+        const double latency = cycles_of_ns(is_near ? m.mall_latency_ns : m.dram_latency_ns);
+        double done = at + latency;
+        double & owed = is_near ? owed_mall : owed_dram;
+        for (owed += part; owed >= 1; owed -= 1) {
+            done = std::max(done, (is_near ? to_mall : to_dram).send(at, line_bytes) + latency);
+            bytes_dram += is_near ? 0 : line_bytes;
         }
         return done;
     }
