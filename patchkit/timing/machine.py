@@ -306,6 +306,7 @@ class KernelTime(BaseModel):
 
     ``resident`` blocks of a WGP at a time give ``waves_per_simd``; ``simulated`` of the blocks were played.
     ``channels`` of the memory have as much to do as all that are asked by blocks that run at the same time.
+    ``dram_bytes`` come from DRAM, ``l1_bytes`` are what the vector caches ask of L1, both of the launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -324,7 +325,7 @@ class KernelTime(BaseModel):
     instructions: float
     busy: Busy
     dram_bytes: float
-    l2_bytes: float
+    l1_bytes: float
     channels: float
 
 

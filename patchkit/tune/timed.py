@@ -91,7 +91,7 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
 def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
     """Why the settings of a kernel are not ranked by modelled time; None where they are."""
     if family.rocwmma:
-        return "the model takes kernels on rocWMMA for twice as fast as they were measured"
+        return "kernels on rocWMMA with larger heads were measured up to ten times as slow as modelled"
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
     if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:

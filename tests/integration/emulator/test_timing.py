@@ -84,15 +84,16 @@ def test_rows_that_are_a_third_of_each_page_come_slower_from_dram(timed, machine
 
 def test_rows_that_share_a_set_of_the_vector_cache_push_each_other_out(timed):
     # 128 lines of the 256 that it has. 1024 bytes apart they are in one set of 64.
-    assert timed("again_apart").l2_bytes > 20 * timed("again_beside").l2_bytes
+    assert timed("again_apart").l1_bytes > 20 * timed("again_beside").l1_bytes
 
 
-def test_what_all_blocks_want_more_of_than_l2_holds_comes_from_behind_it_again(timed):
+def test_what_the_blocks_want_more_of_than_l2_holds_comes_from_behind_it_again(timed):
     # 160 blocks: 1.3 MB stay in the 2 MiB of L2, 10.5 MB in the 32 MiB of the memory-side cache.
     little, much = timed("own_8k", cold=1.0), timed("own_64k", cold=1.0)
     assert little.dram_bytes == pytest.approx(160 * (8192 + _RESULT_BYTES), rel=0.02)
     assert much.dram_bytes == pytest.approx(160 * (65536 + _RESULT_BYTES), rel=0.02)
-    assert little.busy.mall < 0.002 < 0.02 < much.busy.mall
+    assert little.busy.mall < 0.002
+    assert much.busy.mall > 0.02
 
 
 def test_what_all_blocks_share_comes_once_and_then_from_l1(timed):
@@ -106,8 +107,8 @@ def test_whoever_shares_lines_waits_for_them_as_long_as_the_first(timed, machine
     far, near = timed("shared_64k", cold=1.0), timed("shared_64k", cold=0.0)
     figures = machine.file.figures
     each = figures.dram_latency_ns.value - figures.mall_latency_ns.value
-    # All 160 blocks run at a time; 256 threads take two steps through the 512 lines in the first pass, and at the end each
-    # stores its result.
+    # All 160 blocks run at a time; 256 threads take two steps through the 512 lines in the first pass, and
+    # at the end each stores its result.
     assert 2 * each < 1e3 * (far.us - near.us) < 3.2 * each
 
 

@@ -19,7 +19,8 @@ machine read_machine(const std::string & path) {
     machine m;
     std::map<std::string, double *> known = {
         {"wgps", &m.wgps}, {"waves_per_simd", &m.waves_per_simd}, {"vgprs_per_simd", &m.vgprs_per_simd},
-        {"vgpr_granule", &m.vgpr_granule}, {"lds_bytes", &m.lds_bytes}, {"l0_bytes", &m.l0_bytes}, {"l2_bytes", &m.l2_bytes}, {"l1_bytes", &m.l1_bytes}, {"arrays", &m.arrays}, {"l1_latency_ns", &m.l1_latency_ns}, {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle},
+        {"vgpr_granule", &m.vgpr_granule}, {"lds_bytes", &m.lds_bytes}, {"l0_bytes", &m.l0_bytes}, {"l1_bytes", &m.l1_bytes},
+        {"arrays", &m.arrays}, {"l2_bytes", &m.l2_bytes},
         {"mall_bytes", &m.mall_bytes}, {"clock_mhz", &m.clock_mhz}, {"clock_less_valu", &m.clock_less_valu},
         {"clock_less_wmma", &m.clock_less_wmma}, {"clock_less_lds", &m.clock_less_lds},
         {"clock_less_dram", &m.clock_less_dram}, {"valu", &m.valu}, {"dual", &m.dual}, {"dot", &m.dot},
@@ -28,9 +29,10 @@ machine read_machine(const std::string & path) {
         {"valu_latency", &m.valu_latency}, {"transcendental_latency", &m.transcendental_latency},
         {"wmma_latency", &m.wmma_latency}, {"scalar_latency", &m.scalar_latency}, {"lds_least", &m.lds_least},
         {"lds_latency", &m.lds_latency}, {"load_register", &m.load_register}, {"l0_line", &m.l0_line}, {"l0_latency", &m.l0_latency},
-        {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
+        {"l1_latency_ns", &m.l1_latency_ns}, {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
         {"dram_latency_ns", &m.dram_latency_ns}, {"scalar_cache_latency", &m.scalar_cache_latency},
-        {"l1_bytes_per_cycle", &m.l1_bytes_per_cycle}, {"channels", &m.channels}, {"channel_bytes", &m.channel_bytes},
+        {"l1_bytes_per_cycle", &m.l1_bytes_per_cycle}, {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle},
+        {"channels", &m.channels}, {"channel_bytes", &m.channel_bytes},
         {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s}, {"dram_pieces_gb_s", &m.dram_pieces_gb_s},
         {"dram_page_bytes", &m.dram_page_bytes},
         {"barrier", &m.barrier}, {"code_bytes", &m.code_bytes},
@@ -77,11 +79,11 @@ int main(int argc, char ** argv) {
             std::printf("{\"kernel\":\"%s\",\"us\":%.3f,\"cycles\":%.1f,\"clock_mhz\":%.0f,\"blocks\":%llu,\"threads\":%llu,\"vgprs\":%u,\"lds\":%u,\"resident\":%g,"
                         "\"waves_per_simd\":%g,\"simulated\":%llu,\"instructions\":%.0f,\"busy\":{\"valu\":%.4f,\"wmma\":%.4f,"
                         "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l1\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
-                        "\"l2_bytes\":%.0f,\"channels\":%.1f}\n",
+                        "\"l1_bytes\":%.0f,\"channels\":%.1f}\n",
                         read.kernel.c_str(), r.cycles / at.clock_mhz, r.cycles, at.clock_mhz, static_cast<unsigned long long>(r.blocks),
                         static_cast<unsigned long long>(read.block[0] * read.block[1] * read.block[2]), read.vgprs, read.lds,
                         r.resident, r.waves_per_simd, static_cast<unsigned long long>(r.simulated), r.instructions, r.valu, r.wmma,
-                        r.scalar, r.lds, r.l0, r.l1, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l2_request_bytes, r.channels);
+                        r.scalar, r.lds, r.l0, r.l1, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l1_request_bytes, r.channels);
         }
     } catch (const std::exception & problem) {
         std::fprintf(stderr, "timing: %s\n", problem.what());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int simds = 4, cus = 2; // of a WGP
 constexpr double line_bytes = 128;
-constexpr double l1_ways = 16; // AMD's white paper of RDNA (2019): "L1 ... 16-way set associative"
+constexpr double l1_ways = 16; // AMD's white paper of RDNA (2019)
 constexpr uint64_t scratch_lines = uint64_t(1) << 49; // and beyond (emulator/recording.cpp)
 
 // What issues an instruction. Those of a SIMD first, then those of a CU and of the WGP.
@@ -208,14 +208,16 @@ class line_numbers {
     }
 };
 
-// A cache that all WGPs share, as one of them finds it: a part for each channel of the memory, each of which forgets what
-// was not used for longest. The other WGPs are not played; they want as much of it, so that a line has a weight: one that
-// nobody else wants counts as often as there are WGPs, one that several share as often as there are others like it.
+// A cache that several WGPs share, as one of them finds it: parts (sets, or what belongs to a channel of the memory), each of
+// which forgets what was not used for longest. The other WGPs are not played; they want as much of it. So a line has a
+// weight: one that nobody else wants counts as often as there are WGPs, one that some share as often as there are others
+// like it.
 class shared_cache {
   public:
-    shared_cache(double bytes, double channels, double channel_bytes)
-        : per_channel(bytes / line_bytes / std::max(1.0, channels)), lines_of_channel(std::max(1.0, channel_bytes / line_bytes)),
-          parts(size_t(std::max(1.0, channels))) {}
+    // Neighbouring `bytes_of_part` are in one part.
+    shared_cache(double bytes, double how_many, double bytes_of_part)
+        : lines_of_part(uint64_t(std::max(1.0, bytes_of_part / line_bytes))), parts(size_t(std::max(1.0, how_many))),
+          most(bytes / line_bytes / double(parts.size())) {}
 
     struct entry {
         uint64_t name;
@@ -234,7 +236,7 @@ class shared_cache {
         of.order.push_front({name, weight, 0});
         found->second = of.order.begin();
         of.used += weight;
-        while (of.used > per_channel && of.order.size() > 1) {
+        while (of.used > most && of.order.size() > 1) {
             of.used -= of.order.back().weight;
             of.known.erase(of.order.back().name);
             of.order.pop_back();
@@ -257,10 +259,11 @@ class shared_cache {
         std::unordered_map<uint64_t, std::list<entry>::iterator> known;
         double used = 0;
     };
-    double per_channel, lines_of_channel;
+    uint64_t lines_of_part;
     std::vector<part> parts;
+    double most; // lines of each
 
-    part & part_of(uint64_t place) { return parts[place / uint64_t(lines_of_channel) % parts.size()]; }
+    part & part_of(uint64_t place) { return parts[place / lines_of_part % parts.size()]; }
 };
 
 struct pending {
@@ -286,7 +289,7 @@ struct running_wave {
 struct running_block {
     uint64_t number; // of those that were started
     std::vector<running_wave> waves;
-    size_t at_barrier = 0, ended = 0;
+    size_t ended = 0;
     std::vector<running_wave *> waiting;
 };
 
@@ -313,8 +316,9 @@ class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
         : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
-          active(std::min<double>(m.wgps, count)), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
-          l1(m.l1_bytes, std::max(1.0, std::floor(m.l1_bytes / line_bytes / l1_ways)), line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes), mall(m.mall_bytes, m.channels, m.channel_bytes) {
+          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
+          l1(m.l1_bytes, m.l1_bytes / line_bytes / l1_ways, line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes),
+          mall(m.mall_bytes, m.channels, m.channel_bytes) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
@@ -369,7 +373,7 @@ class simulation {
         r.code = instructions.busy * scale;
         const double of_all = double(r.blocks) / double(wanted);
         r.dram_bytes = bytes_dram * of_all;
-        r.l2_request_bytes = bytes_l1 * of_all;
+        r.l1_request_bytes = bytes_l1 * of_all;
         r.channels = engaged * m.channels;
         r.instructions = each * double(r.blocks);
         return r;
@@ -382,6 +386,7 @@ class simulation {
     const double cold;
     const double count; // blocks that have work
     const double active; // WGPs that have blocks
+    const double arrays; // shader arrays
     std::vector<size_t> played; // of the sampled ones
     std::vector<decoded> code;
     std::array<cache, cus> l0;
@@ -494,7 +499,7 @@ class simulation {
             }
             const auto channel =
                 size_t(double(all[n].first) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
-            asked[channel] += std::min(double(wgps), m.arrays);
+            asked[channel] += std::min(double(wgps), arrays);
             far[channel] += 1;
             lines.push_back(all[n].first);
             n = end;
@@ -775,13 +780,13 @@ class simulation {
         // scratch memory of a wave is that of the one that was there before.
         const uint64_t number = w.of->number, of = is_scratch ? number % together : is_common ? number / together : number;
         const uint64_t name = line ^ (2 * of + (is_common ? 1 : 0) + 1) << 40;
-        const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / m.arrays);
+        const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / arrays);
         double done = to_l1.send(at, line_bytes) + cycles_of_ns(m.l1_latency_ns);
         if (is_store) {
             l1.forget(line, name);
             return std::max(done, from_l2(line, name, part, 1, at));
         }
-        const auto [held, was_held] = l1.touch(line, name, active / m.arrays * part_of_array);
+        const auto [held, was_held] = l1.touch(line, name, active / arrays * part_of_array);
         if (!was_held) {
             held.there = from_l2(line, name, part, part_of_array, at);
         }

@@ -15,7 +15,7 @@ struct result {
     double instructions = 0; // of the launch, by waves
     // Of the cycles, how many each unit was busy (of the busiest WGP, mean of its SIMDs or CUs).
     double valu = 0, wmma = 0, scalar = 0, lds = 0, l0 = 0, l1 = 0, l2 = 0, mall = 0, dram = 0, code = 0;
-    double dram_bytes = 0, l2_request_bytes = 0; // of the launch
+    double dram_bytes = 0, l1_request_bytes = 0; // of the launch: from DRAM, and what L0 asked for
     double channels = 0; // of the memory that are as good as all that are asked at a time
 };
 
