@@ -24,6 +24,7 @@ from patchkit.gates.registry import cpu_names, entries, gate_names, load
 from patchkit.series.catalogue import load_series
 from patchkit.series.fault import find_faults
 from patchkit.series.lock import PinWanted
+from patchkit.upstream.cache import alone_with
 from patchkit.upstream.repository import Repository
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
@@ -121,7 +122,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     )
     if not candidate.commits:
         available = find_available(workspace.series, candidate.archs, candidate.build)
-        return _nothing(replace(report, nothing=available), hardware, then)
+        with _alone(report, workspace):
+            return _nothing(replace(report, nothing=available), hardware, then)
     toolchain = None
     without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
     if not only or set(only) - without_compiler:
@@ -133,17 +135,24 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     gates = (*(load(entry.gate).make(setup) for entry in entries("anywhere")), *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[GateResult] = []
-    try:
-        for made in _run(gates, subject, only, report.folder):
-            results.append(made)  # noqa: PERF402 - kept when the next one raises
-    except (PatchkitError, KeyboardInterrupt) as error:
-        # What an earlier run proved must not stand beside a run that ended in the middle.
-        results += _cut_short(gates[len(results) :], error, report.folder)
-        code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
-        with contextlib.suppress(PatchkitError):  # a full disk is being told already
-            _finish(replace(report, gates=(*results, *not_here), stopped=code), then)
-        raise
-    return _finish(replace(report, gates=(*results, *not_here)), then)
+    with _alone(report, workspace):
+        try:
+            for made in _run(gates, subject, only, report.folder):
+                results.append(made)  # noqa: PERF402 - kept when the next one raises
+        except (PatchkitError, KeyboardInterrupt) as error:
+            # What an earlier run proved must not stand beside a run that ended in the middle.
+            results += _cut_short(gates[len(results) :], error, report.folder)
+            code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
+            with contextlib.suppress(PatchkitError):  # a full disk is being told already
+                _finish(replace(report, gates=(*results, *not_here), stopped=code), then)
+            raise
+        return _finish(replace(report, gates=(*results, *not_here)), then)
+
+
+def _alone(report: Report, workspace: Workspace) -> contextlib.AbstractContextManager[None]:
+    """Two runs over one tree would write into one folder, and gates read there what they wrote."""
+    waits = f"waiting for another patchkit that verifies tree {report.tree[:12]}"
+    return alone_with(report.folder, workspace.reporter, waits)
 
 
 def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -291,19 +291,41 @@ class Cache:
                 self._held.clear()
                 owner.unlink(missing_ok=True)
 
-    @contextmanager
-    def _locked(self, reporter: Reporter) -> Iterator[None]:
-        with disk_errors(self.root, "locking the cache"):
-            try:
-                self.lock.acquire(timeout=_PATIENCE_S)
-            except Timeout:
-                holder = _pid_in(self.root / "lock.owner")
-                reporter.info(f"waiting for another patchkit (pid {holder})")
-                self.lock.acquire(timeout=-1)
+    def _locked(self, reporter: Reporter) -> AbstractContextManager[None]:
+        def waits() -> str:
+            return f"waiting for another patchkit (pid {_pid_in(self.root / 'lock.owner')})"
+
+        return _held(self.lock, reporter, waits)
+
+
+@contextmanager
+def _held(lock: FileLock, reporter: Reporter, waits: Callable[[], str]) -> Iterator[None]:
+    path = Path(lock.lock_file)
+    with disk_errors(path.parent, "locking the cache"):
         try:
-            yield
-        finally:
-            self.lock.release()
+            lock.acquire(timeout=_PATIENCE_S)
+        except Timeout:
+            reporter.info(waits())
+            lock.acquire(timeout=-1)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def alone_with(folder: Path, reporter: Reporter, waits: str) -> Iterator[None]:
+    """For nobody else who says so meanwhile; ``waits`` is told where another process has the folder.
+
+    The lock lies beside it, as ``<folder>.lock``, and stays.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    with disk_errors(folder.parent, "locking the cache"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with _held(FileLock(folder.with_name(f"{folder.name}.lock")), reporter, lambda: waits):
+        yield
 
 
 def open_cache(root: Path) -> Cache:

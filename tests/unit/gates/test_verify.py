@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +130,33 @@ def test_what_passed_on_an_emulated_gpu_is_no_failure_and_is_kept_apart(run, tmp
     assert _document(tmp_path, "report.json")["ok"] is True
     assert _rows(tmp_path)["launch"][0] == "passed (emulated)"
     assert _document(tmp_path, "launch.json")["verdict"] == "passed (emulated)"
+
+
+def test_a_second_run_over_the_same_tree_waits_for_the_first(run, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from patchkit.base.reporter import NullReporter; from patchkit.upstream.cache import alone_with\n"
+        "with alone_with(Path(sys.argv[1]), NullReporter(), ''):\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    folder = tmp_path / "cache/evidence" / TREE
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        second = threading.Thread(target=run, daemon=True)
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        assert not folder.exists()
+        first.communicate("")
+        second.join(60)
+    assert _document(tmp_path, "report.json")["ok"] is True
 
 
 def test_a_failure_stops_and_the_rest_is_not_passed(run, tmp_path: Path) -> None:
