@@ -477,11 +477,13 @@ class simulation {
     }
 
     void find_shared_lines() {
-        std::vector<std::pair<uint64_t, uint32_t>> all; // lines, and the WGP of a block that wants one: they begin in turn
+        // Lines, and behind each in the last bits the WGP of a block that wants it: blocks begin on one after the other.
+        constexpr int wgp_bits = 10;
+        std::vector<uint64_t> all;
         const auto held = std::min(of.seen.size(), size_t(resident() * m.wgps));
         for (size_t n = 0; n < held; ++n) {
             for (const uint64_t line : of.seen[n]) {
-                all.emplace_back(line, uint32_t(n % size_t(active)));
+                all.push_back(line << wgp_bits | n % size_t(active));
             }
         }
         std::sort(all.begin(), all.end());
@@ -489,19 +491,19 @@ class simulation {
         std::vector<double> asked(size_t(std::max(1.0, m.channels))), far(asked.size());
         std::vector<uint64_t> lines;
         for (size_t n = 0; n < all.size();) {
+            const uint64_t line = all[n] >> wgp_bits;
             size_t end = n + 1;
             uint32_t wgps = 1;
-            for (; end < all.size() && all[end].first == all[n].first; ++end) {
-                wgps += all[end].second != all[end - 1].second;
+            for (; end < all.size() && all[end] >> wgp_bits == line; ++end) {
+                wgps += all[end] != all[end - 1];
             }
             if (end - n > 1) {
-                sharers.add(all[n].first, wgps);
+                sharers.add(line, wgps);
             }
-            const auto channel =
-                size_t(double(all[n].first) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
+            const auto channel = size_t(double(line) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
             asked[channel] += std::min(double(wgps), arrays);
             far[channel] += 1;
-            lines.push_back(all[n].first);
+            lines.push_back(line);
             n = end;
         }
         engaged = part_of_channels(far);
