@@ -20,7 +20,7 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
@@ -151,13 +151,12 @@ class MmqFamily(TimedFamily):
         dense = product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
         return dense + expert_cases(self.models, row.type, _PROMPT, whole=_TABLE_ROWS)
 
-    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
-        """The table; a row that the setting is not legal for stays."""
-        legal = {variant for variant in self.variants if setting in self.legal(variant)}
+    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+        """The table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             kind, _, _, _, columns, *rest = words
-            if _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]) not in legal:
+            if _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]) not in variants:
                 return None
             return (kind, setting[0], setting[1], rows_of_block(setting[0]), columns, *rest)
 

@@ -11,7 +11,7 @@ at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
@@ -110,13 +110,12 @@ class TileFamily(TimedFamily):
         """Attention of the models."""
         return attention_cases(self.models, self.rows, variant)
 
-    def with_setting(self, setting: Setting) -> Mapping[str, bytes]:
-        """The table; a row that the setting is not legal for stays."""
+    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+        """The table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             head_size, value_size, columns = numbers(words[:3])
-            variant = f"{head_size}-{columns}"
-            if head_size != value_size or variant not in self.rows or setting not in self.legal(variant):
+            if head_size != value_size or f"{head_size}-{columns}" not in variants:
                 return None
             return (*words[:3], *setting)
 

@@ -190,7 +190,7 @@ _Times = dict[str, tuple[float | None, ...]]
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
     """Microseconds of each operation of the variants with that setting, None where another kernel ran."""
     setting, variants = task
-    changes = None if setting is None else family.with_setting(setting)
+    changes = None if setting is None else family.with_setting(setting, [variant for variant, _ in variants])
     with contextlib.ExitStack() as stack:
         what = f"{family.name}-{'-'.join(map(str, setting or ()))}"
         recorder = timings.upstream(site.pin, stack, changes, what)

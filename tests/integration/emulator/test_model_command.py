@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -20,8 +21,11 @@ _PRODUCT = ("--type", "q4_0", "--rows", "256", "--columns", "256", "--tokens", "
 
 
 @pytest.fixture(scope="module")
-def model(gates_cache: Path) -> Model:
-    """Runs the command in a process of its own."""
+def model(gates_cache: Path, test_cache: Path) -> Model:
+    """Runs the command in a process of its own, where there is a candidate."""
+    made = [sys.executable, "-m", "patchkit", "--cache-dir", str(gates_cache), "apply", "--arch", "gfx1151"]
+    with FileLock(test_cache / "gates.lock"):
+        subprocess.run([*made, "--upstream", "b6900"], check=True, capture_output=True)
 
     def run(*arguments: str | Path, arch: str = "gfx1151") -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model", "--arch", arch]

@@ -122,8 +122,8 @@ def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> No
     assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 2  # no soft cap there
 
 
-def test_a_setting_is_put_into_rdnas_rows_that_it_is_legal_for(attention) -> None:
-    (text,) = attention.with_setting((128, 6, 64, 64, 128, 64, 1)).values()
+def test_a_setting_is_put_into_rdnas_rows_that_are_asked_for(attention) -> None:
+    (text,) = attention.with_setting((128, 6, 64, 64, 128, 64, 1), ["256-64"]).values()
     was, now = MMA.decode().splitlines(), text.decode().splitlines()
     changed = [line for before, line in zip(was, now, strict=True) if line != before]
     row = "(256, 256, 64, 128, 6, 64, 64, 128, 64, 1, true);"  # the stages are left as they are

@@ -100,13 +100,13 @@ def test_a_variant_is_timed_with_tokens_that_fill_its_columns_and_the_widest_wit
     assert make_tile_family(LIMITS, both).cases("256-8") == ()
 
 
-def test_the_setting_is_put_into_the_rows_of_rdna_that_it_is_legal_for() -> None:
+def test_the_setting_is_put_into_the_rows_of_rdna_that_are_asked_for() -> None:
     family = make_tile_family(LIMITS, FILE)
-    (text,) = family.with_setting((128, 6, 64, 64)).values()
+    (text,) = family.with_setting((128, 6, 64, 64), ["256-32"]).values()
     was, now = FILE.decode().splitlines(), text.decode().splitlines()
     changed = [line for before, line in zip(was, now, strict=True) if line != before]
     assert changed == ["    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 128, 6, 64, 64)"]
-    assert list(family.with_setting((96, 4, 64, 64)).values()) == [FILE]  # legal for none
+    assert list(family.with_setting((128, 6, 64, 64), []).values()) == [FILE]
 
 
 @pytest.mark.parametrize(

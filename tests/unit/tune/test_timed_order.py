@@ -122,14 +122,19 @@ def test_experts_are_timed_with_a_prompt_whichever_columns_upstream_takes(family
     assert all(case.experts == 1 for case in family.cases("IQ4_NL-128"))  # no model has such experts
 
 
-def test_the_setting_is_put_into_every_row_that_it_is_legal_for(family) -> None:
-    (table,) = family.with_setting((128, 2)).values()
+def test_the_setting_is_put_into_the_rows_of_the_variants_and_no_other(family) -> None:
+    (table,) = family.with_setting((128, 2), family.variants).values()
     rows = [line for line in table.decode().splitlines() if "CASE" in line]
     assert len(rows) == 8
     assert all(", 128, 2, 64, " in row for row in rows)
     assert rows[0].endswith("64, 48, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, false);")
-    (same,) = family.with_setting((512, 2)).values()  # no rows of 256: legal for none
-    assert same == TABLE
+    (one,) = family.with_setting((128, 2), ["Q4_K-128"]).values()
+    changed = [
+        line
+        for before, line in zip(TABLE.decode().splitlines(), one.decode().splitlines(), strict=True)
+        if line != before
+    ]
+    assert [("Q4_K, 128, 2," in line, ", 128, GGML" in line) for line in changed] == [(True, True)]
 
 
 def test_a_kernel_is_the_variants_by_its_columns_and_fallback(family) -> None:
