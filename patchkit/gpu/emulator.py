@@ -397,7 +397,9 @@ class _Request(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         unit = self.rfile.readline(4096).decode("utf-8", "replace").strip()
-        self.wfile.write((self.server.units.answer(unit) + "\n").encode("utf-8", "replace"))
+        answer = self.server.units.answer(unit) + "\n"
+        with contextlib.suppress(ConnectionError):  # who asked has ended, perhaps as another unit failed
+            self.wfile.write(answer.encode("utf-8", "replace"))
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
