@@ -94,7 +94,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
 
     ``candidate`` is one that no branch names yet; by default it is that of
     ``archs`` on ``upstream``. Without ``hardware`` only the gates run that need no GPU. ``then`` gets the
-    folder of the evidence once it is complete, also when the run ends in the middle.
+    folder of the evidence once it is complete, also when the run ends in the middle. Another run over
+    the same tree is waited for.
 
     Raises:
         UnknownGate: ``only`` names none.

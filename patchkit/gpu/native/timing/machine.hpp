@@ -33,8 +33,8 @@ struct machine {
     double load_register = 0; // cycles that the VALU loses for each register that a load fills
     // Vector memory: cycles of a CU's L0 for each line of 128 bytes, latencies of each level in nanoseconds (memory has
     // clocks of its own) but for L0, and bandwidths: what comes to all L0 and to all L1 in bytes per cycle, the others in
-    // GB/s. All of these are of as many channels as there are, and channel_bytes further on comes the next one. Of DRAM
-    // also where at most half of each page (dram_page_bytes of each channel) is wanted at a time.
+    // GB/s. Each channel has its part of what comes from L2 and from behind it, and channel_bytes further on comes the next
+    // one. Of DRAM also where at most half of each page (dram_page_bytes of each channel) is wanted at a time.
     double l0_line = 0, l0_latency = 0, l1_latency_ns = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;
     double scalar_cache_latency = 0;
     double l1_bytes_per_cycle = 0, l2_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0,

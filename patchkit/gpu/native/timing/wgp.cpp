@@ -316,7 +316,8 @@ class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
         : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
-          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
+          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)),
+          l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
           l1(m.l1_bytes, m.l1_bytes / line_bytes / l1_ways, line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes),
           mall(m.mall_bytes, m.channels, m.channel_bytes) {
         for (const instruction & one : of.instructions) {
