@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +17,7 @@ from patchkit.base.errors import ConfigError, Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compiler import Compiler, nice
-from patchkit.build.store import key_of
+from patchkit.build.store import Store, key_of
 from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.runtime import cxx_of
 from patchkit.series.facts import Confidence
@@ -24,6 +25,7 @@ from patchkit.series.toml import NOWHERE, NotInFile, Several, TomlTable, load_to
 
 _NATIVE = Path(__file__).parent.parent / "gpu" / "native" / "timing"
 _PROGRAM = "timing"
+_TIME = "time.json"  # of an entry of what was played
 _BUILD_S = 300.0
 _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 # Instructions of waves that are simulated of one launch; 3 to 10 millions of them are a second (2026-11-23).
@@ -385,7 +387,7 @@ def play(
     *,
     most: int = MOST_INSTRUCTIONS,
 ) -> tuple[KernelTime, ...]:
-    """The time of each trace.
+    """The time of each trace; what was played before with the same figures is kept.
 
     Args:
         machine: the GPU.
@@ -395,11 +397,59 @@ def play(
 
     Raises:
         TRACE_UNREADABLE: a file is none.
+        CacheError: the disk refused.
         The errors of :func:`build_timing`.
     """
     if not traces:
         return ()
     program = build_timing(compiler)
+    store = Store(root=compiler.cache_root / "timing" / "played")
+    keys = [_key_of_play(program, machine, one, most) for one in traces]
+    times = {key: kept for key in keys if (kept := _kept_time(store, key)) is not None}
+    missing = {key: one for key, one in zip(keys, traces, strict=True) if key not in times}
+    if missing:
+        made = _play(program, machine, list(missing.values()), compiler, most)
+        for key, time in zip(missing, made, strict=True):
+            store.obtain(key, partial(_keep_time, time))
+            times[key] = time
+    return tuple(times[key] for key in keys)
+
+
+def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str:
+    with disk_errors(one.trace, "reading what the emulated GPU recorded"), one.trace.open("rb") as file:
+        trace = hashlib.file_digest(file, "sha256").hexdigest()
+    return key_of(
+        {
+            "program": program.parent.name,
+            "machine": machine.text(),
+            "most": most,
+            "cold": f"{one.cold:.4f}",
+            "working": f"{one.working:.6f}",
+            "trace": trace,
+        }
+    )
+
+
+def _kept_time(store: Store, key: str) -> KernelTime | None:
+    """What was played before; None where there is nothing, or nothing that can be read."""
+    folder = store.find(key)
+    if folder is None:
+        return None
+    try:
+        return KernelTime.model_validate_json((folder / _TIME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _keep_time(time: KernelTime, folder: Path) -> None:
+    path = folder / _TIME
+    with disk_errors(path, "keeping a modelled time"):
+        path.write_text(time.model_dump_json(), "utf-8")
+
+
+def _play(
+    program: Path, machine: Machine, traces: Sequence[Played], compiler: Compiler, most: int
+) -> tuple[KernelTime, ...]:
     with temporary_folder("timing") as folder:
         figures = folder / "machine"
         with disk_errors(figures, "writing the figures of the GPU"):
@@ -409,7 +459,10 @@ def play(
         try:
             done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
             lines = done.stdout.decode("utf-8", "replace").splitlines()
-            return tuple(KernelTime.model_validate(json.loads(line)) for line in lines)
+            times = tuple(KernelTime.model_validate(json.loads(line)) for line in lines)
+            if len(times) != len(traces):
+                raise ValueError(f"{len(times)} answers to {len(traces)} traces")
+            return times
         except (ToolFailed, ToolCrashed, ValueError, ValidationError) as error:
             why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
             raise ToolchainError(

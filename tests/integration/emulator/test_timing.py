@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from patchkit.build.compiler import Compiler
+from patchkit.build.store import Store
 from patchkit.timing.machine import KernelTime, Machine, Played, load_machine, play
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
@@ -125,6 +128,12 @@ def test_whole_blocks_are_those_that_begin_on_one_wgp(timed, tmp_path: Path):
     assert b"\nsampled 0 20 40 60\n" in trace.read_bytes()
 
 
+def _keeping_in(folder: Path, compiler: Compiler) -> Compiler:
+    """With the store's programs and nothing that was played."""
+    (folder / "objects").symlink_to(compiler.store.root)
+    return replace(compiler, store=Store(root=folder / "objects"))
+
+
 def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler, machine, tmp_path: Path):
     first = timed("dot4")
     (trace,) = (tmp_path / "dot4").glob("*.trace")
@@ -133,4 +142,30 @@ def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler,
     assert "grid 160 1 1\nblock 256 1 1\n" in text
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
     assert "blocks 4\nseen 160" in text
-    assert play(machine, [Played(trace=trace, cold=0.0)], compiler) == (first,)
+    assert play(machine, [Played(trace=trace, cold=0.0)], _keeping_in(tmp_path, compiler)) == (first,)
+
+
+def test_what_was_played_is_kept_until_a_figure_or_the_trace_is_another(
+    timed, compiler, machine, tmp_path: Path
+):
+    timed("dot4")
+    (trace,) = (tmp_path / "dot4").glob("*.trace")
+    empty = _keeping_in(tmp_path, compiler)
+
+    def kept() -> list[Path]:
+        return sorted(tmp_path.glob("timing/played/*/*/time.json"))
+
+    first = play(machine, [Played(trace=trace, cold=0.0)] * 2, empty)
+    (entry,) = kept()
+    entry.write_text(first[0].model_copy(update={"us": 4711.0}).model_dump_json())
+    assert play(machine, [Played(trace=trace, cold=0.0)], empty)[0].us == 4711
+    entry.write_text("{}")  # not whole: played again
+    assert play(machine, [Played(trace=trace, cold=0.0)] * 2, empty) == first
+    play(machine, [Played(trace=trace, cold=1.0)], empty)
+    faster = replace(machine.file.figures, dot=replace(machine.file.figures.dot, value=0.5))
+    other = replace(machine, file=replace(machine.file, figures=faster))
+    assert play(other, [Played(trace=trace, cold=0.0)], empty) != first[:1]
+    copy = tmp_path / "another.trace"
+    copy.write_bytes(trace.read_bytes().replace(b"\ngrid 160 1 1\n", b"\ngrid 320 1 1\n", 1))
+    play(machine, [Played(trace=copy, cold=0.0)], empty)
+    assert len(kept()) == 4
