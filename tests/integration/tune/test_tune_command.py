@@ -166,7 +166,8 @@ def test_after_ctrl_c_a_run_goes_on_where_it_was(pin_cache, test_cache, capsys, 
 
 
 def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_waves(cache, capsys) -> None:
-    argv = ["tune", *SEED, "--arch", "gfx1151", "--kernel", "tile", "--variant", "256-32", "--near", "1"]
+    # Nothing is known of how fast this GPU is, so the order is by judgement.
+    argv = ["tune", *SEED, "--arch", "gfx1150", "--kernel", "tile", "--variant", "256-32", "--near", "1"]
     assert main([*argv, "--json", "--cache-dir", str(cache)]) == 0
     (variant,) = json.loads(capsys.readouterr().out)["variants"]
     figures = {tuple(each["setting"]): each["figures"][0] for each in variant["candidates"]}
