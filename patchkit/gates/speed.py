@@ -187,7 +187,7 @@ class SpeedGate:
                 emulated=emulated_on(self.machine),
                 shapes=tuple(found),
                 errors=tuple(
-                    f"{machine.device.arch}, {error.kind}: {error.source}"
+                    f"{machine.device.arch}, {error}: {error.source}"
                     for machine in machines
                     for error in machine.file.error
                 ),
@@ -363,7 +363,7 @@ def judged_shape(
         "change": ratio - 1,
     }
     kinds = was_is(before.kind, after.kind)
-    error = machine.ratio_error(before.kind, after.kind)
+    error = machine.ratio_error(before.kind, after.kind, shape.head_size)
     products = dict.fromkeys([*before.products, *after.products])
     if products:
         told["why"] = f"a BLAS library computes {', '.join(products)}"

@@ -163,10 +163,11 @@ class ModelError(TomlTable):
 
     ``median`` and ``p90`` (90th percentile) of the absolute error, as a part of what was measured.
     ``ratio_median`` and ``ratio_p90`` are the same of the ``ratios`` of two times of one shape, where
-    somebody measured a change of the kernel.
+    somebody measured a change of the kernel. Of attention with ``head_sizes`` it holds for these alone.
     """
 
     kind: Kind
+    head_sizes: Annotated[Several[int], Field(description="Of attention: what it holds for; none: any")] = ()
     points: Annotated[int, Field(gt=0)]
     median: Annotated[float, Field(ge=0)]
     p90: Annotated[float, Field(ge=0)]
@@ -178,6 +179,10 @@ class ModelError(TomlTable):
     def __post_init__(self) -> None:
         if len({self.ratios > 0, self.ratio_median is not None, self.ratio_p90 is not None}) > 1:
             raise ValueError("ratios, ratio_median and ratio_p90 go together")
+
+    def __str__(self) -> str:
+        sizes = " and ".join(map(str, self.head_sizes))
+        return f"{self.kind}, head size {sizes}" if sizes else self.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,16 +245,19 @@ class Machine:
         """The blocks of whoever measured there, if they are known to be none of upstream's."""
         return next((one for one in self.file.branch if source.startswith(one.source)), None)
 
-    def error_of(self, kind: Kind) -> ModelError | None:
-        """What is known of the error for such kernels, or None."""
-        return next((one for one in self.file.error if one.kind == kind), None)
+    def error_of(self, kind: Kind, head_size: int | None = None) -> ModelError | None:
+        """What is known of the error for such kernels, or None; without a ``head_size``, of any."""
+        for one in self.file.error:
+            if one.kind == kind and (not one.head_sizes or head_size in {None, *one.head_sizes}):
+                return one
+        return None
 
-    def ratio_error(self, before: Kind, after: Kind) -> float | None:
+    def ratio_error(self, before: Kind, after: Kind, head_size: int | None = None) -> float | None:
         """Within what part of the true one nine of ten ratios of two modelled times are; None: not known.
 
         Where nobody measured a change of such a kernel, both times are taken to err by themselves.
         """
-        one, other = self.error_of(before), self.error_of(after)
+        one, other = self.error_of(before, head_size), self.error_of(after, head_size)
         if one is None or other is None:
             return None
         if before == after and one.ratio_p90 is not None:
@@ -460,9 +468,6 @@ def _play(
             done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
             lines = done.stdout.decode("utf-8", "replace").splitlines()
             times = tuple(KernelTime.model_validate(json.loads(line)) for line in lines)
-            if len(times) != len(traces):
-                raise ValueError(f"{len(times)} answers to {len(traces)} traces")
-            return times
         except (ToolFailed, ToolCrashed, ValueError, ValidationError) as error:
             why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
             raise ToolchainError(
@@ -472,3 +477,4 @@ def _play(
                 why=why,
                 hint="remove that folder: it is recorded anew",
             ) from error
+    return times

@@ -13,7 +13,7 @@ from patchkit.build.compiler import Compiler
 from patchkit.gpu.cases import Case
 from patchkit.gpu.names import read_name
 from patchkit.gpu.operations import OperationCase
-from patchkit.timing.machine import KernelTime, Kind, Machine, Played, play
+from patchkit.timing.machine import KernelTime, Kind, Machine, ModelError, Played, play
 from patchkit.timing.recording import Recorded, Recorder, Timed, TraceHead
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
@@ -115,9 +115,14 @@ class OperationTime:
             return "other"
         return max(self.kernels, key=lambda kernel: kernel.us).kind
 
+    @property
+    def error(self) -> ModelError | None:
+        """How far such times were from published ones; None where nobody measured such kernels."""
+        return self.machine.error_of(self.kind, head_size_of(self.case))
+
     def as_json(self) -> dict[str, object]:
         """As ``--json`` shows it."""
-        known = self.machine.error_of(self.kind)
+        known = self.error
         return {
             "operation": str(self.case),
             "us": None if self.products else self.us,
@@ -183,6 +188,11 @@ def kind_of(kernel: str) -> Kind:
     """The kind of a kernel, by its name; mangled, where it may be of rocWMMA."""
     kind: Kind = next((kind for part, kind in _KINDS if part in kernel), "other")
     return "wmma" if kind == "mma" and not _MMA.search(kernel) else kind
+
+
+def head_size_of(case: Timed) -> int | None:
+    """Of attention's K; None of a matrix product."""
+    return case.head_size if isinstance(case, Case) else None
 
 
 def time_operation(

@@ -28,9 +28,8 @@ from patchkit.gpu.operations import OperationCase
 from patchkit.series.lock import Pin
 from patchkit.series.profile import load_profile
 from patchkit.timing.run import Timings
-from patchkit.tune.family import Row
+from patchkit.tune.family import MODELLED_ONLY, Row
 from patchkit.tune.profile_text import write_profile
-from patchkit.tune.report import MODELLED_ONLY
 from patchkit.tune.request import TuneRequest
 from patchkit.tune.timed import matrices_of, product_cases
 from patchkit.upstream.cache import open_cache

@@ -252,6 +252,10 @@ class Tunable:
 
 Row = dict[str, int | str]  # one ``[[tuning.<table>]]`` of a profile
 
+# How measured_on begins where no hardware was.
+COMPILER_ONLY = "compiler for "
+MODELLED_ONLY = "modelled for "
+
 
 def row_of(tuned: TunedWmma | TunedTile) -> Row:
     """A row of a profile as it is written there: the setting, its source and where it was measured."""

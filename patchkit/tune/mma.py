@@ -132,7 +132,7 @@ class MmaFamily(TimedFamily):
 
     def cases(self, variant: str) -> tuple[Case, ...]:
         """Attention of the models."""
-        return attention_cases(self.models, self.rows, variant)
+        return attention_cases(self.models, numbers_of(variant), map(numbers_of, self.rows))
 
     def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
         """The table."""

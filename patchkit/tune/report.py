@@ -15,14 +15,21 @@ from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_
 from patchkit.series.profile import ArchProfile, TunedMmq
 from patchkit.timing.machine import ModelError
 from patchkit.tune.cost import FEWEST_WAVES, Judged
-from patchkit.tune.family import Candidate, Family, Row, Setting, numbers_of, row_of
+from patchkit.tune.family import (
+    COMPILER_ONLY,
+    MODELLED_ONLY,
+    Candidate,
+    Family,
+    Row,
+    Setting,
+    numbers_of,
+    row_of,
+)
 from patchkit.tune.mmq import rows_of_block
 from patchkit.tune.outcome import OUTCOME, Figures, Outcome
 from patchkit.tune.record import Record
 from patchkit.tune.search import Verdict, choose
-from patchkit.tune.wmma import COMPILER_ONLY, NO_MODEL_RUNS_IT, variant_of
-
-MODELLED_ONLY = "modelled for "
+from patchkit.tune.wmma import NO_MODEL_RUNS_IT, variant_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,17 +318,23 @@ def _timed_row(kind: str, group: Sequence[Verdict], report: TuneReport, today: d
 
 def _told(report: TuneReport, group: Sequence[Verdict], today: date) -> Row:
     """Where a modelled row comes from, and what is known of the error."""
+    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
+    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
+    return {
+        "source": f"modelled (patchkit tune of {today.isoformat()}, {report.record.compiler}): {told}",
+        "measured_on": _modelled_on(report),
+    }
+
+
+def _modelled_on(report: TuneReport) -> str:
     error = report.timed_by
     if error is None:
         raise AssertionError("such a report was timed")
-    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
-    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
     of = f"{error.ratios} measured ratios" if error.ratios else f"{error.points} measured times"
-    return {
-        "source": f"modelled (patchkit tune of {today.isoformat()}, {report.record.compiler}): {told}",
-        "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {of} "
-        f"of such kernels half were met within {error.ratio_median or error.median:.1%}",
-    }
+    return (
+        f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {of} "
+        f"of such kernels half were met within {error.ratio_median or error.median:.1%}"
+    )
 
 
 def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:
@@ -348,6 +361,9 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
             "its own figures with fewer headers" if record.like == record.arch else f"those of {record.like}"
         )
         where += f"; compiled were the legal settings that are the first by {own}"
+    if verdict.best.modelled is not None:
+        where = _modelled_on(report)
+        told.append(f"modelled as {1 / verdict.best.modelled.ratio:.2f} times as fast as upstream's")
     if verdict.best is verdict.upstream:
         where += "; upstream's parameters kept"
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -48,7 +48,7 @@ from patchkit.tune.report import (
 )
 from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
 from patchkit.tune.search import Compiled, Verdict, best_of, choose, holds
-from patchkit.tune.timed import Timing, time_settings, why_not_timed
+from patchkit.tune.timed import NOT_TIMED, Timing, time_settings, why_not_timed
 from patchkit.tune.wmma import rows_by_variant
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import obtain
@@ -167,12 +167,15 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         record=record,
         profile=profile,
     )
-    timings, untimed = _timings(run, site)
+    timings, untimed = _timings(run, site, settings)
     verdicts, compiled = _search(run, settings, site, timings)
     report = _report(run, pin, toolchain, verdicts, compiled, settings, files_digest(files))
-    report = replace(report, untimed=untimed)
     if timings is not None and isinstance(family, TimedFamily):
-        report = replace(report, timed_by=timings.machine.error_of(family.timed_as))
+        is_timed = any(verdict.upstream.modelled is not None for verdict in verdicts)
+        error = timings.machine.error_of(family.timed_as) if is_timed else None
+        untimed = None if is_timed else f"{NOT_TIMED}: {', '.join(settings)}"
+        report = replace(report, timed_by=error)
+    report = replace(report, untimed=untimed)
     write_report(workspace.cache_root, report)
     return report
 
@@ -257,7 +260,8 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """
     profiles, record = workspace.series.profiles, report.record
     path = profiles / f"{record.arch}.toml"
-    if not report.complete or (record.kernel != "wmma" and report.timed_by is None):
+    has_record = record.kernel == "wmma"
+    if not report.complete or (not has_record and report.timed_by is None):
         raise UsageError(
             "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
             code="TUNE_TABLE_INCOMPLETE",
@@ -265,7 +269,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             why=report.untimed,
             hint=f"patchkit tune --arch {record.arch} --write",
         )
-    if report.timed_by is not None:
+    if not has_record:
         rows_of = _TIMED_ROWS.get(record.kernel)
         if rows_of is None:
             raise UsageError(
@@ -292,7 +296,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     return write_record(profiles, replace(record, made=today.isoformat())) or changed
 
 
-def _timings(run: _Run, site: Site) -> tuple[Timings | None, str | None]:
+def _timings(run: _Run, site: Site, variants: Iterable[str]) -> tuple[Timings | None, str | None]:
     """What settings are timed with, or why the model is not asked."""
     if run.request.like is not None or run.request.bounds:
         return None, "the settings of another GPU's report, and bounds of waves, are not timed"
@@ -302,7 +306,7 @@ def _timings(run: _Run, site: Site) -> tuple[Timings | None, str | None]:
         if error.code != "TIMING_UNKNOWN":
             raise
         return None, error.message
-    why = why_not_timed(run.family, site, machine)
+    why = why_not_timed(run.family, site, machine, variants)
     if why is not None:
         return None, why
     return Timings.of(run.workspace, run.profile, run.compilers[0]), None
@@ -332,8 +336,10 @@ def _search(
     modelled: Mapping[str, Mapping[Setting, Modelled]] = {}
     if timings is not None and isinstance(family, TimedFamily):
         wanted = {
-            variant: best_of(
-                family, variant, chosen, compiled, limits=family.limits, compute_units=units_of_gpu
+            variant: (
+                *best_of(family, variant, chosen, compiled, limits=family.limits, compute_units=units_of_gpu),
+                # What hardware chose is kept where it is eligible, so its time is shown too.
+                *({measured[variant]} & set(chosen) if variant in measured else ()),
             )
             for variant, chosen in settings.items()
         }

@@ -20,7 +20,7 @@ from patchkit.gpu.cases import Case
 from patchkit.gpu.names import KernelName, read_name
 from patchkit.gpu.operations import OperationCase
 from patchkit.timing.machine import Machine
-from patchkit.timing.operation import OperationTime, attention_case, matrix_case
+from patchkit.timing.operation import OperationTime, attention_case, head_size_of, matrix_case
 from patchkit.timing.recording import Recorder, Timed
 from patchkit.timing.run import Timings
 from patchkit.tune.cost import Modelled
@@ -88,15 +88,27 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
     )
 
 
-def why_not_timed(family: Family, site: Site, machine: Machine | None) -> str | None:
-    """Why the settings of a kernel are not ranked by modelled time; None where they are."""
-    if family.rocwmma:
-        return "kernels on rocWMMA with larger heads were measured up to ten times as slow as modelled"
+def why_not_timed(family: Family, site: Site, machine: Machine | None, variants: Iterable[str]) -> str | None:
+    """Why none of the variants of a kernel is ranked by modelled time; None where one is."""
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
     if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:
         return "the model is not held to measurements of such kernels"
+    if not any(timed_cases(family, variant, machine) for variant in variants):
+        return f"{NOT_TIMED}: {', '.join(variants)}"
     return None
+
+
+NOT_TIMED = "no model of the list runs them, or the timing model is not held to measurements of such"
+
+
+def timed_cases(family: TimedFamily, variant: str, machine: Machine) -> tuple[Timed, ...]:
+    """The operations of a variant, but those of which nobody measured how far modelled times are off."""
+    return tuple(
+        case
+        for case in family.cases(variant)
+        if machine.error_of(family.timed_as, head_size_of(case)) is not None
+    )
 
 
 def time_settings(
@@ -113,7 +125,7 @@ def time_settings(
     base = {
         variant: tuple((case, True) for case in cases)
         for variant in wanted
-        if (cases := family.cases(variant))
+        if (cases := timed_cases(family, variant, timings.machine))
     }
     with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
 
@@ -220,19 +232,24 @@ def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> 
 
 _DEPTHS = (4096, 16384)
 _PROMPT = 512  # tokens of llama.cpp's micro-batch
-_SHARED = 8  # query heads that a block of an attention kernel shares at most
 
 
-def attention_cases(models: Sequence[ModelShape], variants: Iterable[str], variant: str) -> tuple[Case, ...]:
-    """Attention of the models' layers with a variant's head size, as many tokens as fill a block's columns.
+def attention_cases(
+    models: Sequence[ModelShape],
+    block: tuple[int, int],
+    blocks: Iterable[tuple[int, int]],
+    *,
+    most_shared: int = 8,
+) -> tuple[Case, ...]:
+    """Attention of the models' layers with a head size, as many tokens as fill the columns of a ``block``.
 
-    A block shares its columns among the query heads of one of K and V: up to eight, and a power of two. The
-    widest blocks of a head size among upstream's ``variants`` are those of prompts and get 512 tokens.
+    A block shares its columns among the query heads of one of K and V: up to ``most_shared``, and a power of
+    two. The widest of upstream's ``blocks`` of a head size is that of prompts and gets 512 tokens.
     Models whose heads fill more columns with one token have no such case. Which of it upstream leaves to the
     kernel, it says when it runs.
     """
-    head_size, columns = numbers_of(variant)
-    widest = columns == max(numbers_of(each)[1] for each in variants if numbers_of(each)[0] == head_size)
+    head_size, columns = block
+    widest = columns == max(each for size, each in blocks if size == head_size)
     heads = {
         (layer.heads, layer.kv_heads): None
         for model in models
@@ -242,7 +259,7 @@ def attention_cases(models: Sequence[ModelShape], variants: Iterable[str], varia
     found = []
     for of_q, of_kv in heads:
         ratio = of_q // of_kv
-        shared = math.gcd(ratio, _SHARED)
+        shared = math.gcd(ratio, most_shared)
         tokens = _PROMPT if widest else columns // shared
         found += [
             attention_case(

@@ -8,8 +8,8 @@ rendered once per setting, so the rules that the template asserts hold here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
@@ -20,6 +20,9 @@ from patchkit.edits.context import make_context, make_guard
 from patchkit.edits.place import place_patch
 from patchkit.edits.templates import PatchRenderer
 from patchkit.edits.tree import read_upstream
+from patchkit.estimate.model import ModelShape, load_models
+from patchkit.gpu.cases import Case
+from patchkit.gpu.names import KernelName
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
 from patchkit.series.catalogue import load_series
@@ -27,12 +30,14 @@ from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
 from patchkit.series.selection import Selected
 from patchkit.tune.family import (
+    COMPILER_ONLY,
+    MODELLED_ONLY,
     UNIT_FOLDER,
     Candidate,
-    Family,
     Row,
     Setting,
     Site,
+    TimedFamily,
     Traits,
     Tunable,
     binding_bounds,
@@ -41,16 +46,17 @@ from patchkit.tune.family import (
     row_of,
     unit_text,
 )
+from patchkit.tune.timed import attention_cases
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
 _TABLE_NAME = TABLE_FILE.rpartition("/")[2]
 _PARAMETERS = ("kq_stride", "nwarps", "min_waves")
 _TYPES = {"f16": "half", "f32": "float"}
+_ACCUMULATOR = 4  # of the kernel's template arguments, its type
 _SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
 
-COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
 # What a row for the accumulator f16 says of itself. It is so in every tree read from build 6900 to 9093, and
 # the encoders of images ask for F32, too.
 NO_MODEL_RUNS_IT = (
@@ -72,20 +78,24 @@ def variant_of(name: str) -> WmmaVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WmmaFamily(Family):
+class WmmaFamily(TimedFamily):
     """``source``: the kernel as the patch leaves it, with what it includes, its table of settings aside.
 
-    ``table`` renders that table. With a third parameter a setting has a bound too, the least waves per SIMD
-    told to the compiler.
+    ``table`` renders that table, ``placed`` are the other files of upstream's that the patch changes. With a
+    third parameter a setting has a bound too, the least waves per SIMD told to the compiler. ``models`` are
+    those whose attention it is timed with.
     """
 
     name = "wmma"
     kernel = "flash_attn_ext_f16"
+    timed_as = "wmma"
     rocwmma = True
     prelude = f"{UNIT_FOLDER}/wmma-prelude.cuh"
     source: bytes
     headers: tuple[str, ...]
     table: Table
+    placed: Mapping[str, bytes] = field(default_factory=dict)
+    models: Sequence[ModelShape] = ()
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """By the rules of :mod:`patchkit.kernels.wmma`, with the bounds that can change anything."""
@@ -108,16 +118,39 @@ class WmmaFamily(Family):
         capped = variant_of(candidate.variant).head_size in _SOFTCAP
         return (f"{stem}.cu", f"{stem}-softcap.cu") if capped else (f"{stem}.cu",)
 
+    def cases(self, variant: str) -> tuple[Case, ...]:
+        """Attention of the models with the float accumulator, as many tokens as a block has columns."""
+        found = variant_of(variant)
+        if found.acc != "f32":
+            return ()  # NO_MODEL_RUNS_IT
+        blocks = [(each.head_size, each.ncols) for each in VARIANTS if each.acc == found.acc]
+        return attention_cases(self.models, (found.head_size, found.ncols), blocks, most_shared=1)
+
+    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+        """The kernel as the patch leaves it, and its table."""
+        rows = {variant_of(variant): WmmaParams(*setting) for variant in variants}
+        return {**self.placed, TABLE_FILE: self.table(rows)}
+
+    def is_kernel(self, name: KernelName, variant: str) -> bool:
+        """flash_attn_ext_f16<head size, columns, waves, VKQ stride, accumulator, soft cap>."""
+        found = variant_of(variant)
+        arguments = name.arguments or ()
+        return (
+            name.base == self.kernel
+            and [name.integer(0), name.integer(1)] == [found.head_size, found.ncols]
+            and arguments[_ACCUMULATOR : _ACCUMULATOR + 1] == (_TYPES[found.acc],)
+        )
+
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
         """Every row of the profile."""
         return {variant: self._setting(row) for variant, row in rows_by_variant(profile).items()}
 
     def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """The rows that do not say that a compiler gave the figures."""
+        """The rows that do not say that a compiler or the timing model gave the figures."""
         return {
             variant: self._setting(row)
             for variant, row in rows_by_variant(profile).items()
-            if not row.measured_on.startswith(COMPILER_ONLY)
+            if not row.measured_on.startswith((COMPILER_ONLY, MODELLED_ONLY))
         }
 
     def _setting(self, row: TunedWmma) -> Setting:
@@ -171,14 +204,19 @@ def _folder(setting: Setting) -> str:
 
 
 def family_of(
-    limits: HardwareLimits, kernel_file: bytes, table: Table, *, bounds: bool = False
+    limits: HardwareLimits,
+    placed: Mapping[str, bytes],
+    table: Table,
+    models: Sequence[ModelShape] = (),
+    *,
+    bounds: bool = False,
 ) -> WmmaFamily:
     """The family of a GPU; with ``bounds`` settings have the least waves per SIMD as a third value.
 
     Raises:
         TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
     """
-    source = cut_behind(SourceText(KERNEL_FILE, kernel_file), WmmaFamily.kernel)
+    source = cut_behind(SourceText(KERNEL_FILE, placed[KERNEL_FILE]), WmmaFamily.kernel)
     headers = dict.fromkeys(name.decode() for name in _INCLUDE.findall(source))
     base = (UPSTREAM.kq_stride, UPSTREAM.nwarps, UPSTREAM.min_waves)
     values = len(_PARAMETERS) if bounds else len(_PARAMETERS) - 1
@@ -189,6 +227,8 @@ def family_of(
         source=source,
         headers=tuple(name for name in headers if name != _TABLE_NAME),
         table=table,
+        placed=placed,
+        models=models,
     )
 
 
@@ -218,7 +258,8 @@ def make_wmma_family(site: Site) -> WmmaFamily:
     def table(rows: Mapping[WmmaVariant, WmmaParams]) -> bytes:
         return _render_table(workspace, patch, profile, rows)
 
-    return family_of(site.limits, placed.changes[KERNEL_FILE], table, bounds=site.bounds)
+    models = load_models(workspace.series.profiles)
+    return family_of(site.limits, placed.changes, table, models, bounds=site.bounds)
 
 
 def _render_table(

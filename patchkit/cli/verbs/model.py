@@ -253,7 +253,7 @@ def _error(time: OperationTime) -> str:
 
     if isinstance(time.case, OperationCase) and time.case.experts > 1:
         return "; no published time of a product of experts was compared"
-    known = time.machine.error_of(time.kind)
+    known = time.error
     if known is None:
         return f"; the model is not held to published times of such kernels ({time.kind})"
     return (

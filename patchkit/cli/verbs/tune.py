@@ -201,6 +201,8 @@ def _race_lines(result: DeviceResult) -> Iterator[str]:
 
 
 def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
+    from patchkit.tune.timed import NOT_TIMED
+
     record, headers = report.record, " and ".join(report.headers)
     yield f"{record.kernel} for {record.arch}, build {record.build}, {record.compiler}, {headers}"
     yield f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves"
@@ -225,7 +227,7 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
         of = "ratios" if report.timed_by.ratio_median is not None else "times"
         untimed = [one.variant for one in report.verdicts if one.upstream.modelled is None]
         if untimed:
-            yield f"by judgement, as no operation of the models runs them: {', '.join(untimed)}"
+            yield f"by judgement ({NOT_TIMED}): {', '.join(untimed)}"
         yield (
             f"Not measured on hardware: the order is by modelled time. Half of the measured {of} of such "
             f"kernels were met within {half:.1%}, so upstream's setting stays where another is ahead by less."

@@ -88,7 +88,18 @@ def test_the_interval_is_what_the_error_leaves(timed, operation):
     assert error is not None
     assert error < timed.ratio_error("mmvq", "mmvq") < timed.ratio_error("mmvq", "mmvf") * 2
     assert found.interval == (pytest.approx(1.1 / (1 + error) - 1), pytest.approx(1.1 / (1 - error) - 1))
-    assert timed.ratio_error("mmq", "wmma") is None
+    assert timed.ratio_error("mmq", "other") is None
+
+
+def test_an_error_that_was_measured_with_some_head_sizes_holds_for_no_others(timed, operation):
+    assert timed.error_of("wmma", 64).head_sizes == (64,)
+    assert timed.error_of("wmma", 128) is None
+    assert timed.ratio_error("tile", "wmma", 128) is None
+    assert timed.ratio_error("tile", "wmma", 64) is not None
+    assert timed.error_of("tile", 128) == timed.error_of("tile")
+    sides = (operation(WMMA, 190.0), operation(WMMA, 100.0))
+    found = judged_shape("p", replace(ATTENTION, head_size=64), timed, sides, None)
+    assert found.judgement == "faster"
 
 
 @pytest.mark.parametrize(

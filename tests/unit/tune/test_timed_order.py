@@ -154,13 +154,15 @@ class _Site:
 
 def test_where_the_model_has_no_say_it_is_told_why(family) -> None:
     machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
-    assert why_not_timed(family, _Site(ARCH), machine) is None
-    assert why_not_timed(family, _Site("gfx1201"), None) == "nothing is known of how fast gfx1201 is"
+    variants = ["Q4_K-48", "Q4_K-128"]
+    assert why_not_timed(family, _Site(ARCH), machine, variants) is None
+    told = why_not_timed(family, _Site("gfx1201"), None, variants)
+    assert told == "nothing is known of how fast gfx1201 is"
     unknown = replace(machine, file=replace(machine.file, error=()))
-    assert "not held to measurements" in (why_not_timed(family, _Site(ARCH), unknown) or "")
-
-    of_wmma = SimpleNamespace(rocwmma=True, timed_as="mmq")
-    assert "ten times as slow as modelled" in (why_not_timed(of_wmma, _Site(ARCH), machine) or "")
+    assert "not held to measurements" in (why_not_timed(family, _Site(ARCH), unknown, variants) or "")
+    told = why_not_timed(replace(family, models=()), _Site(ARCH), machine, variants) or ""
+    assert told.startswith("no model of the list runs them")
+    assert told.endswith(": Q4_K-48, Q4_K-128")
 
 
 def _compiled(family, variant: str, spills: dict[tuple[int, int], int], figures_of):

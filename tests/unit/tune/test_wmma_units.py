@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from refusing import refused
 
 from patchkit.base.source import SourceText
+from patchkit.estimate.model import load_models
+from patchkit.gpu.names import read_name
 from patchkit.kernels.occupancy import limits_of
 from patchkit.kernels.wmma import VARIANTS, WmmaParams, legal_params
 from patchkit.series.profile import load_profile
 from patchkit.tune.family import Candidate
-from patchkit.tune.wmma import WmmaFamily, cut_behind, family_of, name_of, variant_of
+from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily, cut_behind, family_of, name_of, variant_of
 
 KERNEL = b"""#include "common.cuh"
 #include "fattn-wmma-config.cuh"
@@ -35,7 +39,7 @@ def family(checkout, asked) -> WmmaFamily:
         return f"// {sorted(set(rows.values()))}\n".encode()
 
     limits = limits_of(load_profile(checkout / "arch_profiles", "gfx1151"))
-    return family_of(limits, KERNEL, table)
+    return family_of(limits, {KERNEL_FILE: KERNEL}, table)
 
 
 def test_names_of_variants_are_unique_and_read_back() -> None:
@@ -85,6 +89,38 @@ def test_each_table_has_every_variant_that_the_setting_is_legal_for(family, aske
         assert all(params in legal_params(variant, family.limits) for variant in rows)
 
 
+def test_a_variant_is_timed_with_attention_of_models_that_fills_its_blocks(family, checkout) -> None:
+    timed = replace(family, models=load_models(checkout / "arch_profiles"))
+    few, many = timed.cases("64-16-f32"), timed.cases("64-32-f32")
+    assert {(case.head_size, case.tokens) for case in few} == {(64, 16)}
+    assert {(case.head_size, case.tokens) for case in many} == {(64, 512)}
+    assert {case.kv for case in many} == {4096 + 512, 16384 + 512}
+    assert {case.tokens for case in timed.cases("256-16-f32")} == {512}  # no block of 32 columns with float
+    assert timed.cases("64-32-f16") == ()
+
+
+def test_a_setting_is_put_into_the_patchs_table_for_the_variants_that_are_timed(family, asked) -> None:
+    files = family.with_setting((128, 8), ["64-32-f32"])
+    assert set(files) == {KERNEL_FILE, TABLE_FILE}
+    assert files[KERNEL_FILE] == KERNEL  # whole: its launches run it
+    assert asked == [{variant_of("64-32-f32"): WmmaParams(128, 8)}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variant"),
+    [
+        ("64ELi32ELi8ELi64Ef", "64-32-f32"),
+        ("64ELi32ELi4ELi64E6__half", "64-32-f16"),
+        ("64ELi16ELi4ELi64Ef", "64-16-f32"),
+    ],
+)
+def test_a_kernel_is_its_variants_whatever_the_waves(family, arguments, variant) -> None:
+    name = read_name(f"_ZL18flash_attn_ext_f16ILi{arguments}Lb0EEvPKc")
+    assert [each for each in family.variants if family.is_kernel(name, each)] == [variant]
+    of_mma = read_name("_ZL18flash_attn_ext_f16ILi64ELi64ELi4ELi8ELb0ELb0ELb0EEvPKc")
+    assert not any(family.is_kernel(of_mma, each) for each in family.variants)
+
+
 @pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
 def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND", match="flash_attn_ext_f16"):
@@ -94,7 +130,7 @@ def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
 def test_with_bounds_a_setting_has_a_third_value_and_units_without_one_keep_their_names(
     family, asked
 ) -> None:
-    bounded = family_of(family.limits, KERNEL, family.table, bounds=True)
+    bounded = family_of(family.limits, family.placed, family.table, bounds=True)
     assert bounded.parameters == ("kq_stride", "nwarps", "min_waves")
     assert bounded.baseline("128-16-f16") == (256, 4, 1)
     legal = bounded.legal("128-16-f16")
