@@ -167,7 +167,9 @@ class ModelError(TomlTable):
     """
 
     kind: Kind
-    head_sizes: Annotated[Several[int], Field(description="Of attention: what it holds for; none: any")] = ()
+    head_sizes: Annotated[
+        Several[Annotated[int, Field(gt=0)]], Field(description="Of attention: what it holds for; none: any")
+    ] = ()
     points: Annotated[int, Field(gt=0)]
     median: Annotated[float, Field(ge=0)]
     p90: Annotated[float, Field(ge=0)]
@@ -179,6 +181,11 @@ class ModelError(TomlTable):
     def __post_init__(self) -> None:
         if len({self.ratios > 0, self.ratio_median is not None, self.ratio_p90 is not None}) > 1:
             raise ValueError("ratios, ratio_median and ratio_p90 go together")
+
+    def overlaps(self, other: ModelError) -> bool:
+        """Whether some kernels would have both errors."""
+        sizes, others = set(self.head_sizes), set(other.head_sizes)
+        return self.kind == other.kind and (not sizes or not others or not sizes.isdisjoint(others))
 
     def __str__(self) -> str:
         sizes = " and ".join(map(str, self.head_sizes))
@@ -291,6 +298,16 @@ def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
             where=document.locate(("arch",)),
             hint=f"write: arch = '{device.arch}'",
         )
+    for place, one in enumerate(file.error):
+        for other in file.error[:place]:
+            if one.overlaps(other):
+                raise ConfigError(
+                    f"timing file: two errors, of {other} and of {one}",
+                    code="CONFIG_BAD_VALUE",
+                    where=document.locate(("error", place)),
+                    why="some kernels would have both",
+                    hint="remove one, or give each head_sizes of its own",
+                )
     return Machine(device=device, file=file)
 
 
