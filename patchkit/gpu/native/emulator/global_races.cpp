@@ -4,6 +4,7 @@
 #include "check.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 namespace patchkit::gpu {
@@ -317,14 +318,21 @@ std::string words_of(const toucher & t, const dword & d, const char * did, u64 o
            ": nothing orders the two";
 }
 
-// The other one may be about to store the same.
+// The other one may be about to store the same. On a busy machine its thread waits for its turn: 256 yields were over
+// before that on 2026-11-25 (two cores, seven processes), and blocks that store the same halves were told to race.
 bool comes_to_memory(const dword & d) {
-    thread_local u32 patience = 4096;
-    for (u32 n = 0; n < 256 && patience != 0; ++n, --patience) {
+    using namespace std::chrono_literals;
+    thread_local u32 patience = 2000; // ms, for all that this thread meets
+    for (u32 n = 0; n < 300 && patience != 0; ++n) {
         if (is_in_memory(d)) {
             return true;
         }
-        std::this_thread::yield();
+        if (n < 100) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(1ms);
+            --patience;
+        }
     }
     return is_in_memory(d);
 }
