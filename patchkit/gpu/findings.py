@@ -95,7 +95,7 @@ class Finding:
     """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
 
     ``other`` is what it conflicts with. ``what``, ``kernel`` (empty where none did it), ``block`` and
-    ``wave`` are of the first time.
+    ``wave`` are of the first wave of the first block, in the first launch that showed it.
     """
 
     kind: Check

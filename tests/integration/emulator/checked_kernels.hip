@@ -353,6 +353,7 @@ int main(int count, char ** words) {
         CASE("write past end", write_at<<<one, block>>>(to, 1)),
         CASE("write before start", write_at<<<one, block>>>(to, -1)),
         CASE("write far away", write_at<<<one, block>>>(to, 1 << 28)),
+        CASE("write far away in many blocks", write_at<<<8, 256>>>(to, 1 << 28)),
         CASE("write freed", write_at<<<one, block>>>(old, 0)),
         CASE("read freed", read_at<<<one, block>>>(to, old, 0)),
         CASE("read past end", read_at<<<one, block>>>(to, from, 63)),

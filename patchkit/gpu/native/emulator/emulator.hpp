@@ -138,7 +138,7 @@ struct code_place {
     std::string text;
 };
 
-// What a check found, the first time at this place.
+// What a check found, by the first wave of the first block of the launch that showed it.
 struct finding {
     std::string kind;   // "memory", "waits", "races", "uninitialised", "asynchrony", "numbers"
     std::string what;   // in words, with lane and address where there is one
