@@ -368,7 +368,8 @@ def judged_shape(
     if products:
         told["why"] = f"a BLAS library computes {', '.join(products)}"
     elif shape.experts > 1 or error is None:
-        of = "products of experts" if shape.experts > 1 else f"such kernels ({kinds})"
+        such = kinds if shape.head_size is None else f"{kinds}, head size {shape.head_size}"
+        of = "products of experts" if shape.experts > 1 else f"such kernels ({such})"
         told["why"] = f"the model is not held to measurements of {of}: its error is not known"
     elif error > _LARGEST_ERROR:
         told["why"] = f"the model's error is {error:.0%} for such kernels ({kinds})"

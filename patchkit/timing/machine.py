@@ -7,14 +7,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
+from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import Store, key_of
@@ -253,11 +252,15 @@ class Machine:
         return next((one for one in self.file.branch if source.startswith(one.source)), None)
 
     def error_of(self, kind: Kind, head_size: int | None = None) -> ModelError | None:
-        """What is known of the error for such kernels, or None; without a ``head_size``, of any."""
+        """What is known of the error for such kernels, of attention with that head size; None: nothing."""
         for one in self.file.error:
-            if one.kind == kind and (not one.head_sizes or head_size in {None, *one.head_sizes}):
+            if one.kind == kind and (not one.head_sizes or head_size in one.head_sizes):
                 return one
         return None
+
+    def has_error(self, kind: Kind) -> bool:
+        """Whether something is known of the error for such kernels, be it with some head sizes only."""
+        return any(one.kind == kind for one in self.file.error)
 
     def ratio_error(self, before: Kind, after: Kind, head_size: int | None = None) -> float | None:
         """Within what part of the true one nine of ten ratios of two modelled times are; None: not known.
@@ -435,7 +438,7 @@ def play(
     if missing:
         made = _play(program, machine, list(missing.values()), compiler, most)
         for key, time in zip(missing, made, strict=True):
-            store.obtain(key, partial(_keep_time, time))
+            _keep_time(store, key, time)
             times[key] = time
     return tuple(times[key] for key in keys)
 
@@ -466,10 +469,16 @@ def _kept_time(store: Store, key: str) -> KernelTime | None:
         return None
 
 
-def _keep_time(time: KernelTime, folder: Path) -> None:
-    path = folder / _TIME
-    with disk_errors(path, "keeping a modelled time"):
-        path.write_text(time.model_dump_json(), "utf-8")
+def _keep_time(store: Store, key: str, time: KernelTime) -> None:
+    """Also in place of one that cannot be read."""
+
+    def write(folder: Path) -> None:
+        write_whole(folder / _TIME, time.model_dump_json(), "keeping a modelled time")
+
+    if (damaged := store.find(key)) is not None:
+        write(damaged)
+    else:
+        store.obtain(key, write)
 
 
 def _play(

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from patchkit.kernels.occupancy import HardwareLimits, resident_blocks
+from patchkit.timing.machine import ModelError
 from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.outcome import Failure, Figures, Outcome
 
@@ -119,21 +120,30 @@ _KEY_NAMES = (
 class Modelled:
     """Modelled microseconds of each operation; ``ratio`` of them to upstream's, the geometric mean.
 
-    ``error``: half of such ratios were off by no more.
+    ``error`` is what is known of such times.
     """
 
     us: tuple[float, ...]
     ratio: float
-    error: float
+    error: ModelError
+
+    @property
+    def half(self) -> float:
+        """Half of such ratios were off by no more; of such times, where nobody measured a change."""
+        return self.error.median if self.error.ratio_median is None else self.error.ratio_median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A candidate with its figures, by headers in a fixed order, and why it is not eligible if it is not."""
+    """A candidate with its figures, by headers in a fixed order, and why it is not eligible if it is not.
+
+    ``worse`` says by headers in what it is worse than upstream's setting, None where in nothing.
+    """
 
     candidate: Candidate
     figures: tuple[Figures, ...]
     estimates: tuple[Estimate, ...]
+    worse: tuple[str | None, ...] = ()
     refused: str | None = None
     modelled: Modelled | None = None
 
@@ -159,7 +169,7 @@ def not_worse(found: Outcome, upstream: Outcome) -> str | None:
 def rank_key(judged: Judged, upstream: Judged) -> Key:
     """The order of the module's text; smaller is better."""
     if judged.modelled is not None:
-        kept = 1 - judged.modelled.error if judged.candidate == upstream.candidate else 1.0
+        kept = 1 - judged.modelled.half if judged.candidate == upstream.candidate else 1.0
         return (round(kept * judged.modelled.ratio, 6), *judged.candidate.setting)
     pairs = list(zip(judged.figures, upstream.figures, strict=True))
     spills = sum(mine.spills / max(1, theirs.spills) for mine, theirs in pairs)

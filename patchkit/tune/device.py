@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import write_whole
@@ -26,6 +26,7 @@ from patchkit.series.profile import load_profile
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.registry import KernelName, tunable
 from patchkit.tune.report import read_report, report_path
+from patchkit.tune.search import NOT_WORTH_TIMING
 
 # Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
 FIRST_ROUNDS = 3
@@ -125,8 +126,23 @@ class DeviceRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A speed beside upstream's setting: of the timing model where it was asked, else of the estimate."""
+
+    speed: float
+    by: Literal["modelled", "estimated"]
+
+
+def _expected(candidate: Mapping[str, Any], upstream: Mapping[str, Any]) -> Expected:
+    if candidate.get("modelled") is not None:
+        return Expected(speed=1 / candidate["modelled"]["ratio"], by="modelled")
+    before, after = (each["estimates"][0]["cost"] for each in (upstream, candidate))
+    return Expected(speed=before / after, by="estimated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceResult:
-    """How the race ended; ``estimated`` and ``measured`` are speeds beside upstream's setting, by setting."""
+    """How the race ended, and which speeds beside upstream's setting were expected, by setting."""
 
     arch: str
     kernel: KernelName
@@ -134,7 +150,7 @@ class DeviceResult:
     variant: str
     model: str
     race: Race
-    estimated: Mapping[Arm, float]
+    expected: Mapping[Arm, Expected]
 
     def as_json(self) -> dict[str, object]:
         """As ``--json`` shows it."""
@@ -155,7 +171,8 @@ class DeviceResult:
                     "low": math.exp(standing.comparison.effect.low),
                     "high": math.exp(standing.comparison.effect.high),
                     "noise": math.exp(standing.comparison.noise.reach) - 1,
-                    "estimated": self.estimated[standing.arm],
+                    "expected": self.expected[standing.arm].speed,
+                    "expected_by": self.expected[standing.arm].by,
                 }
                 for standing in self.race.standings
             ],
@@ -186,7 +203,9 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     """
     build = load_lock(workspace.series.lock).pin(request.upstream).build
     variant, entry = _variant_of_report(workspace, request, build)
-    arms = [tuple(setting) for setting in entry["order"]]
+    # Which of the settings that were not worth timing is fast, hardware may well know better.
+    untimed = [each["setting"] for each in entry["candidates"] if each.get("refused") == NOT_WORTH_TIMING]
+    arms = [tuple(setting) for setting in [*entry["order"], *untimed]]
     arms = [arm for arm in arms if _folder(request.builds, arm).is_dir()]
     _check(request, arms)
     plan = BenchPlan(generated=(), device=request.device)
@@ -213,8 +232,8 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
         found = race(arms, measure)
         for session in sessions.values():
             session.close()
-    costs = {tuple(each["setting"]): each["estimates"][0]["cost"] for each in entry["candidates"]}
-    base = costs[tuple(entry["upstream"])]
+    known = {tuple(each["setting"]): each for each in entry["candidates"]}
+    base = known[tuple(entry["upstream"])]
     result = DeviceResult(
         arch=request.arch,
         kernel=request.kernel,
@@ -222,7 +241,7 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
         variant=variant,
         model=request.model.name,
         race=found,
-        estimated={arm: base / costs[arm] for arm in arms},
+        expected={arm: _expected(known[arm], base) for arm in arms},
     )
     _write(
         report_path(workspace.cache_root, request.arch, f"{request.kernel}-{variant}-device", build), result
@@ -259,9 +278,9 @@ def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> boo
     """
     if result.race.winner is None:
         return False
-    first = result.race.standings[0].comparison
-    gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, estimate "
-    gain += f"{(result.estimated[result.race.winner] - 1) * 100:+.0f} %)"
+    first, expected = result.race.standings[0].comparison, result.expected[result.race.winner]
+    gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, {expected.by} "
+    gain += f"{(expected.speed - 1) * 100:+.0f} %)"
     told = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
     profile = load_profile(workspace.series.profiles, result.arch)
     kernel = tunable(result.kernel)

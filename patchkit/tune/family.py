@@ -145,9 +145,14 @@ class Family(ABC):
 
 
 class TimedFamily(Family):
-    """A kernel whose settings can be timed; ``timed_as`` is the kind of kernel it is for the timing model."""
+    """A kernel whose settings can be timed; ``timed_as`` is the kind of kernel it is for the timing model.
+
+    ``times_all``: every setting is timed, not only those that no other beats in everything by the compiler's
+    figures.
+    """
 
     timed_as: ClassVar[TimedKind]
+    times_all: ClassVar[bool] = False
 
     @abstractmethod
     def cases(self, variant: str) -> tuple[Timed, ...]:

@@ -19,17 +19,22 @@ STANDIN_NAME = "stand-in"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderSets:
-    """The headers that decide, in order; ``toolchains`` compile with those at the places ``here``."""
+    """The headers that decide, in order; ``toolchains`` compile with those at the places ``here``.
+
+    ``played`` is which of the toolchains the timing model is asked with. How far off it is was measured with
+    patchkit's stand-in, so with another rocWMMA nobody knows: None where the stand-in is none of them.
+    """
 
     headers: tuple[RecordedHeaders, ...]
     toolchains: tuple[Toolchain, ...]
     here: tuple[int, ...]
+    played: int | None
 
     @classmethod
     def none(cls, toolchain: Toolchain) -> HeaderSets:
         """For a kernel that includes no rocWMMA."""
         without = RecordedHeaders(name="without rocWMMA", sha256="")
-        return cls(headers=(without,), toolchains=(toolchain,), here=(0,))
+        return cls(headers=(without,), toolchains=(toolchain,), here=(0,), played=0)
 
 
 def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | None) -> HeaderSets:
@@ -45,6 +50,7 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
             headers=tuple(RecordedHeaders(name=headers_name(each), sha256=_digest(each)) for each in chains),
             toolchains=chains,
             here=tuple(range(len(chains))),
+            played=_standin_of(chains),
         )
     own = {_digest(chain): chain for chain in _at_hand(toolchain, request.arch)}
     here = tuple(index for index, each in enumerate(record.headers) if each.sha256 in own)
@@ -55,11 +61,13 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
             why="patchkit's stand-in changed since, and this machine's rocWMMA is none of them",
             hint=f"patchkit tune --arch {request.arch} --rocwmma stand-in",
         )
-    return HeaderSets(
-        headers=record.headers,
-        toolchains=tuple(own[record.headers[index].sha256] for index in here),
-        here=here,
-    )
+    chains = tuple(own[record.headers[index].sha256] for index in here)
+    return HeaderSets(headers=record.headers, toolchains=chains, here=here, played=_standin_of(chains))
+
+
+def _standin_of(chains: Sequence[Toolchain]) -> int | None:
+    kinds = [None if chain.rocwmma is None else chain.rocwmma.kind for chain in chains]
+    return kinds.index(STANDIN_NAME) if STANDIN_NAME in kinds else None
 
 
 def own_headers(toolchain: Toolchain, arch: str, sets: HeaderSets) -> tuple[str, Toolchain] | None:

@@ -13,8 +13,7 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
 from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
 from patchkit.series.profile import ArchProfile, TunedMmq
-from patchkit.timing.machine import ModelError
-from patchkit.tune.cost import FEWEST_WAVES, Judged
+from patchkit.tune.cost import FEWEST_WAVES, Judged, Modelled
 from patchkit.tune.family import (
     COMPILER_ONLY,
     MODELLED_ONLY,
@@ -59,7 +58,8 @@ class OwnHeaders:
 class TuneReport:
     """``current`` are the settings that the profile has now; ``complete``: every variant was looked at.
 
-    ``timed_by``: the order is by modelled time, with that error; else ``untimed`` says why it is not.
+    ``untimed`` says why the order is not by modelled time, of those variants that have none. ``played`` is
+    which of the headers the timed code was compiled with.
 
     ``record`` is what the table rests on, as it would be shipped: with every outcome by unit and headers. Its
     ``made`` is empty until it is.
@@ -73,13 +73,18 @@ class TuneReport:
     current: Mapping[str, Setting]
     basis: Basis | None
     own: OwnHeaders | None
-    timed_by: ModelError | None = None
     untimed: str | None = None
+    played: int = 0
 
     @property
     def headers(self) -> tuple[str, ...]:
         """The names of the headers, in the order of every figure."""
         return tuple(each.name for each in self.record.headers)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the order of some variants is by modelled time."""
+        return any(verdict.upstream.modelled is not None for verdict in self.verdicts)
 
     @property
     def reproduces(self) -> bool:
@@ -109,7 +114,7 @@ class TuneReport:
             "reproduces_profile": self.reproduces,
             "record": asdict(self.basis) if self.basis is not None else None,
             "own_headers": asdict(self.own) if self.own is not None else None,
-            "order": "modelled time" if self.timed_by is not None else "judgement",
+            "order": "modelled time" if self.is_timed else "judgement",
             "not_timed": self.untimed,
             "left_out": [asdict(each) for each in self.record.left_out],
             "profile": {variant: list(setting) for variant, setting in self.current.items()},
@@ -145,8 +150,12 @@ def _judged_json(judged: Judged) -> dict[str, object]:
         "refused": judged.refused,
         "figures": [asdict(figures) for figures in judged.figures],
         "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
-        "modelled": None if judged.modelled is None else asdict(judged.modelled),
+        "modelled": None if judged.modelled is None else _modelled_json(judged.modelled),
     }
+
+
+def _modelled_json(modelled: Modelled) -> dict[str, object]:
+    return {"us": list(modelled.us), "ratio": modelled.ratio, "error": modelled.half}
 
 
 def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
@@ -271,14 +280,19 @@ def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Ro
     for kind, verdicts in sorted(by_type.items()):
         groups: list[list[Verdict]] = []
         for verdict in sorted(verdicts, key=lambda each: -int(each.variant.rpartition("-")[2])):
-            if groups and groups[-1][0].best.candidate.setting == verdict.best.candidate.setting:
+            if groups and _by_time(groups[-1][0]).candidate.setting == _by_time(verdict).candidate.setting:
                 groups[-1].append(verdict)
             else:
                 groups.append([verdict])
-        if groups[-1][0].best is groups[-1][0].upstream:
+        if _by_time(groups[-1][0]) is groups[-1][0].upstream:
             groups.pop()  # below the last row upstream's own stand
         rows += [_timed_row(kind, group, report, today) for group in groups]
     return rows
+
+
+def _by_time(verdict: Verdict) -> Judged:
+    """What the model prefers: upstream's setting where it has no say."""
+    return verdict.best if verdict.best.modelled is not None else verdict.upstream
 
 
 def timed_tile_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
@@ -288,11 +302,7 @@ def timed_tile_rows(report: TuneReport, profile: ArchProfile, today: date) -> li
     rows = [row_of(row) for row in kept]
     for verdict in report.verdicts:
         head_size, columns = numbers_of(verdict.variant)
-        if (
-            verdict.best is not verdict.upstream
-            and verdict.best.modelled is not None
-            and (head_size, columns) not in known
-        ):
+        if _by_time(verdict) is not verdict.upstream and (head_size, columns) not in known:
             row: Row = {"head_size_k": head_size, "head_size_v": head_size, "ncols": columns}
             row |= dict(zip(report.parameters, verdict.best.candidate.setting, strict=True))
             rows.append(row | _told(report, [verdict], today))
@@ -305,7 +315,7 @@ def _row_of_mmq(row: TunedMmq) -> Row:
 
 
 def _timed_row(kind: str, group: Sequence[Verdict], report: TuneReport, today: date) -> Row:
-    threads, occupancy = group[0].best.candidate.setting
+    threads, occupancy = _by_time(group[0]).candidate.setting
     return {
         "type": kind,
         "min_j": min(int(each.variant.rpartition("-")[2]) for each in group),
@@ -317,23 +327,27 @@ def _timed_row(kind: str, group: Sequence[Verdict], report: TuneReport, today: d
 
 
 def _told(report: TuneReport, group: Sequence[Verdict], today: date) -> Row:
-    """Where a modelled row comes from, and what is known of the error."""
-    gains = sorted(1 / each.best.modelled.ratio for each in group if each.best.modelled is not None)
-    told = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's" if gains else "not timed"
+    """Where a row of the model's comes from, and what is known of the error."""
+    timed = [each.best.modelled for each in group if each.best.modelled is not None]
+    run = f"patchkit tune of {today.isoformat()}, {report.record.compiler}"
+    if not timed:
+        return {
+            "source": f"upstream's own setting ({run}): nothing that the model plays runs it",
+            "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; not timed",
+        }
+    gains = sorted(1 / each.ratio for each in timed)
     return {
-        "source": f"modelled (patchkit tune of {today.isoformat()}, {report.record.compiler}): {told}",
-        "measured_on": _modelled_on(report),
+        "source": f"modelled ({run}): {gains[0]:.2f} to {gains[-1]:.2f} times as fast as upstream's",
+        "measured_on": _modelled_on(report, timed[0]),
     }
 
 
-def _modelled_on(report: TuneReport) -> str:
-    error = report.timed_by
-    if error is None:
-        raise AssertionError("such a report was timed")
+def _modelled_on(report: TuneReport, modelled: Modelled, code: str = "") -> str:
+    error = modelled.error
     of = f"{error.ratios} measured ratios" if error.ratios else f"{error.points} measured times"
     return (
-        f"{MODELLED_ONLY}{report.record.arch}, no hardware; of {of} "
-        f"of such kernels half were met within {error.ratio_median or error.median:.1%}"
+        f"{MODELLED_ONLY}{report.record.arch}{code}, no hardware; of {of} "
+        f"of such kernels ({error}) half were met within {modelled.half:.1%}"
     )
 
 
@@ -362,7 +376,7 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
         )
         where += f"; compiled were the legal settings that are the first by {own}"
     if verdict.best.modelled is not None:
-        where = _modelled_on(report)
+        where = _modelled_on(report, verdict.best.modelled, f" with {report.headers[report.played]}")
         told.append(f"modelled as {1 / verdict.best.modelled.ratio:.2f} times as fast as upstream's")
     if verdict.best is verdict.upstream:
         where += "; upstream's parameters kept"

@@ -21,10 +21,11 @@ class TuneRequest:
     """What to tune.
 
     ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the record, else of the toolchain.
-    ``near``: only settings that differ from upstream's in at most so many values. ``exclude``: candidates not
-    to take, as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant
-    that are the first by that GPU's report. ``bounds``: only the profile's settings of the wmma kernel and
-    upstream's, with each bound of waves that can change them. ``again``: try what did not compile once more.
+    ``near``: only settings that differ from upstream's in at most so many values. ``exhaustive``: time also
+    what another setting beats in everything by the compiler's figures. ``exclude``: candidates not to take,
+    as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant that are the
+    first by that GPU's report. ``bounds``: only the profile's settings of the wmma kernel and upstream's,
+    with each bound of waves that can change them. ``again``: try what did not compile once more.
     """
 
     arch: str
@@ -33,6 +34,7 @@ class TuneRequest:
     headers: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     near: int | None = None
+    exhaustive: bool = False
     exclude: tuple[str, ...] = ()
     like: str | None = None
     shortlist: int = 3

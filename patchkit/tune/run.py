@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -47,7 +47,7 @@ from patchkit.tune.report import (
     write_report,
 )
 from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
-from patchkit.tune.search import Compiled, Verdict, best_of, choose, holds
+from patchkit.tune.search import Compiled, Verdict, choose, holds, worth_timing
 from patchkit.tune.timed import NOT_TIMED, Timing, time_settings, why_not_timed
 from patchkit.tune.wmma import rows_by_variant
 from patchkit.upstream.cache import open_cache
@@ -162,20 +162,21 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         mca=find_mca(toolchain, workspace.reporter),
         headers=headers,
         # What the compiler says is of the code that is played: with the loops that LLVM 22 unrolls, 64 rows
-        # of Q4_0 are behind upstream's in everything, and were measured 15 to 19 % ahead (PR 28195).
+        # of Q4_0 are behind upstream's in everything, and were measured 15 to 19 % ahead (PR 28195). The
+        # record of rocWMMA's settings is of the compiler's own loops, and these figures leave no setting out.
         compilers=compilers if family.rocwmma else tuple(as_measured(each) for each in compilers),
         record=record,
         profile=profile,
     )
-    timings, untimed = _timings(run, site, settings)
-    verdicts, compiled = _search(run, settings, site, timings)
+    clock = _clock(run, site, settings)
+    verdicts, compiled = _search(run, settings, clock)
     report = _report(run, pin, toolchain, verdicts, compiled, settings, files_digest(files))
-    if timings is not None and isinstance(family, TimedFamily):
-        is_timed = any(verdict.upstream.modelled is not None for verdict in verdicts)
-        error = timings.machine.error_of(family.timed_as) if is_timed else None
-        untimed = None if is_timed else f"{NOT_TIMED}: {', '.join(settings)}"
-        report = replace(report, timed_by=error)
-    report = replace(report, untimed=untimed)
+    if isinstance(clock, str):
+        report = replace(report, untimed=clock)
+    else:
+        left = [verdict.variant for verdict in verdicts if verdict.upstream.modelled is None]
+        untimed = f"{NOT_TIMED}: {', '.join(left)}" if left else None
+        report = replace(report, untimed=untimed, played=clock.played)
     write_report(workspace.cache_root, report)
     return report
 
@@ -244,6 +245,17 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
     )
 
 
+def _why_another(report: TuneReport, basis: Basis) -> str:
+    recorded = f"recorded: {', '.join(basis.absent) or 'which candidates were compiled'}"
+    changed = [
+        verdict.variant
+        for verdict in report.verdicts
+        if verdict.best.modelled is not None
+        and report.current.get(verdict.variant) != verdict.best.candidate.setting
+    ]
+    return f"{recorded}; by modelled time: {', '.join(changed)}" if changed else recorded
+
+
 # Rows by modelled time, of the kernels whose table a patch fills from the profile.
 _TIMED_ROWS = {"mmq": timed_rows, "tile": timed_tile_rows}
 
@@ -261,7 +273,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     profiles, record = workspace.series.profiles, report.record
     path = profiles / f"{record.arch}.toml"
     has_record = record.kernel == "wmma"
-    if not report.complete or (not has_record and report.timed_by is None):
+    if not report.complete or (not has_record and not report.is_timed):
         raise UsageError(
             "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
             code="TUNE_TABLE_INCOMPLETE",
@@ -287,7 +299,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             "the table is another one, and rests on figures that were not made here",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
-            why=f"recorded: {', '.join(report.basis.absent) or 'which candidates were compiled'}",
+            why=_why_another(report, report.basis),
             hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",
         )
     profile = load_profile(profiles, record.arch)
@@ -296,24 +308,43 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     return write_record(profiles, replace(record, made=today.isoformat())) or changed
 
 
-def _timings(run: _Run, site: Site, variants: Iterable[str]) -> tuple[Timings | None, str | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clock:
+    """What settings of the family are timed with, compiled with the headers at that place among all."""
+
+    timing: Timing
+    timings: Timings
+    family: TimedFamily
+    played: int
+
+
+def _clock(run: _Run, site: Site, variants: Collection[str]) -> _Clock | str:
     """What settings are timed with, or why the model is not asked."""
-    if run.request.like is not None or run.request.bounds:
-        return None, "the settings of another GPU's report, and bounds of waves, are not timed"
+    request, family, headers = run.request, run.family, run.headers
+    if request.like is not None or request.bounds:
+        return "the settings of another GPU's report, and bounds of waves, are not timed"
     try:
         machine = load_machine(run.workspace.series.profiles, device_of(run.profile, guess_units=True))
     except ConfigError as error:
         if error.code != "TIMING_UNKNOWN":
             raise
-        return None, error.message
-    why = why_not_timed(run.family, site, machine, variants)
-    if why is not None:
-        return None, why
-    return Timings.of(run.workspace, run.profile, run.compilers[0]), None
+        return error.message
+    why = why_not_timed(family, site, machine, variants)
+    if why is not None or not isinstance(family, TimedFamily):
+        return why or f"{family.name} is not timed"
+    if headers.played is None:
+        return "the model is held to measurements with the stand-in of rocWMMA alone (--rocwmma stand-in)"
+    compiler = run.compilers[headers.played]
+    return _Clock(
+        timing=Timing(site=site, compiler=compiler, scheduler=request.scheduler, jobs=request.jobs),
+        timings=Timings.of(run.workspace, run.profile, compiler),
+        family=family,
+        played=headers.here[headers.played],
+    )
 
 
 def _search(
-    run: _Run, settings: Mapping[str, Sequence[Setting]], site: Site, timings: Timings | None
+    run: _Run, settings: Mapping[str, Sequence[Setting]], clock: _Clock | str
 ) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
     """The verdicts, and the outcomes of every unit that was asked for."""
     family, profile = run.family, run.profile
@@ -334,19 +365,24 @@ def _search(
     measured = family.measured(profile)
     units_of_gpu = compute_units(profile)
     modelled: Mapping[str, Mapping[Setting, Modelled]] = {}
-    if timings is not None and isinstance(family, TimedFamily):
+    played = 0
+    if isinstance(clock, _Clock):
+        played = clock.played
         wanted = {
-            variant: (
-                *best_of(family, variant, chosen, compiled, limits=family.limits, compute_units=units_of_gpu),
-                # What hardware chose is kept where it is eligible, so its time is shown too.
-                *({measured[variant]} & set(chosen) if variant in measured else ()),
+            variant: worth_timing(
+                clock.family,
+                variant,
+                chosen,
+                compiled,
+                limits=family.limits,
+                compute_units=units_of_gpu,
+                played=played,
+                exhaustive=run.request.exhaustive or clock.family.times_all,
+                measured=measured.get(variant),
             )
             for variant, chosen in settings.items()
         }
-        timing = Timing(
-            site=site, compiler=run.compilers[0], scheduler=run.request.scheduler, jobs=run.request.jobs
-        )
-        modelled = time_settings(timing, timings, family, wanted)
+        modelled = time_settings(clock.timing, clock.timings, clock.family, wanted)
     verdicts = [
         choose(
             family,
@@ -358,6 +394,7 @@ def _search(
             compute_units=units_of_gpu,
             measured=measured.get(variant),
             modelled=modelled.get(variant),
+            played=played,
         )
         for variant, chosen in settings.items()
     ]

@@ -70,13 +70,14 @@ def judge(
             failed = next(each for each in outcomes if isinstance(each, Failure))
             failures.append((candidate, failed))
             continue
-        worse = (not_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
+        worse = tuple(not_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
         traits = family.traits(candidate)
         judged.append(
             Judged(
                 candidate=candidate,
                 figures=figures,
                 estimates=tuple(estimate(each, traits, limits, compute_units) for each in figures),
+                worse=worse,
                 refused=next((why for why in worse if why is not None), None),
             )
         )
@@ -93,7 +94,7 @@ def judge(
     return upstream, judged, failures
 
 
-def best_of(
+def worth_timing(  # noqa: PLR0913 - what a choice rests on; all but the first four by name
     family: Family,
     variant: str,
     settings: Iterable[Setting],
@@ -101,14 +102,28 @@ def best_of(
     *,
     limits: HardwareLimits,
     compute_units: int | None,
+    played: int,
+    exhaustive: bool,
+    measured: Setting | None = None,
 ) -> tuple[Setting, ...]:
-    """The settings that no other beats in everything by the compiler's figures: those worth timing.
+    """The settings to time: those that no other beats in everything by the compiler's figures.
+
+    If ``exhaustive``, the others too.
+    What is worse than upstream's setting with other headers than those that are ``played`` is not worth it.
+    A setting that hardware chose is, so that its time is shown.
 
     Raises:
         TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
     """
     _, judged, _ = judge(family, variant, settings, compiled, limits=limits, compute_units=compute_units)
-    return tuple(each.candidate.setting for each in front(judged))
+    found = judged if exhaustive else front(judged)
+    found += [each for each in judged if each.candidate.setting == measured and each not in found]
+    return tuple(each.candidate.setting for each in found if _worse_elsewhere(each, played) is None)
+
+
+def _worse_elsewhere(judged: Judged, played: int) -> str | None:
+    """Why it is worse than upstream's with other headers than those that are played."""
+    return next((why for index, why in enumerate(judged.worse) if why is not None and index != played), None)
 
 
 def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by name
@@ -122,10 +137,12 @@ def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by
     compute_units: int | None,
     measured: Setting | None = None,
     modelled: Mapping[Setting, Modelled] | None = None,
+    played: int = 0,
 ) -> Verdict:
     """The verdict on one variant.
 
-    ``modelled`` are times of the settings that no other beats in everything: they decide, where they are.
+    ``modelled`` are times of the settings that are :func:`worth_timing`: they decide, where they are.
+    ``played`` is the place of the headers that these were compiled with.
 
     ``measured`` is a setting that the profile has from hardware: where it is eligible it is kept, since a
     measurement says more than any estimate. ``ask`` compiles the units that confirm a winner.
@@ -137,7 +154,7 @@ def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by
         family, variant, settings, compiled, limits=limits, compute_units=compute_units
     )
     if modelled:
-        judged = [_timed(each, modelled) for each in judged]
+        judged = [_timed(each, modelled, played) for each in judged]
         upstream = next(each for each in judged if each.candidate == upstream.candidate)
     order = rank(judged, upstream)
     wanted = [each for each in order if each.candidate.setting == measured]
@@ -165,11 +182,14 @@ def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by
     )
 
 
-def _timed(judged: Judged, modelled: Mapping[Setting, Modelled]) -> Judged:
-    """With its time; the code that was played has its spills and its waves, which no longer refuse it."""
-    time = modelled.get(judged.candidate.setting)
-    refused = None if time is not None else "another one is as good in everything, and better in something"
-    return replace(judged, modelled=time, refused=refused)
+NOT_WORTH_TIMING = "another one is as good in everything, and better in something"
+
+
+def _timed(judged: Judged, modelled: Mapping[Setting, Modelled], played: int) -> Judged:
+    """With its time. The code that was played has its spills and its waves, so these refuse nothing."""
+    time, elsewhere = modelled.get(judged.candidate.setting), _worse_elsewhere(judged, played)
+    untimed = NOT_WORTH_TIMING if time is None else None
+    return replace(judged, modelled=time, refused=elsewhere or untimed)
 
 
 def holds(family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits) -> str | None:

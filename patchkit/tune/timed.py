@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -88,11 +88,13 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
     )
 
 
-def why_not_timed(family: Family, site: Site, machine: Machine | None, variants: Iterable[str]) -> str | None:
+def why_not_timed(
+    family: Family, site: Site, machine: Machine | None, variants: Collection[str]
+) -> str | None:
     """Why none of the variants of a kernel is ranked by modelled time; None where one is."""
     if machine is None:
         return f"nothing is known of how fast {site.profile.arch} is"
-    if not isinstance(family, TimedFamily) or machine.error_of(family.timed_as) is None:
+    if not isinstance(family, TimedFamily) or not machine.has_error(family.timed_as):
         return "the model is not held to measurements of such kernels"
     if not any(timed_cases(family, variant, machine) for variant in variants):
         return f"{NOT_TIMED}: {', '.join(variants)}"
@@ -163,11 +165,8 @@ def time_settings(
         for (tried, _), found in timed(others, "modelling settings") if others else ():
             if tried is not None:
                 times |= {Candidate(variant, tried): us for variant, us in found.items()}
-    error = timings.machine.error_of(family.timed_as)
-    if error is None:
-        raise AssertionError("why_not_timed says so")
     return {
-        variant: dict(_modelled(family, variant, settings, times, error.ratio_median or error.median))
+        variant: dict(_modelled(family, variant, settings, times, timings.machine))
         for variant, settings in wanted.items()
     }
 
@@ -177,10 +176,15 @@ def _modelled(
     variant: str,
     settings: Sequence[Setting],
     times: Mapping[Candidate, tuple[float | None, ...]],
-    error: float,
+    machine: Machine,
 ) -> list[tuple[Setting, Modelled]]:
     base = family.baseline(variant)
     before = times.get(Candidate(variant, base), ())
+    # All operations of a variant have one head size, or none has one.
+    case = next(iter(timed_cases(family, variant, machine)), None)
+    error = None if case is None else machine.error_of(family.timed_as, head_size_of(case))
+    if error is None:
+        return []
     found = []
     for setting in dict.fromkeys([base, *settings]):
         after = times.get(Candidate(variant, setting), ())

@@ -62,6 +62,11 @@ _COLUMNS = range(2, 9)
     "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
 )
 @click.option(
+    "--exhaustive",
+    is_flag=True,
+    help="Time every setting, also those that another beats in everything by the compiler's figures.",
+)
+@click.option(
     "--exclude",
     multiple=True,
     metavar="NAME[=WHY]",
@@ -127,7 +132,8 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
     from patchkit.tune.batch import run_batch_limits, write_limits
     from patchkit.tune.request import TuneRequest
 
-    unfit = [name for name in ("headers", "near", "exclude", "like", "bounds", "again") if options[name]]
+    others = ("headers", "near", "exhaustive", "exclude", "like", "bounds", "again")
+    unfit = [name for name in others if options[name]]
     if builds is not None or unfit:
         raise UsageError(
             "the limits of mmvq are modelled: there are no settings to compile or to race",
@@ -190,19 +196,17 @@ def _race(
 def _race_lines(result: DeviceResult) -> Iterator[str]:
     yield f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speeds beside upstream's"
     for standing in result.race.standings:
-        effect = standing.comparison.effect
+        effect, expected = standing.comparison.effect, result.expected[standing.arm]
         yield (
             f"  {_setting(standing.arm):<8} measured {exp(effect.middle):.3f} ({exp(effect.low):.3f} to "
             f"{exp(effect.high):.3f}, {standing.comparison.rounds} rounds)  "
-            f"estimated {result.estimated[standing.arm]:.3f}"
+            f"{expected.by} {expected.speed:.3f}"
         )
     winner = "nobody wins" if result.race.winner is None else f"{_setting(result.race.winner)} wins"
     yield f"{winner}: {result.race.why}"
 
 
 def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
-    from patchkit.tune.timed import NOT_TIMED
-
     record, headers = report.record, " and ".join(report.headers)
     yield f"{record.kernel} for {record.arch}, build {record.build}, {record.compiler}, {headers}"
     yield f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves"
@@ -222,20 +226,20 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
     elif report.current and record.kernel == "wmma":
         state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
         yield f"the profile of {record.arch}: {state}"
-    if report.timed_by is not None:
-        half = report.timed_by.ratio_median or report.timed_by.median
-        of = "ratios" if report.timed_by.ratio_median is not None else "times"
-        untimed = [one.variant for one in report.verdicts if one.upstream.modelled is None]
-        if untimed:
-            yield f"by judgement ({NOT_TIMED}): {', '.join(untimed)}"
-        yield (
-            f"Not measured on hardware: the order is by modelled time. Half of the measured {of} of such "
-            f"kernels were met within {half:.1%}, so upstream's setting stays where another is ahead by less."
-        )
-        return
     if report.untimed is not None:
         yield f"not by modelled time: {report.untimed}"
-    yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
+    if not report.is_timed:
+        yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
+        return
+    code = f" (compiled with {report.headers[report.played]})" if len(report.headers) > 1 else ""
+    yield f"Not measured on hardware: the order is by modelled time{code}."
+    timed = [one.upstream.modelled for one in report.verdicts]
+    for kind, one in {str(each.error): each for each in timed if each is not None}.items():
+        of = "times" if one.error.ratio_median is None else "ratios"
+        yield (
+            f"Half of the measured {of} of such kernels ({kind}) were met within {one.half:.1%}, "
+            "so upstream's setting stays where another is ahead by less."
+        )
 
 
 def _basis(report: TuneReport) -> Iterator[str]:

@@ -159,13 +159,16 @@ def test_what_was_played_is_kept_until_a_figure_or_the_trace_is_another(
     (entry,) = kept()
     entry.write_text(first[0].model_copy(update={"us": 4711.0}).model_dump_json())
     assert play(machine, [Played(trace=trace, cold=0.0)], empty)[0].us == 4711
-    entry.write_text("{}")  # not whole: played again
+    entry.write_text("{}")  # not whole: played again, and mended
     assert play(machine, [Played(trace=trace, cold=0.0)] * 2, empty) == first
+    assert KernelTime.model_validate_json(entry.read_bytes()) == first[0]
     play(machine, [Played(trace=trace, cold=1.0)], empty)
+    play(machine, [Played(trace=trace, cold=0.0, working=0.5)], empty)
+    play(machine, [Played(trace=trace, cold=0.0)], empty, most=1000)
     faster = replace(machine.file.figures, dot=replace(machine.file.figures.dot, value=0.5))
     other = replace(machine, file=replace(machine.file, figures=faster))
     assert play(other, [Played(trace=trace, cold=0.0)], empty) != first[:1]
     copy = tmp_path / "another.trace"
     copy.write_bytes(trace.read_bytes().replace(b"\ngrid 160 1 1\n", b"\ngrid 320 1 1\n", 1))
     play(machine, [Played(trace=copy, cold=0.0)], empty)
-    assert len(kept()) == 4
+    assert len(kept()) == 6

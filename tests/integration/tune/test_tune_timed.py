@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,8 @@ def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
     argv += ["--variant", "256-8", "--variant", "256-32", "--json", "--cache-dir", str(gates_cache)]
     assert main(argv) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["order"], document["not_timed"]) == ("modelled time", None)
+    assert document["order"] == "modelled time"
+    assert document["not_timed"].endswith(": 256-32")
     decode, prompts = document["variants"]
     times = [each["modelled"] for each in decode["candidates"] if each["modelled"] is not None]
     assert len(times) > 1
@@ -67,22 +70,44 @@ def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
 
 
 def test_settings_of_the_rocwmma_kernel_are_ordered_by_modelled_time_where_it_is_held(
-    gates_cache: Path, capsys
+    gates_cache: Path, checkout: Path, tmp_path: Path, capsys
 ) -> None:
-    argv = ["tune", "--arch", "gfx1151", "--kernel", "wmma", "--upstream", "b6900", "--near", "2"]
-    argv += ["--variant", "64-32-f32", "--variant", "128-16-f32", "--json", "--cache-dir", str(gates_cache)]
-    assert main(argv) == 0
+    # Without what hardware chose: the model alone decides.
+    series = tmp_path / "series"
+    for name in ("patches", "templates", "arch_profiles"):
+        shutil.copytree(checkout / name, series / name)
+    profile = series / "arch_profiles" / "gfx1151.toml"
+    head, _, rest = profile.read_text("utf-8").partition("[[tuning.wmma]]")
+    tables = re.split(r"^(?=\[)", f"[[tuning.wmma]]{rest}", flags=re.MULTILINE)
+    others = [table for table in tables if not table.startswith("[[tuning.wmma]]")]
+    profile.write_text(head + "".join(others), "utf-8")
+    argv = [
+        "tune",
+        "--arch",
+        "gfx1151",
+        "--kernel",
+        "wmma",
+        "--upstream",
+        "b6900",
+        "--series-dir",
+        str(series),
+    ]
+    argv += ["--variant", "64-16-f32", "--variant", "64-32-f32", "--variant", "128-16-f32"]
+    assert main([*argv, "--json", "--cache-dir", str(gates_cache)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["order"] == "modelled time"
-    of_64, of_128 = document["variants"]
-    times = {tuple(each["setting"]): each["modelled"] for each in of_64["candidates"]}
+    assert document["not_timed"].endswith(": 128-16-f32")
+    few, many, of_128 = document["variants"]
+    times = {tuple(each["setting"]): each["modelled"] for each in many["candidates"]}
     assert times[256, 4]["ratio"] == 1
     # Measured were 2.13 and 2.23 of attention (llama.cpp PR 16827; docs/tune.md).
     tuned = times[128, 8]
     assert 2.13 * (1 - tuned["error"]) < 1 / tuned["ratio"] < 2.23
-    assert (of_64["best"], of_64["measured"]) == ([128, 8], True)
+    assert (few["best"], few["measured"], few["kept"]) == ([128, 8], False, None)
+    assert many["order"][:2] == [[256, 8], [128, 8]]
+    # Refused by the figures with a rocWMMA that is not played, so not timed.
+    assert times[64, 4] is None
     assert all(each["modelled"] is None for each in of_128["candidates"])
-    assert document["reproduces_profile"]
 
 
 def test_where_nothing_is_known_of_the_time_the_order_is_by_judgement(gates_cache: Path, capsys) -> None:

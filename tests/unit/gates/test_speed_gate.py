@@ -105,7 +105,7 @@ def test_an_error_that_was_measured_with_some_head_sizes_holds_for_no_others(tim
 @pytest.mark.parametrize(
     ("shape", "before", "after", "says"),
     [
-        (ATTENTION, (WMMA, 100.0), (WMMA, 900.0), "not held to measurements of such kernels (wmma)"),
+        (ATTENTION, (WMMA, 100.0), (WMMA, 900.0), "of such kernels (wmma, head size 128)"),
         (
             replace(SHAPE, experts=8, used=2),
             (MMQ, 100.0),

@@ -54,6 +54,7 @@ def test_without_a_record_the_machines_own_headers_decide(toolchain, tmp_path) -
     own = _rocwmma(tmp_path / "own", "own")
     sets = choose_headers(toolchain(own), REQUEST, None)
     assert ([each.name for each in sets.headers], sets.here) == (["rocWMMA 9.9.9"], (0,))
+    assert sets.played is None  # the timing model was held to the stand-in's code alone
     assert choose_headers(toolchain(), REQUEST, None).headers[0].name.endswith("stand-in")
 
 
@@ -62,7 +63,7 @@ def test_of_a_record_those_count_as_here_whose_bytes_are(toolchain, tmp_path) ->
     (mine,) = choose_headers(toolchain(own), REQUEST, None).headers
     record = _record(("stand-in", _standin(toolchain)), ("elsewhere", "22"), ("mine", mine.sha256))
     sets = choose_headers(toolchain(own), REQUEST, record)
-    assert sets.here == (0, 2)
+    assert (sets.here, sets.played) == (((0, 2)), 0)
     assert [each.rocwmma.include for each in sets.toolchains if each.rocwmma][1] == own.include
     assert own_headers(toolchain(own), "gfx1151", sets) is None
     assert choose_headers(toolchain(), REQUEST, record).here == (0,)

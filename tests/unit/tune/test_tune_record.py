@@ -14,7 +14,8 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.tree import files_digest
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.folder import SeriesDir
-from patchkit.tune.cost import Judged
+from patchkit.timing.machine import ModelError
+from patchkit.tune.cost import Judged, Modelled
 from patchkit.tune.family import Candidate
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.record import (
@@ -124,6 +125,23 @@ def test_a_digest_covers_names_and_bytes() -> None:
     assert len(digests) == 4
 
 
+MODELLED = Modelled(
+    us=(1.0,),
+    ratio=0.5,
+    error=ModelError(
+        kind="wmma",
+        head_sizes=(64,),
+        points=3,
+        median=0.17,
+        p90=0.22,
+        ratios=3,
+        ratio_median=0.205,
+        ratio_p90=0.23,
+        source="a test",
+    ),
+)
+
+
 def _verdict(best, variant="128-16-f32") -> Verdict:
     judged = [
         Judged(candidate=Candidate(variant, setting), figures=(FIGURES,), estimates=())
@@ -164,6 +182,20 @@ def test_a_row_that_no_model_runs_says_so() -> None:
     assert half["source"] == f"{single['source']}; {NO_MODEL_RUNS_IT}"
 
 
+def test_a_row_by_modelled_time_names_the_code_that_was_played_and_the_error() -> None:
+    verdict = _verdict((128, 8), "64-16-f32")
+    timed = replace(verdict, best=replace(verdict.best, modelled=MODELLED))
+    (row,) = profile_rows(_report(timed), date(2027, 1, 1), {})
+    assert row["measured_on"] == (
+        "modelled for gfx1151 with stand-in, no hardware; "
+        "of 3 measured ratios of such kernels (wmma, head size 64) half were met within 20.5%"
+    )
+    assert str(row["source"]).endswith("modelled as 2.00 times as fast as upstream's")
+    known = replace(timed, measured=True)
+    (row,) = profile_rows(_report(known), date(2027, 1, 1), {"64-16-f32": "gfx1151 by somebody"})
+    assert row["measured_on"] == "gfx1151 by somebody"
+
+
 def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, checkout) -> None:
     workspace = Workspace(
         series=SeriesDir(root=checkout, origin="named"), cache_root=tmp_path, reporter=NullReporter()
@@ -180,5 +212,10 @@ def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, che
     assert not write_table(workspace, report, date(2027, 1, 1))
     with refused("TUNE_TABLE_INCOMPLETE", match="not made here") as caught:
         write_table(workspace, replace(report, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
-    assert "2.2.1" in (caught.value.why or "")
+    assert caught.value.why == "recorded: 2.2.1"
+    verdict = _verdict((128, 8))
+    timed = replace(report, verdicts=(replace(verdict, best=replace(verdict.best, modelled=MODELLED)),))
+    with refused("TUNE_TABLE_INCOMPLETE") as caught:
+        write_table(workspace, replace(timed, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
+    assert caught.value.why == "recorded: 2.2.1; by modelled time: 128-16-f32"
     assert profile.read_bytes() == before

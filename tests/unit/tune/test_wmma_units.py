@@ -99,6 +99,20 @@ def test_a_variant_is_timed_with_attention_of_models_that_fills_its_blocks(famil
     assert timed.cases("64-32-f16") == ()
 
 
+def test_rows_of_the_compiler_or_the_model_are_none_that_hardware_chose(family, checkout) -> None:
+    profile = load_profile(checkout / "arch_profiles", "gfx1151")
+    row = profile.tuning.wmma[0]
+    told = ("compiler for gfx1151, no hardware", "modelled for gfx1151 with stand-in", "gfx1151 by somebody")
+    sizes = (64, 80, 96)
+    rows = tuple(
+        replace(row, head_size=size, ncols=32, acc="f32", measured_on=text)
+        for size, text in zip(sizes, told, strict=True)
+    )
+    found = replace(profile, tuning=replace(profile.tuning, wmma=rows))
+    assert set(family.current(found)) == {f"{size}-32-f32" for size in sizes}
+    assert set(family.measured(found)) == {"96-32-f32"}
+
+
 def test_a_setting_is_put_into_the_patchs_table_for_the_variants_that_are_timed(family, asked) -> None:
     files = family.with_setting((128, 8), ["64-32-f32"])
     assert set(files) == {KERNEL_FILE, TABLE_FILE}
