@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -159,11 +159,8 @@ class TimedFamily(Family):
         """The operations that a variant is timed with; none where it cannot be."""
 
     @abstractmethod
-    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
-        """Upstream's files with that setting in the rows of these variants.
-
-        In no other row that it is legal for: there it may ask more LDS than there is, and not compile.
-        """
+    def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
+        """Upstream's files with these settings in the rows of their variants."""
 
     @abstractmethod
     def is_kernel(self, name: KernelName, variant: str) -> bool:

@@ -22,7 +22,7 @@ one query head per block and head sizes above 256 only trap on these GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -134,12 +134,13 @@ class MmaFamily(TimedFamily):
         """Attention of the models."""
         return attention_cases(self.models, numbers_of(variant), map(numbers_of, self.rows))
 
-    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+    def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
         """The table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             head_size, value_size, columns = numbers(words[:3])
-            if head_size != value_size or f"{head_size}-{columns}" not in variants:
+            setting = settings.get(f"{head_size}-{columns}")
+            if head_size != value_size or setting is None:
                 return None
             *values, in_registers = setting
             return (*words[:3], *values, words[_STAGES_AT], "true" if in_registers else "false")

@@ -20,7 +20,7 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
@@ -45,7 +45,7 @@ from patchkit.tune.family import (
     unit_text,
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
-from patchkit.tune.timed import expert_cases, matrices_of, product_cases
+from patchkit.tune.timed import PROMPTS, expert_cases, matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
 _SOURCES = "ggml/src/ggml-cuda"
@@ -64,7 +64,6 @@ _INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 b
 _STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
 _LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
 _STEP_ELEMENTS = 256  # MMQ_ITER_K
-_PROMPT = 512  # tokens of llama.cpp's micro-batch
 # What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
 _TOKENS, _WEIGHT_ROWS = 512, 4096
 
@@ -138,25 +137,30 @@ class MmqFamily(TimedFamily):
         }
 
     def cases(self, variant: str) -> tuple[Timed, ...]:
-        """Matrices of the models with as many tokens as a block has columns; the widest, prompts', with 512.
+        """Matrices of the models with as many tokens as a block has columns; the widest with prompts'.
 
-        With 512 tokens products of experts, too: upstream chooses their columns by what an expert gets, and
+        With these products of experts, too: upstream chooses their columns by what an expert gets, and
         those that another variant runs do not count. None for rows of fallback: hardly a matrix takes one.
         """
         row = self.upstream[variant]
         if row.fallback == "true":
             return ()
         widest = max(each.columns for each in self.upstream.values() if each.type == row.type)
-        tokens = _PROMPT if row.columns == widest else row.columns
-        dense = product_cases(row.type, matrices_of(self.models, row.type, whole=_TABLE_ROWS), tokens)
-        return dense + expert_cases(self.models, row.type, _PROMPT, whole=_TABLE_ROWS)
+        shapes = matrices_of(self.models, row.type, whole=_TABLE_ROWS)
+        found: list[Timed] = []
+        for tokens in PROMPTS if row.columns == widest else (row.columns,):
+            found += product_cases(row.type, shapes, tokens)
+        for tokens in PROMPTS:
+            found += expert_cases(self.models, row.type, tokens, whole=_TABLE_ROWS)
+        return tuple(found)
 
-    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+    def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
         """The table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             kind, _, _, _, columns, *rest = words
-            if _variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]) not in variants:
+            setting = settings.get(_variant(kind.removeprefix(_PREFIX), int(columns), rest[-1]))
+            if setting is None:
                 return None
             return (kind, setting[0], setting[1], rows_of_block(setting[0]), columns, *rest)
 

@@ -11,7 +11,7 @@ at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
@@ -110,14 +110,13 @@ class TileFamily(TimedFamily):
         """Attention of the models."""
         return attention_cases(self.models, numbers_of(variant), map(numbers_of, self.rows))
 
-    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+    def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
         """The table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             head_size, value_size, columns = numbers(words[:3])
-            if head_size != value_size or f"{head_size}-{columns}" not in variants:
-                return None
-            return (*words[:3], *setting)
+            setting = settings.get(f"{head_size}-{columns}")
+            return None if head_size != value_size or setting is None else (*words[:3], *setting)
 
         return {TILE_FILE: with_rows(TILE_FILE, self.kernel_file, _TABLE, _MACRO, changed)}
 

@@ -129,25 +129,37 @@ def time_settings(
         for variant in wanted
         if (cases := timed_cases(family, variant, timings.machine))
     }
+    reporter = timing.site.workspace.reporter
     with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
 
-        def timed(tasks: Sequence[_Task], what: str) -> Iterator[tuple[_Task, _Times]]:
-            return run_tasks(
+        def timed(tasks: Sequence[_Task], of: str) -> dict[Candidate, _Times]:
+            where, stop = (timings, timing.site, family), timing.compiler.stop
+            trees = list(dict.fromkeys(task.tree for task in tasks))
+            for _ in run_tasks(
                 pool,
-                partial(_time, timings, timing.site, family),
+                partial(_build, *where),
+                trees,
+                reporter=reporter,
+                what=f"building {of}",
+                unit="trees",
+                stop=stop,
+            ):
+                pass
+            found = run_tasks(
+                pool,
+                partial(_time, *where),
                 tasks,
-                reporter=timing.site.workspace.reporter,
-                what=what,
+                reporter=reporter,
+                what=f"modelling {of}",
                 unit="settings",
-                stop=timing.compiler.stop,
+                stop=stop,
             )
+            return {
+                Candidate(task.variant, dict(task.tree).get(task.variant, family.baseline(task.variant))): us
+                for task, us in found
+            }
 
-        upstream: list[_Task] = [(None, ((variant, cases),)) for variant, cases in base.items()]
-        times = {
-            Candidate(variant, family.baseline(variant)): us
-            for _, found in timed(upstream, "modelling upstream's")
-            for variant, us in found.items()
-        }
+        times = timed([_Task((), variant, cases) for variant, cases in base.items()], "upstream's settings")
         # What does not run the variant with upstream's setting does not with another one.
         ran = {
             each.variant: tuple(
@@ -156,15 +168,12 @@ def time_settings(
             for each, found in times.items()
             if any(us is not None for us in found)
         }
-        tasks: dict[Setting, list[tuple[str, _Cases]]] = {}
-        for variant, known in ran.items():
-            for setting in dict.fromkeys(wanted[variant]):
-                if setting != family.baseline(variant):
-                    tasks.setdefault(setting, []).append((variant, known))
-        others: list[_Task] = [(setting, tuple(variants)) for setting, variants in tasks.items()]
-        for (tried, _), found in timed(others, "modelling settings") if others else ():
-            if tried is not None:
-                times |= {Candidate(variant, tried): us for variant, us in found.items()}
+        if others := [
+            _Task(tree, variant, ran[variant])
+            for tree in _trees(family, {variant: wanted[variant] for variant in ran})
+            for variant, _ in tree
+        ]:
+            times |= timed(others, "settings")
     return {
         variant: dict(_modelled(family, variant, settings, times, timings.machine))
         for variant, settings in wanted.items()
@@ -198,25 +207,49 @@ def _modelled(
 
 # The operations of a variant, and which of them are to be timed.
 _Cases = tuple[tuple[Timed, bool], ...]
-# A setting, None for upstream's table as it is, and the variants that are timed with it.
-_Task = tuple[Setting | None, tuple[tuple[str, _Cases], ...]]
-_Times = dict[str, tuple[float | None, ...]]
+_Times = tuple[float | None, ...]
+# Variants whose row of upstream's table has another setting; none: upstream's tree.
+_Tree = tuple[tuple[str, Setting], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    tree: _Tree
+    variant: str
+    cases: _Cases
+
+
+def _trees(family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]) -> Iterator[_Tree]:
+    """Trees that try each setting of each variant, as few as can be: their host code is most of the work."""
+    tried = {
+        variant: [setting for setting in dict.fromkeys(settings) if setting != family.baseline(variant)]
+        for variant, settings in wanted.items()
+    }
+    for place in range(max(map(len, tried.values()), default=0)):
+        yield tuple((variant, one[place]) for variant, one in tried.items() if place < len(one))
+
+
+def _open(
+    timings: Timings, site: Site, family: TimedFamily, tree: _Tree, stack: contextlib.ExitStack
+) -> Recorder:
+    changes = family.with_settings(dict(tree)) if tree else None
+    return timings.upstream(site.pin, stack, changes, family.name)
+
+
+def _build(timings: Timings, site: Site, family: TimedFamily, tree: _Tree) -> None:
+    """So that no two tasks of one tree compile the same."""
+    with contextlib.ExitStack() as stack:
+        _open(timings, site, family, tree, stack)
 
 
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
-    """Microseconds of each operation of the variants with that setting, None where another kernel ran."""
-    setting, variants = task
-    changes = None if setting is None else family.with_setting(setting, [variant for variant, _ in variants])
+    """Microseconds of each operation of the variant in that tree, None where another kernel ran."""
     with contextlib.ExitStack() as stack:
-        what = f"{family.name}-{'-'.join(map(str, setting or ()))}"
-        recorder = timings.upstream(site.pin, stack, changes, what)
-        return {
-            variant: tuple(
-                _us(timings, recorder, case, family, variant) if is_wanted else None
-                for case, is_wanted in cases
-            )
-            for variant, cases in variants
-        }
+        recorder = _open(timings, site, family, task.tree, stack)
+        return tuple(
+            _us(timings, recorder, case, family, task.variant) if is_wanted else None
+            for case, is_wanted in task.cases
+        )
 
 
 def _us(timings: Timings, recorder: Recorder, case: Timed, family: TimedFamily, variant: str) -> float | None:
@@ -234,8 +267,9 @@ def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> 
     return tuple(matrix_case(kind, rows, columns, tokens) for rows, columns in shapes)
 
 
-_DEPTHS = (4096, 16384)
-_PROMPT = 512  # tokens of llama.cpp's micro-batch
+_DEPTHS = (0, 4096, 16384, 65536)
+PROMPTS = (512, 2048)
+"""Tokens of a prompt's batch: llama.cpp's default micro-batch, and its default batch as one."""
 
 
 def attention_cases(
@@ -247,10 +281,10 @@ def attention_cases(
 ) -> tuple[Case, ...]:
     """Attention of the models' layers with a head size, as many tokens as fill the columns of a ``block``.
 
-    A block shares its columns among the query heads of one of K and V: up to ``most_shared``, and a power of
-    two. The widest of upstream's ``blocks`` of a head size is that of prompts and gets 512 tokens.
-    Models whose heads fill more columns with one token have no such case. Which of it upstream leaves to the
-    kernel, it says when it runs.
+    Behind 0 to 65536 tokens. A block shares its columns among the query heads of one of K and V: up to
+    ``most_shared``, and a power of two. The widest of upstream's ``blocks`` of a head size is that of
+    prompts: it gets 512 tokens, and 2048 behind none. Models whose heads fill more columns with one token
+    have no such case. Which of it upstream leaves to the kernel, it says when it runs.
     """
     head_size, columns = block
     widest = columns == max(each for size, each in blocks if size == head_size)
@@ -264,12 +298,13 @@ def attention_cases(
     for of_q, of_kv in heads:
         ratio = of_q // of_kv
         shared = math.gcd(ratio, most_shared)
-        tokens = _PROMPT if widest else columns // shared
+        first, *longer = PROMPTS if widest else (columns // shared,)
+        batches = [(first, depth) for depth in _DEPTHS] + [(tokens, 0) for tokens in longer]
         found += [
             attention_case(
                 head_size, of_q, of_kv, kv=depth + -(-tokens // _KV_STEP) * _KV_STEP, tokens=tokens
             )
-            for depth in _DEPTHS
+            for tokens, depth in batches
             if tokens > 0
         ]
     return tuple(found)

@@ -8,7 +8,7 @@ rendered once per setting, so the rules that the template asserts hold here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -129,9 +129,9 @@ class WmmaFamily(TimedFamily):
         blocks = [(each.head_size, each.ncols) for each in VARIANTS if each.acc == found.acc]
         return attention_cases(self.models, (found.head_size, found.ncols), blocks, most_shared=1)
 
-    def with_setting(self, setting: Setting, variants: Collection[str]) -> Mapping[str, bytes]:
+    def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
         """The kernel as the patch leaves it, and its table."""
-        rows = {variant_of(variant): WmmaParams(*setting) for variant in variants}
+        rows = {variant_of(variant): WmmaParams(*setting) for variant, setting in settings.items()}
         return {**self.placed, TABLE_FILE: self.table(rows)}
 
     def is_kernel(self, name: KernelName, variant: str) -> bool:

@@ -62,7 +62,7 @@ def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
         )
         == 1
     )
-    assert all(len(each["us"]) == 4 for each in times)  # two models, two depths
+    assert all(len(each["us"]) == 8 for each in times)  # two models, four depths
     # Decode reads K and V once: no block makes it faster by more than the model is off.
     assert decode["best"] == decode["upstream"]
     # Build 11549 leaves prompts with grouped heads to MMA.

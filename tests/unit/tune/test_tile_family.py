@@ -95,18 +95,25 @@ def test_a_variant_is_timed_with_tokens_that_fill_its_columns_and_the_widest_wit
     family = make_tile_family(LIMITS, both, models)
     # of the list gemma3 4B has 8 heads on 4 and Qwen3.6-35B-A3B 16 on 2; eight share a block at most
     found = {(case.kv_heads, case.gqa, case.tokens, case.kv) for case in family.cases("256-8")}
-    assert found == {(4, 2, 4, 4352), (4, 2, 4, 16640), (2, 8, 1, 4352), (2, 8, 1, 16640)}
-    assert {(case.tokens, case.kv) for case in family.cases("256-32")} == {(512, 4608), (512, 16896)}
+    rows = (256, 4352, 16640, 65792)
+    assert found == {(*layer, kv) for layer in ((4, 2, 4), (2, 8, 1)) for kv in rows}
+    assert {(case.tokens, case.kv) for case in family.cases("256-32")} == {
+        (512, 512),
+        (512, 4608),
+        (512, 16896),
+        (512, 66048),
+        (2048, 2048),
+    }
     assert make_tile_family(LIMITS, both).cases("256-8") == ()
 
 
 def test_the_setting_is_put_into_the_rows_of_rdna_that_are_asked_for() -> None:
     family = make_tile_family(LIMITS, FILE)
-    (text,) = family.with_setting((128, 6, 64, 64), ["256-32"]).values()
+    (text,) = family.with_settings({"256-32": (128, 6, 64, 64)}).values()
     was, now = FILE.decode().splitlines(), text.decode().splitlines()
     changed = [line for before, line in zip(was, now, strict=True) if line != before]
     assert changed == ["    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 128, 6, 64, 64)"]
-    assert list(family.with_setting((128, 6, 64, 64), []).values()) == [FILE]
+    assert list(family.with_settings({}).values()) == [FILE]
 
 
 @pytest.mark.parametrize(

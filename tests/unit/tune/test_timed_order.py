@@ -111,7 +111,7 @@ def _dense(cases):
 
 def test_a_variant_is_timed_with_as_many_tokens_as_its_columns(family) -> None:
     assert {case.tokens for case in _dense(family.cases("Q4_K-48"))} == {48}
-    assert {case.tokens for case in _dense(family.cases("Q4_K-128"))} == {512}
+    assert {case.tokens for case in _dense(family.cases("Q4_K-128"))} == {512, 2048}
     assert {case.type for case in family.cases("IQ4_NL-48")} == {"iq4_nl"}
     assert family.cases("Q4_K-48-fallback") == ()
 
@@ -120,19 +120,20 @@ def test_experts_are_timed_with_a_prompt_whichever_columns_upstream_takes(family
     found = [case for case in family.cases("Q4_K-48") if case.experts > 1]
     assert found == [case for case in family.cases("Q4_K-128") if case.experts > 1]
     assert {(case.rows, case.columns, case.experts, case.used, case.tokens) for case in found} == {
-        (768, 2048, 128, 8, 512),  # Qwen3-30B-A3B
-        (512, 2048, 256, 8, 512),  # Qwen3.6-35B-A3B
+        (*shape, tokens)
+        for tokens in (512, 2048)
+        for shape in ((768, 2048, 128, 8), (512, 2048, 256, 8))  # Qwen3-30B-A3B, Qwen3.6-35B-A3B
     }
     assert all(case.experts == 1 for case in family.cases("IQ4_NL-128"))  # no model has such experts
 
 
 def test_the_setting_is_put_into_the_rows_of_the_variants_and_no_other(family) -> None:
-    (table,) = family.with_setting((128, 2), family.variants).values()
+    (table,) = family.with_settings(dict.fromkeys(family.variants, (128, 2))).values()
     rows = [line for line in table.decode().splitlines() if "CASE" in line]
     assert len(rows) == 8
     assert all(", 128, 2, 64, " in row for row in rows)
     assert rows[0].endswith("64, 48, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, false);")
-    (one,) = family.with_setting((128, 2), ["Q4_K-128"]).values()
+    (one,) = family.with_settings({"Q4_K-128": (128, 2)}).values()
     changed = [
         line
         for before, line in zip(TABLE.decode().splitlines(), one.decode().splitlines(), strict=True)
@@ -368,8 +369,8 @@ class _Played:
         self.asked: list[tuple[str, int]] = []
         self._name = f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb0EL9ggml_prec10EEvPKc"
 
-    def upstream(self, _pin, _stack, changes=None, what=""):
-        return what if changes else "upstream's"
+    def upstream(self, _pin, _stack, changes=None, _what=""):
+        return "upstream's" if changes is None else changes[mmq.config_file("rdna3_5")]
 
     def time(self, case, recorder, *, repeated):
         assert not repeated
@@ -394,5 +395,31 @@ def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -
         (256, 2): 1.0,
         (128, 2): 0.5,
     }
-    assert {tokens for recorder, tokens in played.asked if recorder == "upstream's"} == {48, 512}
-    assert {tokens for recorder, tokens in played.asked if recorder == "mmq-128-2"} == {48}
+    assert {tokens for recorder, tokens in played.asked if recorder == "upstream's"} == {48, 512, 2048}
+    assert {tokens for recorder, tokens in played.asked if recorder != "upstream's"} == {48}
+
+
+def test_one_tree_tries_a_setting_of_each_variant(family) -> None:
+    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
+    played = _Played(machine, columns=48)
+    workspace = SimpleNamespace(reporter=NullReporter())
+    timing = Timing(
+        site=SimpleNamespace(workspace=workspace, pin=None), compiler=SimpleNamespace(stop=None), jobs=1
+    )
+    wanted = {"IQ4_NL-48": [(256, 2), (128, 2), (64, 2)], "Q4_K-48": [(128, 8), (256, 2)]}
+    found = time_settings(timing, played, family, wanted)
+    assert {variant: set(times) for variant, times in found.items()} == {
+        variant: set(settings) for variant, settings in wanted.items()
+    }
+    trees = dict.fromkeys(recorder for recorder, _ in played.asked if recorder != "upstream's")
+    both, one = (
+        {
+            (kind, line.split(", ")[1])
+            for kind in ("Q4_K", "IQ4_NL")
+            for line in tree.decode().splitlines()
+            if f"_{kind}, " in line and " 48, " in line and "false, false" in line
+        }
+        for tree in trees
+    )
+    assert both == {("Q4_K", "128"), ("IQ4_NL", "128")}
+    assert one == {("Q4_K", "256"), ("IQ4_NL", "64")}
