@@ -598,6 +598,11 @@ def _expect(problems: list[PatchkitError], mutation: Mutation) -> None:
     assert any(mutation.says in text for text in texts), texts
 
 
+GATED = [*ISOLATION, *COMPILED, *LAUNCH]
+# 85 s of processor time (2026-11-25); others of their kind stay.
+SLOWEST = ("endif-missing", "tile-row-removed")
+
+
 @pytest.mark.parametrize("mutation", ordinary(PLAN, PLAN[::3]), ids=lambda mutation: mutation.id)
 def test_the_plan_refuses(mutation: Mutation, series: SeriesDir, warm_cache: Path) -> None:
     _change_series(series, mutation)
@@ -622,7 +627,11 @@ def _mutant(
 
 @pytest.mark.hip
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", [*ISOLATION, *COMPILED, *LAUNCH], ids=lambda mutation: mutation.id)
+@pytest.mark.parametrize(
+    "mutation",
+    ordinary(GATED, [one for one in GATED if one.id not in SLOWEST], pytest.mark.hours),
+    ids=lambda mutation: mutation.id,
+)
 def test_the_gate_notices(
     mutation: Mutation,
     request: pytest.FixtureRequest,

@@ -19,6 +19,7 @@ from pseudocode.assembly import Assembler
 from pseudocode.cases import FAMILIES, generate, instructions_of
 from pseudocode.comparison import compare
 from pseudocode.emulated import run_cases
+from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
@@ -70,7 +71,7 @@ def test_so_do_those_of_a_gpu_without_scalar_floats(
 
 @pytest.mark.slow
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", ordinary([2, 3], 1, pytest.mark.hours))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_instructions_leave_it_on_many_more_operands(
     family: str, seed: int, assembler: FindAssembler, run_vectors: RunVectors
