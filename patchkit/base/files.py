@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -181,7 +182,12 @@ def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELS
     with disk_errors(path, doing, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         content = data.encode("utf-8") if isinstance(data, str) else data
-        _replace(path, content, f".{path.name}.{os.getpid()}.partial")
+        _replace(path, content, f".{path.name}.{_writer()}.partial")
+
+
+def _writer() -> str:
+    """Threads of one process may write the same file."""
+    return f"{os.getpid()}-{threading.get_native_id()}"
 
 
 def _replace(path: Path, data: bytes, beside: str) -> None:
@@ -210,7 +216,7 @@ def write_output(path: Path, data: bytes, doing: str, elsewhere: str = OTHER_FIL
             path.write_bytes(data)
             return
         # A name of its own length: that of a file may be as long as the file system allows.
-        _replace(Path(os.path.realpath(path)), data, f".patchkit-{os.getpid()}.partial")
+        _replace(Path(os.path.realpath(path)), data, f".patchkit-{_writer()}.partial")
 
 
 def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends: bool = False) -> None:

@@ -7,10 +7,12 @@ import hashlib
 import json
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from patchkit.base.files import disk_errors
 
@@ -44,6 +46,11 @@ class Store:
         folder = self._folder(key)
         if folder.is_dir():
             return folder
+        # Threads that want the same wait for the first: it may be a minute of a compiler.
+        with _making(folder):
+            return folder if folder.is_dir() else self._make(folder, fill)
+
+    def _make(self, folder: Path, fill: Callable[[Path], None]) -> Path:
         with disk_errors(folder, "writing to the cache"):
             folder.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(folder.parent.glob(".partial-*"))
@@ -70,6 +77,23 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         return self.root / key[:2] / key
+
+
+class _Lock:
+    def __init__(self) -> None:
+        self.held = threading.RLock()
+
+
+_locks: WeakValueDictionary[Path, _Lock] = WeakValueDictionary()
+_of_locks = threading.Lock()
+
+
+@contextlib.contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    with _of_locks:
+        lock = _locks.setdefault(folder, _Lock())
+    with lock.held:
+        yield
 
 
 def remove_stale(partials: Iterable[Path]) -> None:

@@ -103,7 +103,9 @@ def build_driver(
         *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{programs.folder}",
     ]
-    key = {"what": "driver", "ggml": programs.identity, "stub": stub.name, "flags": compiler.portable(argv)}
+    # Backends are loaded at run time: with another one it is the same program.
+    linked = [built.part.key for built in programs.parts if built.part.backend != "hip"]
+    key = {"what": "driver", "ggml": linked, "stub": stub.name, "flags": compiler.portable(argv)}
     name = Path(source).stem
     return _built(compiler, key, [*argv, *places], (source, f"drivers/{CASE_READER.name}"), name) / name
 

@@ -475,10 +475,8 @@ def _keep_time(store: Store, key: str, time: KernelTime) -> None:
     def write(folder: Path) -> None:
         write_whole(folder / _TIME, time.model_dump_json(), "keeping a modelled time")
 
-    if (damaged := store.find(key)) is not None:
-        write(damaged)
-    else:
-        store.obtain(key, write)
+    if _kept_time(store, key) is None:
+        write(store.obtain(key, write))
 
 
 def _play(

@@ -67,7 +67,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
-    """Records on one side; ``identity`` is the hash of its tree."""
+    """Records on one side; by ``identity``, that of its tree, recordings are found again."""
 
     side: EmulatedSide
     tree: SourceTree
@@ -155,8 +155,9 @@ class Recorder:
 class Sources:
     """A tree to be recorded: the ``commit`` of a repository, of upstream's ``build``.
 
-    ``changes`` are files of it that are to be others, by path; ``what`` names them. ``rocwmma``: with the
-    attention kernel on rocWMMA, where the tree has it.
+    ``changes`` are files of it that are to be others, by path; ``what`` names them. What was recorded is
+    found again by them, or by ``known_as``, the name of those changes that what is recorded hangs on.
+    ``rocwmma``: with the attention kernel on rocWMMA, where the tree has it.
     """
 
     repository: Repository
@@ -164,6 +165,7 @@ class Sources:
     build: int
     changes: Mapping[str, bytes] = field(default_factory=dict)
     what: str = ""
+    known_as: str | None = None
     rocwmma: bool = True
 
 
@@ -202,7 +204,8 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     if sources.changes:
         root = overlay_tree(exported.root, sources.changes, sources.what, below=".")
     tree = SourceTree(root)
-    identity = root.name if sources.rocwmma else f"{root.name} without rocWMMA"
+    identity = root.name if sources.known_as is None else f"{exported.root.name} {sources.known_as}"
+    identity = identity if sources.rocwmma else f"{identity} without rocWMMA"
     with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma) as side:
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 

@@ -64,9 +64,12 @@ class Timings:
         changes: Mapping[str, bytes] | None = None,
         what: str = "",
         *,
+        known_as: str | None = None,
         rocwmma: bool = True,
     ) -> Recorder:
         """Upstream's tree of a pin, with other files where ``changes`` has them, until the stack is closed.
+
+        ``what`` and ``known_as`` as of :class:`patchkit.timing.recording.Sources`.
 
         Raises:
             SourceError, GitError: the pin could not be had.
@@ -83,6 +86,7 @@ class Timings:
             build=pin.build,
             changes=changes or {},
             what=what,
+            known_as=known_as,
             rocwmma=rocwmma,
         )
         return stack.enter_context(open_recorder(sources, self.gpu, self.compiler))

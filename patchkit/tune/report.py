@@ -284,7 +284,7 @@ def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Ro
                 groups[-1].append(verdict)
             else:
                 groups.append([verdict])
-        if _by_time(groups[-1][0]) is groups[-1][0].upstream:
+        while groups and _by_time(groups[-1][0]) is groups[-1][0].upstream:
             groups.pop()  # below the last row upstream's own stand
         rows += [_timed_row(kind, group, report, today) for group in groups]
     return rows

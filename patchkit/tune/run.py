@@ -163,7 +163,8 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         headers=headers,
         # What the compiler says is of the code that is played: with the loops that LLVM 22 unrolls, 64 rows
         # of Q4_0 are behind upstream's in everything, and were measured 15 to 19 % ahead (PR 28195). The
-        # record of rocWMMA's settings is of the compiler's own loops, and these figures leave no setting out.
+        # record of rocWMMA's settings is of the compiler's own loops; with the played headers its figures
+        # leave no setting out.
         compilers=compilers if family.rocwmma else tuple(as_measured(each) for each in compilers),
         record=record,
         profile=profile,
@@ -278,7 +279,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
-            why=report.untimed,
+            why=report.untimed if report.complete else None,
             hint=f"patchkit tune --arch {record.arch} --write",
         )
     if not has_record:

@@ -188,7 +188,7 @@ NOT_WORTH_TIMING = "another one is as good in everything, and better in somethin
 def _timed(judged: Judged, modelled: Mapping[Setting, Modelled], played: int) -> Judged:
     """With its time. The code that was played has its spills and its waves, so these refuse nothing."""
     time, elsewhere = modelled.get(judged.candidate.setting), _worse_elsewhere(judged, played)
-    untimed = NOT_WORTH_TIMING if time is None else None
+    untimed = judged.refused or NOT_WORTH_TIMING if time is None else None
     return replace(judged, modelled=time, refused=elsewhere or untimed)
 
 

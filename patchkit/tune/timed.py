@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.build.compile import CompileFailed, CompilerCrashed
 from patchkit.build.compiler import Compiler
+from patchkit.build.tree import files_digest
 from patchkit.estimate.model import ModelShape
 from patchkit.gpu.cases import Case
 from patchkit.gpu.names import KernelName, read_name
@@ -230,26 +232,52 @@ def _trees(family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]) -> Iter
 
 
 def _open(
-    timings: Timings, site: Site, family: TimedFamily, tree: _Tree, stack: contextlib.ExitStack
+    timings: Timings,
+    site: Site,
+    family: TimedFamily,
+    tree: _Tree,
+    stack: contextlib.ExitStack,
+    variant: str | None = None,
 ) -> Recorder:
+    """The tree, whose recordings are known by what it has of ``variant``: no other row has a part in these.
+
+    Else a setting more of one variant would be a reason to record all others again.
+    """
     changes = family.with_settings(dict(tree)) if tree else None
-    return timings.upstream(site.pin, stack, changes, family.name)
+    own = {name: setting for name, setting in tree if name == variant}
+    known_as = f"{family.name} {variant} {files_digest(family.with_settings(own))}" if own else None
+    return timings.upstream(site.pin, stack, changes, family.name, known_as=known_as)
 
 
 def _build(timings: Timings, site: Site, family: TimedFamily, tree: _Tree) -> None:
-    """So that no two tasks of one tree compile the same."""
-    with contextlib.ExitStack() as stack:
+    """Make its host library, which every task of the tree takes."""
+    # What does not compile, whoever times a variant of it meets again.
+    with contextlib.ExitStack() as stack, contextlib.suppress(CompileFailed, CompilerCrashed):
         _open(timings, site, family, tree, stack)
 
 
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
-    """Microseconds of each operation of the variant in that tree, None where another kernel ran."""
-    with contextlib.ExitStack() as stack:
-        recorder = _open(timings, site, family, task.tree, stack)
-        return tuple(
-            _us(timings, recorder, case, family, task.variant) if is_wanted else None
-            for case, is_wanted in task.cases
-        )
+    """Microseconds of each operation of the variant in that tree, None where another kernel ran.
+
+    A setting that compiles as a candidate may not do so in the kernels that share its row: it has no times
+    then, and ends nobody else's.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            recorder = _open(timings, site, family, task.tree, stack, task.variant)
+            return tuple(
+                _us(timings, recorder, case, family, task.variant) if is_wanted else None
+                for case, is_wanted in task.cases
+            )
+    except (CompileFailed, CompilerCrashed) as error:
+        own = tuple(one for one in task.tree if one[0] == task.variant)
+        if not own:
+            raise
+        if own != task.tree:
+            return _time(timings, site, family, replace(task, tree=own))
+        setting = "/".join(map(str, own[0][1]))
+        site.workspace.reporter.warn(f"{task.variant} {setting} is not timed: {error.message}")
+        return (None,) * len(task.cases)
 
 
 def _us(timings: Timings, recorder: Recorder, case: Timed, family: TimedFamily, variant: str) -> float | None:

@@ -64,7 +64,8 @@ _COLUMNS = range(2, 9)
 @click.option(
     "--exhaustive",
     is_flag=True,
-    help="Time every setting, also those that another beats in everything by the compiler's figures.",
+    help="Time also what another setting beats in everything by the compiler's figures. Not with --like, "
+    "--bounds and --device.",
 )
 @click.option(
     "--exclude",
@@ -117,6 +118,13 @@ def command(
     from patchkit.tune.request import TuneRequest
     from patchkit.tune.run import run_tune, write_table
 
+    others = [name for name in ("like", "bounds") if options[name]] + (["device"] if builds else [])
+    if options["exhaustive"] and others:
+        raise UsageError(
+            f"--exhaustive is about what the timing model is asked, and with --{others[0]} it is not",
+            code="USAGE_SYNTAX",
+            hint="leave one of them out",
+        )
     if options["kernel"] == _LIMITS:
         return _batch_limits(settings, write=write, builds=builds, options=options)
     if builds is not None:

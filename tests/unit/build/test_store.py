@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,27 @@ def test_an_entry_that_somebody_else_made_meanwhile_is_as_good(store: Store) -> 
         store.obtain(_KEY, lambda other: (other / "theirs").write_text("x") and None)
 
     assert [path.name for path in store.obtain(_KEY, fill).iterdir()] == ["theirs"]
+
+
+def test_threads_that_want_the_same_make_it_once(store: Store) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    made: list[Path] = []
+
+    def fill(folder: Path) -> None:
+        made.append(folder)
+        began.set()
+        assert go_on.wait(timeout=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(store.obtain, _KEY, fill)
+        assert began.wait(timeout=60)
+        second = pool.submit(store.obtain, _KEY, _never)
+        other = store.obtain(
+            key_of({"what": "another"}), lambda _: None
+        )  # nobody waits for what is not the same
+        go_on.set()
+        assert first.result(timeout=60) == second.result(timeout=60) != other
+    assert len(made) == 1
 
 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:

@@ -113,3 +113,11 @@ def test_the_report_has_the_ratios_of_each_type() -> None:
     (one,) = document["types"]  # type: ignore[misc]
     assert (one["limit"], one["profile"]) == (5, 2)
     assert [(each["columns"], round(each["ratio"], 3)) for each in one["columns"]] == [(2, 0.8), (6, 1.3)]
+
+
+@pytest.mark.parametrize("other", [("--like", "gfx1150"), ("--bounds",), ("--device", "builds")])
+def test_what_is_not_timed_is_not_timed_exhaustively(capsys, other) -> None:
+    assert main(["tune", "--arch", "gfx1151", "--exhaustive", *other]) == 2
+    told = capsys.readouterr().err
+    assert f"with {other[0]} it is not" in told
+    assert "leave one of them out" in told

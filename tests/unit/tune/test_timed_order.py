@@ -11,6 +11,7 @@ import pytest
 from strix_halo import CUS, LOOP
 
 from patchkit.base.reporter import NullReporter
+from patchkit.build.compile import CompileFailed
 from patchkit.estimate.model import load_models
 from patchkit.gpu.device import device_of
 from patchkit.gpu.names import read_name
@@ -367,9 +368,15 @@ class _Played:
     def __init__(self, machine, columns: int) -> None:
         self.machine = machine
         self.asked: list[tuple[str, int]] = []
+        self.known: list[str] = []
+        self.refuses = b"no tree has this"
         self._name = f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb0EL9ggml_prec10EEvPKc"
 
-    def upstream(self, _pin, _stack, changes=None, _what=""):
+    def upstream(self, _pin, _stack, changes=None, _what="", *, known_as=None):
+        if known_as is not None:
+            self.known.append(known_as)
+        if changes is not None and self.refuses in changes[mmq.config_file("rdna3_5")]:
+            raise CompileFailed("a static assertion fails")
         return "upstream's" if changes is None else changes[mmq.config_file("rdna3_5")]
 
     def time(self, case, recorder, *, repeated):
@@ -380,13 +387,22 @@ class _Played:
         return SimpleNamespace(us=us, products=(), kernels=(kernel,))
 
 
-def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -> None:
+class _Warned(NullReporter):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def _clock(reporter=None):
     machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
-    played = _Played(machine, columns=48)
-    workspace = SimpleNamespace(reporter=NullReporter())
-    timing = Timing(
-        site=SimpleNamespace(workspace=workspace, pin=None), compiler=SimpleNamespace(stop=None), jobs=1
-    )
+    site = SimpleNamespace(workspace=SimpleNamespace(reporter=reporter or NullReporter()), pin=None)
+    return _Played(machine, columns=48), Timing(site=site, compiler=SimpleNamespace(stop=None), jobs=1)
+
+
+def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -> None:
+    played, timing = _clock()
     settings = [(256, 2), (128, 2)]
     found = time_settings(timing, played, family, {"IQ4_NL-48": settings, "IQ4_NL-128": settings})
     # Upstream runs 48 columns for all of them, so 128 has no times, and no setting is tried for it.
@@ -400,12 +416,7 @@ def test_settings_are_timed_only_with_operations_that_upstream_runs_so(family) -
 
 
 def test_one_tree_tries_a_setting_of_each_variant(family) -> None:
-    machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
-    played = _Played(machine, columns=48)
-    workspace = SimpleNamespace(reporter=NullReporter())
-    timing = Timing(
-        site=SimpleNamespace(workspace=workspace, pin=None), compiler=SimpleNamespace(stop=None), jobs=1
-    )
+    played, timing = _clock()
     wanted = {"IQ4_NL-48": [(256, 2), (128, 2), (64, 2)], "Q4_K-48": [(128, 8), (256, 2)]}
     found = time_settings(timing, played, family, wanted)
     assert {variant: set(times) for variant, times in found.items()} == {
@@ -423,3 +434,38 @@ def test_one_tree_tries_a_setting_of_each_variant(family) -> None:
     )
     assert both == {("Q4_K", "128"), ("IQ4_NL", "128")}
     assert one == {("Q4_K", "256"), ("IQ4_NL", "64")}
+
+
+def test_recordings_of_a_variant_are_known_by_its_own_setting_whatever_else_its_tree_tries(family) -> None:
+    def known(wanted) -> set[str]:
+        played, timing = _clock()
+        time_settings(timing, played, family, wanted)
+        return {name for name in played.known if name.startswith("mmq IQ4_NL-48 ")}
+
+    alone = known({"IQ4_NL-48": [(128, 2)]})
+    assert len(alone) == 1
+    assert known({"IQ4_NL-48": [(128, 2)], "Q4_K-48": [(64, 2), (128, 8)]}) == alone
+    assert known({"IQ4_NL-48": [(64, 2)]}).isdisjoint(alone)
+
+
+def test_a_setting_that_does_not_compile_in_upstreams_tree_has_no_time_and_ends_nobody_elses(family) -> None:
+    warned = _Warned()
+    played, timing = _clock(warned)
+    played.refuses = b"CASE(GGML_TYPE_Q4_K, 64, 8, "
+    wanted = {"IQ4_NL-48": [(256, 2), (128, 2)], "Q4_K-48": [(256, 2), (64, 8), (128, 2)]}
+    found = time_settings(timing, played, family, wanted)
+    assert {variant: set(times) for variant, times in found.items()} == {
+        "IQ4_NL-48": {(256, 2), (128, 2)},
+        "Q4_K-48": {(256, 2), (128, 2)},
+    }
+    assert warned.warnings == ["Q4_K-48 64/8 is not timed: a static assertion fails"]
+
+
+def test_a_type_of_which_upstreams_rows_stand_has_none(family, figures_of) -> None:
+    same = _verdict(family, figures_of, "Q4_K-128", {(256, 2): 1.0, (128, 2): 1.0})
+    # Upstream's own settings differ from columns to columns.
+    narrow = replace(same.upstream, candidate=Candidate("Q4_K-48", (128, 2)))
+    verdicts = (same, replace(same, variant="Q4_K-48", upstream=narrow, best=narrow))
+    profile = load_profile(ROOT / "arch_profiles", ARCH)
+    none = replace(profile, tuning=replace(profile.tuning, mmq=()))
+    assert timed_rows(_report(verdicts), none, date(2026, 11, 23)) == []

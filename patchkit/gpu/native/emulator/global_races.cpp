@@ -323,7 +323,8 @@ std::string words_of(const toucher & t, const dword & d, const char * did, u64 o
 // before that on 2026-11-25 (two cores, seven processes), and blocks that store the same halves were told to race.
 bool comes_to_memory(const dword & d) {
     using namespace std::chrono_literals;
-    // Of the process. Where it is used up, a hundred dwords raced in earnest, and that was told.
+    // Of the process. Where it is used up, a hundred dwords raced in earnest, and that was told: who waited for
+    // good reason gives back what it took.
     static std::atomic<int> patience = 20000; // ms
     for (int n = 0; n < 100; ++n) {
         if (is_in_memory(d)) {
@@ -331,13 +332,16 @@ bool comes_to_memory(const dword & d) {
         }
         std::this_thread::yield();
     }
-    for (int n = 0; n < 200 && patience.fetch_sub(1, std::memory_order_relaxed) > 0; ++n) {
-        if (is_in_memory(d)) {
-            return true;
-        }
+    int taken = 0;
+    while (taken < 200 && !is_in_memory(d) && patience.fetch_sub(1, std::memory_order_relaxed) > 0) {
+        ++taken;
         std::this_thread::sleep_for(1ms);
     }
-    return is_in_memory(d);
+    if (!is_in_memory(d)) {
+        return false;
+    }
+    patience.fetch_add(taken, std::memory_order_relaxed);
+    return true;
 }
 
 void conflict(const toucher & t, const dword & d, const char * did, u64 other) {

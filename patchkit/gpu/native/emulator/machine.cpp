@@ -305,8 +305,11 @@ struct machine final : emulator {
             }
             traced.push_back({wanted.order->first, &code, wanted.code, kernel.name, wanted.called_from});
         }
-        found_before = found.size();
-        held_before = held.size();
+        {
+            const std::lock_guard<std::mutex> guard(of_findings); // the host may copy meanwhile, and reveal
+            found_before = found.size();
+            held_before = held.size();
+        }
         const auto began = std::chrono::steady_clock::now();
         perform(on);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -523,8 +526,8 @@ struct machine final : emulator {
     std::map<key_of_finding, size_t> places_of_held;
     size_t found_before = 0, held_before = 0; // this launch
 
-    // Blocks run side by side. Which one finds something first differs from run to run (CI of 2026-11-25 was red by
-    // it); which one has the lowest index does not.
+    // Blocks run side by side. Which one finds a fault of its own first differs from run to run (CI of 2026-11-25 was
+    // red by it); which one has the lowest index does not. Of two blocks that race the second one finds it.
     static void find_again(finding & known, bool is_of_launch, const wave & w, const std::string & what) {
         known.times += 1;
         const dimensions &now = w.owner->index, &then = known.block;
