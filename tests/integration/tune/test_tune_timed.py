@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -102,9 +103,11 @@ def test_settings_of_the_rocwmma_kernel_are_ordered_by_modelled_time_where_it_is
     few, many, of_128 = document["variants"]
     times = {tuple(each["setting"]): each["modelled"] for each in many["candidates"]}
     assert times[256, 4]["ratio"] == 1
-    # Measured were 2.13 and 2.23 of attention (llama.cpp PR 16827; docs/tune.md).
-    tuned = times[128, 8]
-    assert 2.13 * (1 - tuned["error"]) < 1 / tuned["ratio"] < 2.23
+    # Measured were 2.13 and 2.23 of attention behind 16384 to 65536 tokens (PR 16827, docs/tune.md):
+    # of each model's five operations these are the third and the fourth.
+    deep = (2, 3, 7, 8)
+    gain = geometric_mean([times[256, 4]["us"][place] / times[128, 8]["us"][place] for place in deep])
+    assert 2.13 * (1 - times[128, 8]["error"]) < gain < 2.23
     assert (few["best"], few["measured"], few["kept"]) == ([128, 8], False, None)
     assert many["order"][:2] == [[256, 8], [128, 8]]
     # Refused by the figures with a rocWMMA that is not played, so not timed.
