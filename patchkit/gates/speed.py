@@ -31,7 +31,7 @@ from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
 from patchkit.gpu.names import read_name
 from patchkit.series.promises import SpeedShape
 from patchkit.timing.machine import Machine as TimedMachine
-from patchkit.timing.machine import load_machine
+from patchkit.timing.machine import in_words, load_machine
 from patchkit.timing.operation import OperationTime, attention_case, matrix_case, time_operation
 from patchkit.timing.recording import Recorder, Timed, as_measured
 
@@ -368,8 +368,8 @@ def judged_shape(
     if products:
         told["why"] = f"a BLAS library computes {', '.join(products)}"
     elif shape.experts > 1 or error is None:
-        such = kinds if shape.head_size is None else f"{kinds}, head size {shape.head_size}"
-        of = "products of experts" if shape.experts > 1 else f"such kernels ({such})"
+        such = f"such kernels ({in_words(kinds, shape.head_size)})"
+        of = "products of experts" if shape.experts > 1 else such
         told["why"] = f"the model is not held to measurements of {of}: its error is not known"
     elif error > _LARGEST_ERROR:
         told["why"] = f"the model's error is {error:.0%} for such kernels ({kinds})"

@@ -187,8 +187,13 @@ class ModelError(TomlTable):
         return self.kind == other.kind and (not sizes or not others or not sizes.isdisjoint(others))
 
     def __str__(self) -> str:
-        sizes = " and ".join(map(str, self.head_sizes))
-        return f"{self.kind}, head size {sizes}" if sizes else self.kind
+        return in_words(self.kind, *self.head_sizes)
+
+
+def in_words(kind: str, *head_sizes: int | None) -> str:
+    """Such kernels, as ``wmma, head size 64``."""
+    sizes = " and ".join(str(size) for size in head_sizes if size is not None)
+    return f"{kind}, head size {sizes}" if sizes else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,14 +250,14 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
 
 def _error(time: OperationTime) -> str:
     from patchkit.gpu.operations import OperationCase
+    from patchkit.timing.machine import in_words
     from patchkit.timing.operation import head_size_of
 
     if isinstance(time.case, OperationCase) and time.case.experts > 1:
         return "; no published time of a product of experts was compared"
     known = time.error
     if known is None:
-        size = head_size_of(time.case)
-        of = time.kind if size is None else f"{time.kind}, head size {size}"
+        of = in_words(time.kind, head_size_of(time.case))
         return f"; the model is not held to published times of such kernels ({of})"
     return (
         f"; of {known.points} published times of such kernels ({known}) half were met within "
