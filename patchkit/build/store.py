@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -79,21 +79,13 @@ class Store:
         return self.root / key[:2] / key
 
 
-class _Lock:
-    def __init__(self) -> None:
-        self.held = threading.RLock()
-
-
-_locks: WeakValueDictionary[Path, _Lock] = WeakValueDictionary()
+_locks: WeakValueDictionary[Path, threading.RLock] = WeakValueDictionary()
 _of_locks = threading.Lock()
 
 
-@contextlib.contextmanager
-def _making(folder: Path) -> Iterator[None]:
+def _making(folder: Path) -> threading.RLock:
     with _of_locks:
-        lock = _locks.setdefault(folder, _Lock())
-    with lock.held:
-        yield
+        return _locks.setdefault(folder, threading.RLock())
 
 
 def remove_stale(partials: Iterable[Path]) -> None:

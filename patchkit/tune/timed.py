@@ -131,30 +131,17 @@ def time_settings(
         for variant in wanted
         if (cases := timed_cases(family, variant, timings.machine))
     }
-    reporter = timing.site.workspace.reporter
     with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
 
         def timed(tasks: Sequence[_Task], of: str) -> dict[Candidate, _Times]:
-            where, stop = (timings, timing.site, family), timing.compiler.stop
-            trees = list(dict.fromkeys(task.tree for task in tasks))
-            for _ in run_tasks(
-                pool,
-                partial(_build, *where),
-                trees,
-                reporter=reporter,
-                what=f"building {of}",
-                unit="trees",
-                stop=stop,
-            ):
-                pass
             found = run_tasks(
                 pool,
-                partial(_time, *where),
+                partial(_time, timings, timing.site, family),
                 tasks,
-                reporter=reporter,
+                reporter=timing.site.workspace.reporter,
                 what=f"modelling {of}",
                 unit="settings",
-                stop=stop,
+                stop=timing.compiler.stop,
             )
             return {
                 Candidate(task.variant, dict(task.tree).get(task.variant, family.baseline(task.variant))): us
@@ -232,28 +219,16 @@ def _trees(family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]) -> Iter
 
 
 def _open(
-    timings: Timings,
-    site: Site,
-    family: TimedFamily,
-    tree: _Tree,
-    stack: contextlib.ExitStack,
-    variant: str | None = None,
+    timings: Timings, site: Site, family: TimedFamily, task: _Task, stack: contextlib.ExitStack
 ) -> Recorder:
-    """The tree, whose recordings are known by what it has of ``variant``: no other row has a part in these.
+    """The task's tree, whose recordings are known by its variant's setting: no other row has a part in these.
 
     Else a setting more of one variant would be a reason to record all others again.
     """
-    changes = family.with_settings(dict(tree)) if tree else None
-    own = {name: setting for name, setting in tree if name == variant}
-    known_as = f"{family.name} {variant} {files_digest(family.with_settings(own))}" if own else None
+    changes = family.with_settings(dict(task.tree)) if task.tree else None
+    own = {name: setting for name, setting in task.tree if name == task.variant}
+    known_as = f"{family.name} {task.variant} {files_digest(family.with_settings(own))}" if own else None
     return timings.upstream(site.pin, stack, changes, family.name, known_as=known_as)
-
-
-def _build(timings: Timings, site: Site, family: TimedFamily, tree: _Tree) -> None:
-    """Make its host library, which every task of the tree takes."""
-    # What does not compile, whoever times a variant of it meets again.
-    with contextlib.ExitStack() as stack, contextlib.suppress(CompileFailed, CompilerCrashed):
-        _open(timings, site, family, tree, stack)
 
 
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
@@ -264,7 +239,7 @@ def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Ti
     """
     try:
         with contextlib.ExitStack() as stack:
-            recorder = _open(timings, site, family, task.tree, stack, task.variant)
+            recorder = _open(timings, site, family, task, stack)
             return tuple(
                 _us(timings, recorder, case, family, task.variant) if is_wanted else None
                 for case, is_wanted in task.cases
