@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import lzma
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder, write_whole
+from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import Store, key_of
@@ -21,6 +22,7 @@ from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.runtime import cxx_of
 from patchkit.series.facts import Confidence
 from patchkit.series.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
+from patchkit.timing.recording import open_trace
 
 _NATIVE = Path(__file__).parent.parent / "gpu" / "native" / "timing"
 _PROGRAM = "timing"
@@ -487,23 +489,31 @@ def _keep_time(store: Store, key: str, time: KernelTime) -> None:
 def _play(
     program: Path, machine: Machine, traces: Sequence[Played], compiler: Compiler, most: int
 ) -> tuple[KernelTime, ...]:
-    with temporary_folder("timing") as folder:
-        figures = folder / "machine"
+    doing = "unpacking what the emulated GPU recorded"
+    with working_folder(compiler.cache_root / "timing", "playing-", doing) as folder:
+        figures, unpacked = folder / "machine", folder / "trace"
         with disk_errors(figures, "writing the figures of the GPU"):
             figures.write_text(machine.text(), "utf-8")
-        words = [word for one in traces for word in (f"{one.cold:.4f}", f"{one.working:.6f}", str(one.trace))]
-        argv = [*nice(), str(program), str(figures), str(most), *words]
-        try:
-            done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
-            lines = done.stdout.decode("utf-8", "replace").splitlines()
-            times = tuple(KernelTime.model_validate(json.loads(line)) for line in lines)
-        except (ToolFailed, ToolCrashed, ValueError, ValidationError) as error:
-            why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
-            raise ToolchainError(
-                "what the emulated GPU recorded cannot be played",
-                code="TRACE_UNREADABLE",
-                where=Location(path=str(traces[0].trace.parent)),
-                why=why,
-                hint="remove that folder: it is recorded anew",
-            ) from error
-    return times
+        times = []
+        for one in traces:  # one after the other, so that only one is there unpacked
+            words = (f"{one.cold:.4f}", f"{one.working:.6f}", str(unpacked))
+            argv = [*nice(), str(program), str(figures), str(most), *words]
+            try:
+                with (
+                    disk_errors(unpacked, doing),
+                    open_trace(one.trace) as trace,
+                    unpacked.open("wb") as file,
+                ):
+                    shutil.copyfileobj(trace, file, 1 << 20)
+                done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
+                times.append(KernelTime.model_validate_json(done.stdout))
+            except (ToolFailed, ToolCrashed, lzma.LZMAError, EOFError, ValidationError) as error:
+                why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
+                raise ToolchainError(
+                    "what the emulated GPU recorded cannot be played",
+                    code="TRACE_UNREADABLE",
+                    where=Location(path=str(one.trace.parent)),
+                    why=why,
+                    hint="remove that folder: it is recorded anew",
+                ) from error
+    return tuple(times)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import lzma
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from patchkit.base.errors import ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error, disk_errors, is_full
 from patchkit.base.process import ToolTimeout, run_tool
 from patchkit.build.compiler import Compiler
 from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
@@ -40,6 +45,9 @@ _NO_LARGE_UNROLLING = (
     "-amdgpu-unroll-threshold-local=300",
 )
 _TIMEOUT_S = 600.0
+_RECORDING = "recording an operation"
+_PACKED = b"\xfd7zXZ\0"  # how a file of xz begins
+_PIECE = 1 << 20
 # Files of an entry besides the traces.
 _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
@@ -114,7 +122,7 @@ class Recorder:
 
     def _run(self, driver: Path, line: str, case: Timed, folder: Path) -> None:
         cases, log = folder / "case", folder / "log"
-        with disk_errors(cases, "recording an operation"):
+        with disk_errors(cases, _RECORDING):
             cases.write_text(line, "utf-8")
         variables = {
             **self.side.built.environment,
@@ -139,9 +147,11 @@ class Recorder:
         if self.side.units.failed is not None:
             raise self.side.units.failed
         if done.returncode != 0:
+            if is_full(folder):  # what did not fit is still there
+                raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), folder, _RECORDING)
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise _failed(case, said[-1] if said else f"it ended with {done.returncode}", None)
-        with disk_errors(folder, "recording an operation"):
+        with disk_errors(folder, _RECORDING):
             with log.open(encoding="utf-8", errors="replace") as lines:
                 sections = parse_recording(lines, str(log)).sections
             if any(section.mark == _UNSUPPORTED for section in sections):
@@ -149,6 +159,8 @@ class Recorder:
             calls = [call for section in sections for call in section.products]
             (folder / _PRODUCTS).write_text("".join(f"{call}\n" for call in calls), "utf-8")
             log.unlink()
+            for trace in folder.glob("*.trace"):
+                _pack(trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +222,42 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 
+@contextlib.contextmanager
+def open_trace(path: Path) -> Iterator[IO[bytes]]:
+    """What was recorded of a launch, packed or as the emulated GPU writes it.
+
+    Raises:
+        OSError: the disk refused.
+        lzma.LZMAError, EOFError: reading, when it is damaged.
+    """
+    with path.open("rb") as file:
+        is_packed = file.read(len(_PACKED)) == _PACKED
+        file.seek(0)
+        if not is_packed:
+            yield file
+            return
+        with lzma.open(file) as unpacked:
+            yield unpacked
+
+
+def _pack(trace: Path) -> None:
+    """In place.
+
+    A layer of attention behind 65536 tokens is up to 740 MB, a hundredth of that packed, in 3 s; the 45
+    settings of MMA that tune times were 60 GB, and the disk full (2026-11-25).
+    """
+    packed = trace.with_suffix(".packed")
+    with trace.open("rb") as plain, lzma.open(packed, "wb", preset=0) as file:
+        shutil.copyfileobj(plain, file, _PIECE)
+    packed.replace(trace)
+
+
 def _head_of(trace: Path) -> TraceHead:
-    with trace.open("rb") as file:
-        lines = file.read(16384).decode("utf-8", "replace").splitlines()
+    try:
+        with open_trace(trace) as file:
+            lines = file.read(16384).decode("utf-8", "replace").splitlines()
+    except (lzma.LZMAError, EOFError):
+        lines = []
     words = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
     grid = [int(word) for word in words.get("grid", "").split() if word.isdigit()]
     x, y, z = grid if len(grid) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it

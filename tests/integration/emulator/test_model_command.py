@@ -27,8 +27,10 @@ def model(gates_cache: Path, test_cache: Path) -> Model:
     with FileLock(test_cache / "gates.lock"):
         subprocess.run([*made, "--upstream", "b6900"], check=True, capture_output=True)
 
-    def run(*arguments: str | Path, arch: str = "gfx1151") -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model", "--arch", arch]
+    def run(
+        *arguments: str | Path, arch: str = "gfx1151", below: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        argv = [*below, sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "model", "--arch", arch]
         if "--against" not in arguments:  # whose rows name their builds
             argv += ["--upstream", "b6900"]
         return subprocess.run(
@@ -137,6 +139,21 @@ def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):
 def test_a_request_that_means_nothing_is_refused(model: Model, arguments, status, code):
     done = model(*arguments, "--json")
     assert (json.loads(done.stdout)["error"]["code"], done.returncode) == (code, status)
+
+
+def test_a_full_disk_ends_a_recording_and_leaves_no_part_of_it(model: Model, gates_cache: Path):
+    traces = gates_cache / "timing" / "traces"
+    traces.mkdir(parents=True, exist_ok=True)
+    script = (
+        f"mount -t tmpfs -o size=64k none '{traces}' || exit 77; "
+        f"\"$@\"; status=$?; find '{traces}' -name '.partial*'; exit $status"
+    )
+    below = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+    done = model(*_PRODUCT, "--json", below=below)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("mount namespaces are not allowed here")
+    told, end = json.JSONDecoder().raw_decode(done.stdout)
+    assert (told["error"]["code"], done.returncode, done.stdout[end:].strip()) == ("DISK_FULL", 8, "")
 
 
 def test_a_gpu_of_which_nothing_is_known_is_refused(model: Model):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ToolchainError
 from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store
 from patchkit.timing.machine import KernelTime, Machine, Played, load_machine, play
@@ -143,6 +145,24 @@ def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler,
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
     assert "blocks 4\nseen 160" in text
     assert play(machine, [Played(trace=trace, cold=0.0)], _keeping_in(tmp_path, compiler)) == (first,)
+
+
+def test_a_packed_trace_is_played_like_the_plain_one_and_a_damaged_one_is_told(
+    timed, compiler, machine, tmp_path: Path
+):
+    first = timed("dot4")
+    (trace,) = (tmp_path / "dot4").glob("*.trace")
+    packed = tmp_path / "packed.trace"
+    whole = lzma.compress(trace.read_bytes())
+    packed.write_bytes(whole)
+    empty = _keeping_in(tmp_path, compiler)
+    assert play(machine, [Played(trace=packed, cold=0.0)], empty) == (first,)
+    for damaged in (whole[:-100], whole[:100] + b"\0" * 100 + whole[200:]):
+        packed.write_bytes(damaged)
+        with pytest.raises(ToolchainError) as caught:
+            play(machine, [Played(trace=packed, cold=0.0)], empty)
+        assert caught.value.code == "TRACE_UNREADABLE"
+    assert not list((tmp_path / "timing").glob("playing-*"))
 
 
 def test_what_was_played_is_kept_until_a_figure_or_the_trace_is_another(
