@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import lzma
 import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,7 +21,7 @@ from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.runtime import cxx_of
 from patchkit.series.facts import Confidence
 from patchkit.series.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
-from patchkit.timing.recording import open_trace
+from patchkit.timing.recording import unpack_trace
 
 _NATIVE = Path(__file__).parent.parent / "gpu" / "native" / "timing"
 _PROGRAM = "timing"
@@ -499,12 +498,8 @@ def _play(
             words = (f"{one.cold:.4f}", f"{one.working:.6f}", str(unpacked))
             argv = [*nice(), str(program), str(figures), str(most), *words]
             try:
-                with (
-                    disk_errors(unpacked, doing),
-                    open_trace(one.trace) as trace,
-                    unpacked.open("wb") as file,
-                ):
-                    shutil.copyfileobj(trace, file, 1 << 20)
+                with disk_errors(unpacked, doing):
+                    unpack_trace(one.trace, unpacked)
                 done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
                 times.append(KernelTime.model_validate_json(done.stdout))
             except (ToolFailed, ToolCrashed, lzma.LZMAError, EOFError, ValidationError) as error:

@@ -159,7 +159,7 @@ class Recorder:
             calls = [call for section in sections for call in section.products]
             (folder / _PRODUCTS).write_text("".join(f"{call}\n" for call in calls), "utf-8")
             log.unlink()
-            for trace in folder.glob("*.trace"):
+            for trace in sorted(folder.glob("*.trace")):
                 _pack(trace)
 
 
@@ -222,22 +222,15 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 
-@contextlib.contextmanager
-def open_trace(path: Path) -> Iterator[IO[bytes]]:
-    """What was recorded of a launch, packed or as the emulated GPU writes it.
+def unpack_trace(trace: Path, into: Path) -> None:
+    """Write what was recorded of a launch as the emulated GPU does, which is how it is played.
 
     Raises:
         OSError: the disk refused.
-        lzma.LZMAError, EOFError: reading, when it is damaged.
+        lzma.LZMAError, EOFError: the recording is damaged.
     """
-    with path.open("rb") as file:
-        is_packed = file.read(len(_PACKED)) == _PACKED
-        file.seek(0)
-        if not is_packed:
-            yield file
-            return
-        with lzma.open(file) as unpacked:
-            yield unpacked
+    with _open_trace(trace) as packed, into.open("wb") as plain:
+        shutil.copyfileobj(packed, plain, _PIECE)
 
 
 def _pack(trace: Path) -> None:
@@ -252,9 +245,22 @@ def _pack(trace: Path) -> None:
     packed.replace(trace)
 
 
+@contextlib.contextmanager
+def _open_trace(path: Path) -> Iterator[IO[bytes]]:
+    """Packed, or as the emulated GPU writes it."""
+    with path.open("rb") as file:
+        is_packed = file.read(len(_PACKED)) == _PACKED
+        file.seek(0)
+        if not is_packed:
+            yield file
+            return
+        with lzma.open(file) as unpacked:
+            yield unpacked
+
+
 def _head_of(trace: Path) -> TraceHead:
     try:
-        with open_trace(trace) as file:
+        with _open_trace(trace) as file:
             lines = file.read(16384).decode("utf-8", "replace").splitlines()
     except (lzma.LZMAError, EOFError):
         lines = []
