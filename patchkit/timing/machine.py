@@ -141,6 +141,7 @@ class TimingFigures(TomlTable):
     code_bytes: Annotated[TimingFigure, Field(description="Instruction cache of a WGP")]
     code_bytes_per_cycle: Annotated[TimingFigure, Field(description="That come into it")]
     code_latency: Annotated[TimingFigure, Field(description="Cycles")]
+    code_ahead: Annotated[TimingFigure, Field(description="Lines of 64 bytes that come behind one")]
     launch_us: Annotated[TimingFigure, Field(description="Of each kernel, before its first block")]
     blas_tflops: Annotated[
         TimingFigure,

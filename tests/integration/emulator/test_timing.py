@@ -117,6 +117,15 @@ def test_whoever_shares_lines_waits_for_them_as_long_as_the_first(timed, machine
     assert 2 * each < 1e3 * (far.us - near.us) < 3.2 * each
 
 
+def test_a_loop_that_the_instruction_cache_does_not_hold_waits_for_its_code(timed):
+    small, large = timed("loop_16k"), timed("loop_30k")
+    assert large.instructions / small.instructions == pytest.approx(3800 / 2000, rel=0.01)
+    # Once through each loop is fetched in any case, a sixteenth of the turns.
+    assert small.busy.code < 0.02
+    assert large.busy.code > 3 * small.busy.code
+    assert large.us / small.us > 1.1 * 3800 / 2000
+
+
 def test_blocks_without_work_take_no_time(timed):
     all_work, some = timed("dot4"), timed("dot4_of_some", working=1 / 8)
     assert (all_work.blocks, some.blocks) == (160, 20)  # eight and one of each WGP

@@ -144,12 +144,24 @@ template <int bytes, bool is_shared> __global__ void twice(float * out, const ch
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
 }
 
+// A loop of so many instructions of eight bytes.
+template <int instructions> __global__ void loop(float * out, const char *) {
+    int sum = 0;
+    const int a = threadIdx.x;
+#pragma unroll 1
+    for (int t = 0; t < turns / 4; ++t) {
+        asm volatile(".rept %2\n\tv_dot4_i32_iu8 %0, %1, %1, %0 neg_lo:[1,1,0]\n\t.endr" : "+v"(sum) : "v"(a), "n"(instructions));
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(sum);
+}
+
 int main(int argc, char ** argv) {
     const struct {
         const char * name;
         void (*run)(float *, const char *);
     } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4<1>}, {"dot4_of_some", dot4<8>},
                    {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>},
+                   {"loop_16k", loop<2000>}, {"loop_30k", loop<3800>},
                    {"own_8k", twice<8192, false>}, {"own_64k", twice<65536, false>}, {"shared_64k", twice<65536, true>}};
     float * out;
     char * from;

@@ -39,8 +39,9 @@ struct machine {
     double scalar_cache_latency = 0;
     double l1_bytes_per_cycle = 0, l2_bytes_per_cycle = 0, mall_gb_s = 0, dram_gb_s = 0, channels = 0, channel_bytes = 0,
            dram_pieces_gb_s = 0, dram_page_bytes = 0;
-    // Instructions: the cache of a WGP in bytes, bytes per cycle that come into it, and cycles until they do.
-    double code_bytes = 0, code_bytes_per_cycle = 0, code_latency = 0;
+    // Instructions: the cache of a WGP in bytes, bytes per cycle that come into it, cycles until they do, and how many lines
+    // behind one that is asked for.
+    double code_bytes = 0, code_bytes_per_cycle = 0, code_latency = 0, code_ahead = 0;
     double barrier = 0;          // cycles from the last wave that comes to the first that goes on
     double block_start = 0;      // cycles from the end of a block to the first instruction of the next
     double leftover = 0;         // of the last round, blocks that the busiest WGP has more than its share, times the blocks it holds

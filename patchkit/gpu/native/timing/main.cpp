@@ -36,7 +36,7 @@ machine read_machine(const std::string & path) {
         {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s}, {"dram_pieces_gb_s", &m.dram_pieces_gb_s},
         {"dram_page_bytes", &m.dram_page_bytes},
         {"barrier", &m.barrier}, {"code_bytes", &m.code_bytes},
-        {"code_bytes_per_cycle", &m.code_bytes_per_cycle}, {"code_latency", &m.code_latency}, {"block_start", &m.block_start}, {"leftover", &m.leftover}, {"launch_us", &m.launch_us}};
+        {"code_bytes_per_cycle", &m.code_bytes_per_cycle}, {"code_latency", &m.code_latency}, {"code_ahead", &m.code_ahead}, {"block_start", &m.block_start}, {"leftover", &m.leftover}, {"launch_us", &m.launch_us}};
     std::ifstream file(path);
     std::string name;
     double value = 0;

@@ -92,7 +92,9 @@ decoded decode(const instruction & i, const machine & m) {
 // The instructions of a WGP: lines of 64 bytes, and those behind one that is asked for.
 class code_cache {
   public:
-    explicit code_cache(const machine & m) : m(m), sets(std::max<size_t>(1, size_t(m.code_bytes / line / ways))), held(sets * ways) {}
+    explicit code_cache(const machine & m)
+        : m(m), ahead(uint64_t(std::clamp(m.code_ahead, 0.0, most_ahead))),
+          sets(std::max<size_t>(1, size_t(m.code_bytes / line / ways))), held(sets * ways) {}
 
     // When the code at an offset is there.
     double fetch(uint64_t offset, double at) {
@@ -113,8 +115,9 @@ class code_cache {
         double there = 0;
     };
     static constexpr size_t ways = 4;
-    static constexpr uint64_t ahead = 2;
+    static constexpr double most_ahead = 64; // so that a file's figure costs no more than time
     const machine & m;
+    uint64_t ahead;
     size_t sets;
     std::vector<entry> held;
     double free = 0;

@@ -1,0 +1,181 @@
+"""What AMD's own LLVM of several ROCm versions makes of one unit's kernels, without a ROCm.
+
+    pip download --no-deps rocm-llvm-python==7.1.1.562.45    (and others; each is a zip)
+    python benchmarks/amd_backend.py TREE UNIT --clang CLANG --llvm rocm/llvm/librocmllvm.so [--llvm ...]
+
+The package `rocm-llvm-python` carries AMD's LLVM as a library, of ROCm 6.2 to 7.2.2 (the commit in it is that
+of the `amdclang` of that ROCm), but no clang. So one clang makes the code that LLVM begins with, and each
+library optimises it and writes the assembly, as in `clang -O3`. CLANG must be no newer than the oldest of
+these LLVMs, which else cannot read what it writes: LLVM 19 (`zig clang` of the package ziglang 0.14) for ROCm
+6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. `--device-libs`: the folder of an ocml.bc that CLANG can read.
+
+Printed are each kernel's VGPRs, spilled ones, bytes of scratch memory and of code, instructions, and those of
+its largest loop. docs/timing-model.md has what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compile import Job, compiler_argv, kernel_code
+from patchkit.build.toolchain import find_toolchain
+from patchkit.build.units import SourceTree
+from patchkit.upstream.cache import default_cache_root
+
+_EMIT = "--emit"
+_PASSES = b"default<O3>"
+_TUNED = ("LoopVectorization", "SLPVectorization", "LoopInterleaving", "LoopUnrolling", "CallGraphProfile")
+_AGGRESSIVE, _PIC, _DEFAULT_MODEL, _ASSEMBLY = 3, 2, 0, 0  # of llvm-c/TargetMachine.h
+_INSTRUCTION = re.compile(r"^\t[a-z]")
+_BRANCH = re.compile(r"^\ts_c?branch\w* (\.LBB\w+)")
+_FIELDS = ("vgpr_count", "vgpr_spill_count", "private_segment_fixed_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Of one kernel: registers per lane, bytes per lane of scratch memory, bytes of code, instructions."""
+
+    vgprs: int
+    spilled: int
+    scratch: int
+    code: int
+    instructions: int
+    largest_loop: int
+
+
+def main() -> None:
+    """Print one line for each kernel and library."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tree", type=Path, help="a folder of llama.cpp")
+    parser.add_argument("unit", help="as ggml/src/ggml-cuda/fattn-tile.cu")
+    parser.add_argument("--clang", required=True, help='a command, as "zig clang"')
+    parser.add_argument("--llvm", required=True, action="append", type=Path, help="librocmllvm.so")
+    parser.add_argument("--device-libs", type=Path)
+    parser.add_argument("--rocwmma", action="store_true", help="with GGML_HIP_ROCWMMA_FATTN")
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--kernel", default="", help="a regular expression on mangled names")
+    options = parser.parse_args()
+    chain = find_toolchain(default_cache_root(), {}, NullReporter())
+    chain = replace(chain, device_libs=options.device_libs or chain.device_libs)
+    job = Job(
+        tree=SourceTree(options.tree.resolve()),
+        unit=options.unit,
+        arch=options.arch,
+        which="device",
+        rocwmma=options.rocwmma,
+        form="object",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        start, out = Path(folder, "start.bc"), Path(folder, "out.s")
+        resources = _output([str(chain.clang), "-print-resource-dir"]).strip()
+        argv = [
+            *shlex.split(options.clang),
+            *compiler_argv(chain, job)[1:],
+            *("-resource-dir", resources, "-w", "-emit-llvm", "-Xclang", "-disable-llvm-passes"),
+            *("--no-gpu-bundle-output", "-o", str(start)),
+        ]
+        subprocess.run(argv, cwd=options.tree, check=True)
+        for library in options.llvm:
+            # A process each: two LLVMs in one would register their options twice.
+            own = [sys.executable, __file__, _EMIT, str(library), options.arch, str(start), str(out)]
+            subprocess.run(own, check=True)
+            for name, made in _kernels(out.read_text("utf-8"), options.kernel):
+                print(f"{library}: {name}: {made}")
+
+
+def _output(argv: list[str]) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def _kernels(assembly: str, wanted: str) -> Iterator[tuple[str, Made]]:
+    metadata = assembly[assembly.find("\namdhsa.kernels:") :]
+    for entry in metadata.split("\n  - ")[1:]:
+        fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
+        name = fields.get("name", "")
+        if not re.search(wanted, name):
+            continue
+        code = kernel_code(assembly, name)
+        size = re.search(r"^; codeLenInByte = (\d+)$", assembly[assembly.find(f"\n{name}:") :], re.MULTILINE)
+        instructions, largest_loop = _sizes(code)
+        vgprs, spilled, scratch = (int(fields[field]) for field in _FIELDS)
+        yield (
+            name,
+            Made(
+                vgprs=vgprs,
+                spilled=spilled,
+                scratch=scratch,
+                code=int(size[1]) if size else 0,
+                instructions=instructions,
+                largest_loop=largest_loop,
+            ),
+        )
+
+
+def _sizes(code: str) -> tuple[int, int]:
+    """Instructions of a kernel, and of its largest loop: from a label to the last branch back to it."""
+    count, largest = 0, 0
+    labels: dict[str, int] = {}
+    for line in code.splitlines():
+        if label := re.match(r"(\.LBB\w+):", line):
+            labels[label[1]] = count
+        elif _INSTRUCTION.match(line):
+            count += 1
+            branch = _BRANCH.match(line)
+            if branch and branch[1] in labels:
+                largest = max(largest, count - labels[branch[1]])
+    return count, largest
+
+
+def _emit(library: str, arch: str, source: str, out: str) -> None:
+    """Optimise bitcode with one LLVM and write the assembly, through LLVM's C interface."""
+    llvm = ctypes.CDLL(library)
+
+    def call(name: str, result: type[Any] | None = None) -> Callable[..., Any]:
+        function = getattr(llvm, f"LLVM{name}")
+        function.restype = result
+        return function  # type: ignore[no-any-return]
+
+    for part in ("TargetInfo", "Target", "TargetMC", "AsmPrinter", "AsmParser"):
+        one = f"InitializeAMDGPU{part}"  # that of ROCm 7.1 and before exports only all of them
+        call(one if hasattr(llvm, f"LLVM{one}") else f"InitializeAll{part}s")()
+    pointer, why = ctypes.c_void_p, ctypes.c_char_p()
+    context, buffer, module, target = (pointer() for _ in range(4))
+    context.value = call("ContextCreate", pointer)()
+
+    def check(failed: int) -> None:
+        if failed:
+            raise SystemExit(f"{library}: {(why.value or b'it cannot read that').decode()}")
+
+    ref = ctypes.byref
+    check(call("CreateMemoryBufferWithContentsOfFile")(source.encode(), ref(buffer), ref(why)))
+    check(call("ParseBitcodeInContext2")(context, buffer, ref(module)))
+    triple = call("GetTarget", ctypes.c_char_p)(module)
+    check(call("GetTargetFromTriple")(triple, ref(target), ref(why)))
+    settings = (_AGGRESSIVE, _PIC, _DEFAULT_MODEL)
+    machine = pointer(call("CreateTargetMachine", pointer)(target, triple, arch.encode(), b"", *settings))
+    call("SetTargetMachineAsmVerbosity")(machine, 1)  # says how long the code is
+    tuned = pointer(call("CreatePassBuilderOptions", pointer)())
+    for name in _TUNED:
+        call(f"PassBuilderOptionsSet{name}")(tuned, 1)
+    if error := call("RunPasses", pointer)(module, _PASSES, machine, tuned):
+        why.value = call("GetErrorMessage", ctypes.c_char_p)(pointer(error))
+        check(1)
+    check(call("TargetMachineEmitToFile")(machine, module, out.encode(), _ASSEMBLY, ref(why)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [_EMIT]:
+        _emit(*sys.argv[2:])
+    else:
+        main()
