@@ -85,11 +85,13 @@ def main() -> None:
             *("-resource-dir", resources, "-w", "-emit-llvm", "-Xclang", "-disable-llvm-passes"),
             *("--no-gpu-bundle-output", "-o", str(start)),
         ]
-        subprocess.run(argv, cwd=options.tree, check=True)
+        if status := subprocess.run(argv, cwd=options.tree, check=False).returncode:
+            raise SystemExit(status)
         for library in options.llvm:
             # A process each: two LLVMs in one would register their options twice.
             own = [sys.executable, __file__, _EMIT, str(library), options.arch, str(start), str(out)]
-            subprocess.run(own, check=True)
+            if status := subprocess.run(own, check=False).returncode:
+                raise SystemExit(status)
             for name, made in _kernels(out.read_text("utf-8"), options.kernel):
                 print(f"{library}: {name}: {made}")
 
@@ -102,8 +104,8 @@ def _kernels(assembly: str, wanted: str) -> Iterator[tuple[str, Made]]:
     metadata = assembly[assembly.find("\namdhsa.kernels:") :]
     for entry in metadata.split("\n  - ")[1:]:
         fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
-        name = fields.get("name", "")
-        if not re.search(wanted, name):
+        name = fields.get("name")  # what follows the kernels has none
+        if name is None or not re.search(wanted, name):
             continue
         code = kernel_code(assembly, name)
         size = re.search(r"^; codeLenInByte = (\d+)$", assembly[assembly.find(f"\n{name}:") :], re.MULTILINE)
@@ -139,7 +141,10 @@ def _sizes(code: str) -> tuple[int, int]:
 
 def _emit(library: str, arch: str, source: str, out: str) -> None:
     """Optimise bitcode with one LLVM and write the assembly, through LLVM's C interface."""
-    llvm = ctypes.CDLL(library)
+    try:
+        llvm = ctypes.CDLL(library)
+    except OSError as refused:
+        raise SystemExit(f"{library} cannot be loaded: {refused}") from None
 
     def call(name: str, result: type[Any] | None = None) -> Callable[..., Any]:
         function = getattr(llvm, f"LLVM{name}")
