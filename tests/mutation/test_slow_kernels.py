@@ -19,7 +19,7 @@ TWICE = f"    for (int again = 0; again < 2; ++again)\n{LOOP}"
 SHAPES = (
     SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=8),
     SpeedShape(type="f16", rows=4096, columns=4096, tokens=1),
-    SpeedShape(head_size=128, heads=32, kv_heads=8, kv=1024, tokens=1),
+    SpeedShape(head_size=128, heads=32, kv_heads=8, kv=1024, tokens=512),
 )
 pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 
