@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from refusing import refused
+from small_disk import on_small_disk
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
@@ -244,14 +245,11 @@ print(len(store(b"small")))
 
 @pytest.mark.extra_tools
 def test_a_full_disk_is_named_and_the_cache_stays_usable(tmp_path: Path) -> None:
-    mount = 'mount -t tmpfs -o size=2m tmpfs "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount, "sh", str(tmp_path), sys.executable, _FULL],
+        [*on_small_disk(tmp_path, 2048), sys.executable, "-c", _FULL, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    if "unshare failed" in done.stderr or "permission denied" in done.stderr:
-        pytest.skip("this machine lets nobody mount anything")
     assert done.stdout.split() == ["DISK_FULL", "1"], done.stderr
