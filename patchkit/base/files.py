@@ -117,6 +117,12 @@ def is_full(path: Path) -> bool:
         return False
 
 
+def full_disk(path: Path, doing: str) -> CacheError | None:
+    """DISK_FULL, if the disk of a folder is, for a tool that failed without saying why; else None."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return disk_error(full, path, doing) if is_full(path) else None
+
+
 @contextmanager
 def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
     """Turn every ``OSError`` of the block into one of the errors above."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors, is_full, write_whole
+from patchkit.base.files import disk_errors, full_disk, write_whole
 from patchkit.base.process import Completed, ToolTimeout, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.device.runner import Job, Runner
@@ -219,8 +219,7 @@ def run_program(
             try:
                 completed = _run(name, argv, place, env or {}, timeout_s, (stdout, stderr))
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
-                if is_full(place.folder):
-                    failure = _full(place.folder)
+                failure = full_disk(place.folder, "keeping the output of a program") or failure
             except PatchkitError as error:
                 told |= {"state": error.code, "partial": True}
                 _write(record, told)
@@ -276,15 +275,6 @@ def _run(
 
 def _write(path: Path, document: object) -> None:
     write_whole(path, json.dumps(document, indent=1) + "\n", "keeping the output of a program")
-
-
-def _full(folder: Path) -> CacheError:
-    return CacheError(
-        "keeping the output of a program failed: no space is left",
-        code="DISK_FULL",
-        where=Location(path=str(folder)),
-        hint=f"free some space there, or name another folder with --cache-dir (now {folder})",
-    )
 
 
 def _bad_end(completed: Completed, err: Path) -> PatchkitError:

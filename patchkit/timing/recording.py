@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import lzma
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from patchkit.base.errors import ToolchainError
-from patchkit.base.files import disk_error, disk_errors, is_full
+from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
 from patchkit.build.compiler import Compiler
 from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
@@ -147,8 +145,8 @@ class Recorder:
         if self.side.units.failed is not None:
             raise self.side.units.failed
         if done.returncode != 0:
-            if is_full(folder):  # what did not fit is still there
-                raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), folder, _RECORDING)
+            if (refused := full_disk(folder, _RECORDING)) is not None:  # what did not fit is still there
+                raise refused
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise _failed(case, said[-1] if said else f"it ended with {done.returncode}", None)
         with disk_errors(folder, _RECORDING):
