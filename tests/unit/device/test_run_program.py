@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from refusing import refused
+from small_disk import on_small_disk
 
 from patchkit.base.reporter import NullReporter
 from patchkit.device import program as run_module
@@ -84,11 +85,30 @@ def test_a_program_that_hangs_is_stopped(place: Place) -> None:
     assert record(place) == {**record(place), "state": "TOOL_TIMEOUT", "partial": True}
 
 
-def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place, monkeypatch) -> None:
-    monkeypatch.setattr(run_module, "is_full", lambda _: True)
-    with refused("DISK_FULL"):
-        run(place, "echo part")
-    assert record(place)["partial"] is True
+_TOO_MUCH = """
+import json, sys
+from pathlib import Path
+from patchkit.device.program import Place, run_program
+from patchkit.base.errors import PatchkitError
+from patchkit.base.reporter import NullReporter
+place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
+try:
+    run_program("one", ["/bin/sh", "-c", "yes | head -c 200000; true"], place=place, timeout_s=60)
+except PatchkitError as error:
+    print(error.code, json.loads((place.folder / "one.json").read_text())["partial"])
+"""
+
+
+@pytest.mark.extra_tools
+def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place) -> None:
+    done = subprocess.run(
+        [*on_small_disk(place.folder, 64), sys.executable, "-c", _TOO_MUCH, str(place.folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["DISK_FULL", "True"], done.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) -> None:
