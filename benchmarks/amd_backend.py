@@ -10,7 +10,7 @@ these LLVMs, which else cannot read what it writes: LLVM 19 (`zig clang` of the 
 6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. `--device-libs`: the folder of an ocml.bc that CLANG can read.
 
 Printed are each kernel's VGPRs, spilled ones, bytes of scratch memory and of code, instructions, and those of
-its largest loop. docs/timing-model.md has what was found.
+its main loop. docs/timing-model.md has what was found.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import Job, compiler_argv, kernel_code
 from patchkit.build.toolchain import find_toolchain
 from patchkit.build.units import SourceTree
+from patchkit.tune.isa import loop_lines
 from patchkit.upstream.cache import default_cache_root
 
 _EMIT = "--emit"
@@ -38,20 +39,7 @@ _PASSES = b"default<O3>"
 _TUNED = ("LoopVectorization", "SLPVectorization", "LoopInterleaving", "LoopUnrolling", "CallGraphProfile")
 _AGGRESSIVE, _PIC, _DEFAULT_MODEL, _ASSEMBLY = 3, 2, 0, 0  # of llvm-c/TargetMachine.h
 _INSTRUCTION = re.compile(r"^\t[a-z]")
-_BRANCH = re.compile(r"^\ts_c?branch\w* (\.LBB\w+)")
 _FIELDS = ("vgpr_count", "vgpr_spill_count", "private_segment_fixed_size")
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Of one kernel: registers per lane, bytes per lane of scratch memory, bytes of code, instructions."""
-
-    vgprs: int
-    spilled: int
-    scratch: int
-    code: int
-    instructions: int
-    largest_loop: int
 
 
 def main() -> None:
@@ -78,65 +66,47 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         start, out = Path(folder, "start.bc"), Path(folder, "out.s")
-        resources = _output([str(chain.clang), "-print-resource-dir"]).strip()
+        asked = [str(chain.clang), "-print-resource-dir"]
+        resources = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
         argv = [
             *shlex.split(options.clang),
             *compiler_argv(chain, job)[1:],
             *("-resource-dir", resources, "-w", "-emit-llvm", "-Xclang", "-disable-llvm-passes"),
             *("--no-gpu-bundle-output", "-o", str(start)),
         ]
-        if status := subprocess.run(argv, cwd=options.tree, check=False).returncode:
-            raise SystemExit(status)
+        _run(argv, options.tree)
         for library in options.llvm:
             # A process each: two LLVMs in one would register their options twice.
-            own = [sys.executable, __file__, _EMIT, str(library), options.arch, str(start), str(out)]
-            if status := subprocess.run(own, check=False).returncode:
-                raise SystemExit(status)
-            for name, made in _kernels(out.read_text("utf-8"), options.kernel):
-                print(f"{library}: {name}: {made}")
+            own = [sys.executable, str(Path(__file__).resolve()), _EMIT, str(library.resolve())]
+            _run([*own, options.arch, str(start), str(out)], Path(folder))
+            for line in _kernels(out.read_text("utf-8"), options.kernel):
+                print(f"{library}: {line}")
 
 
-def _output(argv: list[str]) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+def _run(argv: Sequence[str], folder: Path) -> None:
+    if status := subprocess.run(argv, cwd=folder, check=False).returncode:  # it has said why
+        raise SystemExit(status)
 
 
-def _kernels(assembly: str, wanted: str) -> Iterator[tuple[str, Made]]:
+def _kernels(assembly: str, wanted: str) -> Iterator[str]:
     metadata = assembly[assembly.find("\namdhsa.kernels:") :]
     for entry in metadata.split("\n  - ")[1:]:
         fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
         name = fields.get("name")  # what follows the kernels has none
         if name is None or not re.search(wanted, name):
             continue
-        code = kernel_code(assembly, name)
         size = re.search(r"^; codeLenInByte = (\d+)$", assembly[assembly.find(f"\n{name}:") :], re.MULTILINE)
-        instructions, largest_loop = _sizes(code)
-        vgprs, spilled, scratch = (int(fields[field]) for field in _FIELDS)
-        yield (
-            name,
-            Made(
-                vgprs=vgprs,
-                spilled=spilled,
-                scratch=scratch,
-                code=int(size[1]) if size else 0,
-                instructions=instructions,
-                largest_loop=largest_loop,
-            ),
-        )
+        numbers = {
+            **{field: int(fields[field]) for field in _FIELDS},
+            "bytes": int(size[1]) if size else None,
+            "instructions": _instructions(kernel_code(assembly, name).splitlines()),
+            "in_main_loop": _instructions(loop_lines(assembly, name)),
+        }
+        yield f"{name}: {numbers}"
 
 
-def _sizes(code: str) -> tuple[int, int]:
-    """Instructions of a kernel, and of its largest loop: from a label to the last branch back to it."""
-    count, largest = 0, 0
-    labels: dict[str, int] = {}
-    for line in code.splitlines():
-        if label := re.match(r"(\.LBB\w+):", line):
-            labels[label[1]] = count
-        elif _INSTRUCTION.match(line):
-            count += 1
-            branch = _BRANCH.match(line)
-            if branch and branch[1] in labels:
-                largest = max(largest, count - labels[branch[1]])
-    return count, largest
+def _instructions(lines: Iterable[str]) -> int:
+    return sum(bool(_INSTRUCTION.match(line)) for line in lines)
 
 
 def _emit(library: str, arch: str, source: str, out: str) -> None:
