@@ -1,9 +1,9 @@
-// How long a GPU would take for launches that the emulated GPU recorded.
+// How long a GPU would take for a launch that the emulated GPU recorded.
 //
-//   timing MACHINE MOST [COLD WORKING TRACE]...
+//   timing MACHINE MOST COLD WORKING TRACE
 //
-// MACHINE: the file of machine.hpp; MOST: instructions to be simulated of a trace; COLD and WORKING: see wgp.hpp. Answers
-// a line of JSON per trace, in their order.
+// MACHINE: the file of machine.hpp; MOST: instructions to be simulated; COLD and WORKING: see wgp.hpp. Answers a line of
+// JSON.
 
 #include "wgp.hpp"
 
@@ -61,30 +61,28 @@ machine read_machine(const std::string & path) {
 
 int main(int argc, char ** argv) {
     using namespace patchkit::timing;
-    if (argc < 6 || (argc - 3) % 3 != 0) {
-        std::fprintf(stderr, "usage: timing MACHINE MOST [COLD WORKING TRACE]...\n");
+    if (argc != 6) {
+        std::fprintf(stderr, "usage: timing MACHINE MOST COLD WORKING TRACE\n");
         return 2;
     }
     try {
         const machine m = read_machine(argv[1]);
         const uint64_t most = std::strtoull(argv[2], nullptr, 10);
-        for (int n = 3; n < argc; n += 3) {
-            const trace read = read_trace(argv[n + 2]);
-            const circumstances in{std::strtod(argv[n], nullptr), std::strtod(argv[n + 1], nullptr)};
-            machine at = m;
-            result r = simulate(read, at, in, most / 4); // how busy it is says how fast it may run
-            at.clock_mhz = m.clock_mhz - m.clock_less_valu * r.valu - m.clock_less_wmma * r.wmma - m.clock_less_lds * r.lds -
-                           m.clock_less_dram * r.dram;
-            r = simulate(read, at, in, most);
-            std::printf("{\"kernel\":\"%s\",\"us\":%.3f,\"cycles\":%.1f,\"clock_mhz\":%.0f,\"blocks\":%llu,\"threads\":%llu,\"vgprs\":%u,\"lds\":%u,\"resident\":%g,"
-                        "\"waves_per_simd\":%g,\"simulated\":%llu,\"instructions\":%.0f,\"busy\":{\"valu\":%.4f,\"wmma\":%.4f,"
-                        "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l1\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
-                        "\"l1_bytes\":%.0f,\"channels\":%.1f}\n",
-                        read.kernel.c_str(), r.cycles / at.clock_mhz, r.cycles, at.clock_mhz, static_cast<unsigned long long>(r.blocks),
-                        static_cast<unsigned long long>(read.block[0] * read.block[1] * read.block[2]), read.vgprs, read.lds,
-                        r.resident, r.waves_per_simd, static_cast<unsigned long long>(r.simulated), r.instructions, r.valu, r.wmma,
-                        r.scalar, r.lds, r.l0, r.l1, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l1_request_bytes, r.channels);
-        }
+        const circumstances in{std::strtod(argv[3], nullptr), std::strtod(argv[4], nullptr)};
+        const trace read = read_trace(argv[5]);
+        machine at = m;
+        result r = simulate(read, at, in, most / 4); // how busy it is says how fast it may run
+        at.clock_mhz = m.clock_mhz - m.clock_less_valu * r.valu - m.clock_less_wmma * r.wmma - m.clock_less_lds * r.lds -
+                       m.clock_less_dram * r.dram;
+        r = simulate(read, at, in, most);
+        std::printf("{\"kernel\":\"%s\",\"us\":%.3f,\"cycles\":%.1f,\"clock_mhz\":%.0f,\"blocks\":%llu,\"threads\":%llu,\"vgprs\":%u,\"lds\":%u,\"resident\":%g,"
+                    "\"waves_per_simd\":%g,\"simulated\":%llu,\"instructions\":%.0f,\"busy\":{\"valu\":%.4f,\"wmma\":%.4f,"
+                    "\"scalar\":%.4f,\"lds_banks\":%.4f,\"l0\":%.4f,\"l1\":%.4f,\"l2\":%.4f,\"mall\":%.4f,\"dram\":%.4f,\"code\":%.4f},\"dram_bytes\":%.0f,"
+                    "\"l1_bytes\":%.0f,\"channels\":%.1f}\n",
+                    read.kernel.c_str(), r.cycles / at.clock_mhz, r.cycles, at.clock_mhz, static_cast<unsigned long long>(r.blocks),
+                    static_cast<unsigned long long>(read.block[0] * read.block[1] * read.block[2]), read.vgprs, read.lds,
+                    r.resident, r.waves_per_simd, static_cast<unsigned long long>(r.simulated), r.instructions, r.valu, r.wmma,
+                    r.scalar, r.lds, r.l0, r.l1, r.l2, r.mall, r.dram, r.code, r.dram_bytes, r.l1_request_bytes, r.channels);
     } catch (const std::exception & problem) {
         std::fprintf(stderr, "timing: %s\n", problem.what());
         return 1;
