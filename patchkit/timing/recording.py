@@ -35,6 +35,8 @@ _SAMPLED = 16
 # Of those that the GPU holds at once the memory is known, but of no more than so many. gfx1151 holds 40 to
 # 80 of a matrix kernel and 320 of the vector kernel of attention.
 _SEEN = 512
+# Of those behind, spread evenly: what of theirs comes again.
+_LATER = 8
 _FORMAT = 3  # of an entry; a change makes every old one unknown
 _NO_LARGE_UNROLLING = (
     "-mllvm",
@@ -108,7 +110,7 @@ class Recorder:
                 "options": self.compiler.toolchain.device_options,
                 "driver": driver.parent.name,
                 "line": line.partition(" ")[2],
-                "blocks": [_SAMPLED, _SEEN],
+                "blocks": [_SAMPLED, _SEEN, _LATER],
             }
         )
         folder = store.obtain(key, lambda made: self._run(driver, line, case, made))
@@ -128,6 +130,7 @@ class Recorder:
             "PATCHKIT_EMULATOR_RECORD": str(folder),
             "PATCHKIT_EMULATOR_SAMPLED": str(_SAMPLED),
             "PATCHKIT_EMULATOR_SEEN": str(_SEEN),
+            "PATCHKIT_EMULATOR_LATER": str(_LATER),
             "PATCHKIT_RECORDER_LOG": str(log),
         }
         variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"

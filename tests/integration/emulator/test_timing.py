@@ -38,6 +38,7 @@ def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
                 "PATCHKIT_EMULATOR_RECORD": str(folder),
                 "PATCHKIT_EMULATOR_SAMPLED": "4",
                 "PATCHKIT_EMULATOR_SEEN": "512",
+                "PATCHKIT_EMULATOR_LATER": "8",
             }
             done = emulate(compile_program("timed_kernels", "-O3"), name, **recorded)
             assert (done.returncode, done.stderr) == (0, "")
@@ -117,13 +118,40 @@ def test_whoever_shares_lines_waits_for_them_as_long_as_the_first(timed, machine
     assert 2 * each < 1e3 * (far.us - near.us) < 3.2 * each
 
 
+def test_what_the_round_before_had_comes_from_the_last_cache_that_keeps_it_that_long(timed):
+    # Four rounds of 160 blocks. A round wants 5.2 MB, or 42 MB, more than the memory-side cache's 32 MiB.
+    again, others = timed("round_again_32k", cold=1.0), timed("rounds_32k", cold=1.0)
+    large = timed("round_again_256k", cold=1.0)
+    results = 640 * _RESULT_BYTES
+    assert others.dram_bytes - results == pytest.approx(640 * 32768, rel=0.02)
+    assert again.dram_bytes - results == pytest.approx(160 * 32768, rel=0.1)
+    assert large.dram_bytes - results == pytest.approx(640 * 262144, rel=0.02)
+    assert again.busy.mall > 0.02
+    assert again.us < 0.8 * others.us
+
+
+def test_a_channel_gives_one_line_after_the_other(timed, machine):
+    # 64 rows of 256 bytes that one block wants at a time, all in one channel or four in each of 16.
+    beside, apart = timed("row_beside", cold=1.0), timed("row_apart", cold=1.0)
+    assert apart.dram_bytes == beside.dram_bytes
+    longer = 64 * 256 / machine.file.figures.dram_gb_s.value * (16 - 1)  # ns
+    assert 1e3 * (apart.us - beside.us) == pytest.approx(longer, rel=0.15)
+
+
+def test_blocks_that_want_more_of_the_memory_than_others_get_more_of_it(timed):
+    # All blocks of the WGP that is played want twice as much as those of the other 19.
+    even, uneven = timed("even", cold=1.0), timed("uneven", cold=1.0)
+    assert uneven.instructions > 1.5 * even.instructions
+    assert 1.0 < uneven.us / even.us < 1.25
+
+
 def test_a_loop_that_the_instruction_cache_does_not_hold_waits_for_its_code(timed):
     small, large = timed("loop_16k"), timed("loop_30k")
     assert large.instructions / small.instructions == pytest.approx(3800 / 2000, rel=0.01)
     # Once through each loop is fetched in any case, a sixteenth of the turns.
     assert small.busy.code < 0.02
     assert large.busy.code > 3 * small.busy.code
-    assert large.us / small.us > 1.1 * 3800 / 2000
+    assert large.us / small.us > 1.05 * 3800 / 2000
 
 
 def test_blocks_without_work_take_no_time(timed):
@@ -149,7 +177,7 @@ def test_a_trace_says_what_ran_and_is_played_the_same_each_time(timed, compiler,
     first = timed("dot4")
     (trace,) = (tmp_path / "dot4").glob("*.trace")
     text = trace.read_bytes().partition(b"\nend\n")[0].decode()
-    assert text.startswith("patchkit-trace 3\nkernel ")
+    assert text.startswith("patchkit-trace 4\nkernel ")
     assert "grid 160 1 1\nblock 256 1 1\n" in text
     assert sum("v_dot4_i32_iu8" in line for line in text.splitlines()) == 8
     assert "blocks 4\nseen 160" in text

@@ -1,7 +1,7 @@
 // Kernels whose rates on gfx1151 others published: what the model of its time must give for them. And kernels that differ in
 // nothing but where they read.
 //
-//   timed_kernels NAME    launches that kernel once, on every SIMD of 40 compute units
+//   timed_kernels NAME    launches that kernel once, most on every SIMD of 40 compute units
 
 #include <hip/hip_runtime.h>
 
@@ -144,6 +144,21 @@ template <int bytes, bool is_shared> __global__ void twice(float * out, const ch
     out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
 }
 
+// Once through the lines of so many bytes: of the block's own, or of those that it has among 160. One in 20 blocks wants
+// `more` times as many.
+template <int bytes, bool is_shared, int more = 1> __global__ void once(float * out, const char * from) {
+    constexpr int line = 128;
+    const int block = is_shared ? blockIdx.x % 160 : blockIdx.x, all = block % 20 == 0 ? more * bytes : bytes;
+    int total = 0;
+#pragma unroll 1
+    for (int at = threadIdx.x * line; at < all; at += blockDim.x * line) {
+        int one;
+        asm volatile("global_load_b32 %0, %1, off\n\ts_waitcnt vmcnt(0)" : "=v"(one) : "v"(from + size_t(block) * more * bytes + at));
+        total += one;
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
 // A loop of so many instructions of eight bytes.
 template <int instructions> __global__ void loop(float * out, const char *) {
     int sum = 0;
@@ -159,9 +174,13 @@ int main(int argc, char ** argv) {
     const struct {
         const char * name;
         void (*run)(float *, const char *);
+        int blocks = 160;
     } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4<1>}, {"dot4_of_some", dot4<8>},
                    {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>},
                    {"loop_16k", loop<2000>}, {"loop_30k", loop<3800>},
+                   {"row_beside", rows<256>, 1}, {"row_apart", rows<4096>, 1},
+                   {"even", once<65536, false>}, {"uneven", once<65536, false, 2>},
+                   {"round_again_32k", once<32768, true>, 640}, {"round_again_256k", once<262144, true>, 640}, {"rounds_32k", once<32768, false>, 640},
                    {"own_8k", twice<8192, false>}, {"own_64k", twice<65536, false>}, {"shared_64k", twice<65536, true>}};
     float * out;
     char * from;
@@ -170,7 +189,7 @@ int main(int argc, char ** argv) {
     }
     for (const auto & one : kernels) {
         if (std::strcmp(one.name, argv[1]) == 0) {
-            one.run<<<160, 256>>>(out, from);
+            one.run<<<one.blocks, 256>>>(out, from);
             return hipDeviceSynchronize() == hipSuccess ? 0 : 1;
         }
     }

@@ -44,7 +44,7 @@ def test_other_launches_stand_for_themselves():
 def test_a_trace_says_what_ran(tmp_path: Path):
     path = tmp_path / "0.trace"
     path.write_bytes(
-        f"patchkit-trace 3\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\nsampled 0 20 40\nend\n".encode()
+        f"patchkit-trace 4\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\nsampled 0 20 40\nend\n".encode()
         + b"\xff\0"
     )
     (head,) = Recorded(traces=(path,), products=()).heads

@@ -93,7 +93,7 @@ struct configuration {
     // Of each launch only some blocks run, and are recorded, see recording.hpp: nothing is computed, and nothing is
     // looked for. The folder is empty where that is not wanted. `seen`: at most so many, of those that `on` holds at once.
     std::string record_to;
-    uint32_t sampled = 0, seen = 0;
+    uint32_t sampled = 0, seen = 0, later = 0;
     multiprocessors on;
 };
 

@@ -295,7 +295,7 @@ struct machine final : emulator {
         shuffle(on);
         if (!settings.record_to.empty()) {
             const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
-            on.record = std::make_unique<launch_record>(sample{settings.sampled, settings.seen, settings.on.count, held}, on.blocks);
+            on.record = std::make_unique<launch_record>(sample{settings.sampled, settings.seen, settings.later, settings.on.count, held}, on.blocks);
             on.blocks = on.record->count();
         }
         if (wanted.order != nullptr && settings.looks_for.traces()) {
@@ -692,7 +692,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.checks = owner.settings.looks_for.any() ? &w.owner->checked.waves[number] : nullptr;
     wave_record * record = on.record == nullptr ? nullptr : &w.owner->recorded.waves[number];
     w.accesses = record == nullptr ? nullptr : &record->accesses;
-    w.spans = record == nullptr || !b.recorded.is_sampled ? nullptr : &record->spans;
+    w.spans = record == nullptr || b.recorded.as == chosen_as::seen ? nullptr : &record->spans;
     std::memset(w.scalar, never_written, sizeof(w.scalar));
     std::memset(static_cast<void *>(&w.vgpr(0)), never_written, sizeof(u32x) * on.vgprs);
     std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
@@ -789,7 +789,7 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     }
     const u64 index = on.record != nullptr ? on.record->index_of(number) : (on.first + number * on.step) % on.blocks;
     if (on.record != nullptr) {
-        made->recorded = {index, on.record->is_sampled(number), std::vector<wave_record>(on.waves)};
+        made->recorded = {index, on.record->role_of(number), std::vector<wave_record>(on.waves)};
     }
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 namespace patchkit::gpu {
@@ -139,6 +140,24 @@ std::string line_of(u32 number, size_t offset, const facts & f, const std::strin
            wait_of(f.waits[1]) + " " + names_of(f.reads) + " " + names_of(f.writes) + " " + text + "\n";
 }
 
+// Calls with the number of an instruction and each line that it touches, in memory that is not LDS.
+template <typename use>
+void each_touch(const wave_record & one, const library & code, const use & touch) {
+    size_t at = 0;
+    for (size_t n = 0; n < one.spans.size(); n += 2) {
+        for (u32 number = one.spans[n]; number <= one.spans[n + 1]; ++number) {
+            const facts * known = code.facts_of_number(number);
+            if (known == nullptr || known->where == space::none || at >= one.accesses.size()) {
+                continue;
+            }
+            const u32 word = one.accesses[at++];
+            for (u32 left = known->where == space::lds ? 0 : word & 0xffff; left != 0; --left, at += 2) {
+                touch(number, one.accesses[at] | u64(one.accesses[at + 1]) << 32);
+            }
+        }
+    }
+}
+
 // The lines of a block that was only seen, each once.
 std::vector<u32> lines_of(const block_record & block) {
     std::vector<u64> lines;
@@ -171,16 +190,20 @@ launch_record::launch_record(const sample & wanted, u64 blocks) {
     const u64 shown = (sampled + on_one - 1) / on_one; // multiprocessors
     for (u64 n = 0; chosen.size() < sampled && n < shown * on_one; ++n) {
         if (const u64 index = n % on_one * step + n / on_one * step / shown; index < seen) {
-            chosen.emplace_back(index, true);
+            chosen.emplace_back(index, chosen_as::sampled);
         }
     }
     for (u64 n = 0; n < seen; ++n) {
-        chosen.emplace_back(n, false);
+        chosen.emplace_back(n, chosen_as::seen);
+    }
+    const u64 rest = blocks - seen, behind = std::min<u64>(wanted.later, rest);
+    for (u64 n = 0; n < behind; ++n) {
+        chosen.emplace_back(seen + (2 * n + 1) * rest / (2 * behind), chosen_as::later);
     }
 }
 
 void launch_record::add(block_record && one) {
-    if (!one.is_sampled) { // most of it is not needed
+    if (one.as == chosen_as::seen) { // most of it is not needed
         const std::vector<u32> lines = lines_of(one);
         one.waves.assign(1, {});
         one.waves[0].accesses = lines;
@@ -189,15 +212,66 @@ void launch_record::add(block_record && one) {
     made.push_back(std::move(one));
 }
 
+std::string launch_record::what_comes_again(const library & code) const {
+    struct touch {
+        u64 line;
+        u32 instruction;
+        auto operator<=>(const touch &) const = default;
+    };
+    std::vector<touch> all; // of each block once
+    for (const block_record & block : made) {
+        if (block.as == chosen_as::later) {
+            std::vector<touch> own;
+            for (const wave_record & one : block.waves) {
+                each_touch(one, code, [&](u32 number, u64 line) { own.push_back({line, number}); });
+            }
+            std::sort(own.begin(), own.end());
+            own.erase(std::unique(own.begin(), own.end()), own.end());
+            all.insert(all.end(), own.begin(), own.end());
+        }
+    }
+    std::sort(all.begin(), all.end());
+    std::vector<bool> is_held(all.size());
+    for (const block_record & block : made) {
+        if (block.as != chosen_as::seen) {
+            continue;
+        }
+        const std::vector<u32> & lines = block.waves[0].accesses; // behind their number, in order
+        size_t at = 0;
+        for (size_t n = 1; n < lines.size(); n += 2) {
+            const u64 line = lines[n] | u64(lines[n + 1]) << 32;
+            while (at < all.size() && all[at].line < line) {
+                ++at;
+            }
+            for (; at < all.size() && all[at].line == line; ++at) {
+                is_held[at] = true;
+            }
+        }
+    }
+    std::map<u32, std::pair<u64, u64>> counts; // by instruction
+    for (size_t n = 0; n < all.size(); ++n) {
+        auto & [lines, held] = counts[all[n].instruction];
+        lines += 1;
+        held += is_held[n];
+    }
+    std::string text;
+    for (const auto & [number, count] : counts) {
+        text += "again " + std::to_string(number) + " " + std::to_string(count.first) + " " + std::to_string(count.second) + "\n";
+    }
+    return text;
+}
+
 void launch_record::write(const std::string & path, const launch & of, u32 lds, u32 scratch, library & code) {
     std::sort(made.begin(), made.end(), [](const block_record & a, const block_record & b) {
-        return std::pair(!a.is_sampled, a.index) < std::pair(!b.is_sampled, b.index);
+        return std::pair(a.as, a.index) < std::pair(b.as, b.index);
     });
+    const std::string again = what_comes_again(code);
+    std::erase_if(made, [](const block_record & b) { return b.as == chosen_as::later; });
     const auto three = [](const char * name, const dimensions & d) {
         return std::string(name) + " " + std::to_string(d.x) + " " + std::to_string(d.y) + " " + std::to_string(d.z) + "\n";
     };
-    const auto sampled = size_t(std::count_if(made.begin(), made.end(), [](const block_record & b) { return b.is_sampled; }));
-    std::string text = "patchkit-trace 3\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
+    const auto sampled = size_t(std::count_if(made.begin(), made.end(), [](const block_record & b) { return b.as == chosen_as::sampled; }));
+    std::string text = "patchkit-trace 4\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
                        "vgprs " + std::to_string(of.kernel->vgprs) + "\nlds " + std::to_string(lds) + "\nscratch " +
                        std::to_string(scratch) + "\nsampled";
     for (size_t n = 0; n < sampled; ++n) {
@@ -207,7 +281,7 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
     std::vector<bool> ran(code.numbers() + 1);
     std::vector<u32> words;
     for (const block_record & block : made) {
-        if (!block.is_sampled) {
+        if (block.as == chosen_as::seen) {
             words.insert(words.end(), block.waves[0].accesses.begin(), block.waves[0].accesses.end());
             continue;
         }
@@ -237,7 +311,7 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
         }
         before += p.offsets.back();
     });
-    text += "blocks " + std::to_string(sampled) + "\nseen " + std::to_string(made.size() - sampled) + "\nend\n";
+    text += again + "blocks " + std::to_string(sampled) + "\nseen " + std::to_string(made.size() - sampled) + "\nend\n";
     FILE * file = std::fopen(path.c_str(), "wb");
     bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
                       std::fwrite(words.data(), 4, words.size(), file) == words.size();

@@ -2,7 +2,7 @@
 //
 // A file per launch, N.trace by the order of launches. First lines of text:
 //
-//   patchkit-trace 3
+//   patchkit-trace 4
 //   kernel NAME
 //   grid X Y Z              in blocks
 //   block X Y Z             in threads
@@ -12,6 +12,8 @@
 //                           an instruction: OFFSET in bytes, counted through all functions; WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
 //                           bytes of one access of a lane; QUEUES (check.hpp) that it goes into; WAITS
 //                           QUEUES:LEFT+QUEUES:LEFT; registers as v1,v2,s0 or -
+//   again NUMBER LINES HELD of the LINES that this instruction touches in some blocks behind those that were seen, each
+//                           once in a block, these had touched HELD
 //   blocks N                sampled blocks
 //   seen N                  blocks of which only the memory is known
 //   end
@@ -34,11 +36,14 @@ namespace patchkit::gpu {
 // Blocks that are recorded of a launch. Of those that a GPU holds at once, `held` on each of `multiprocessors`, but not of
 // more than `seen`, the memory: that tells what they share, and which channels of its memory they ask at the same time.
 // Whole are those that begin on one multiprocessor, as these go out in turn; where they are fewer than 6 also some of others;
-// `sampled` at most. They are written in the order of their numbers.
+// `sampled` at most. They are written in the order of their numbers. Of the blocks behind those that are seen `later` run,
+// too, spread evenly: they tell what comes again.
 struct sample {
-    u32 sampled, seen, multiprocessors;
+    u32 sampled, seen, later, multiprocessors;
     u64 held;
 };
+
+enum class chosen_as : u8 { sampled, seen, later };
 
 // Of a wave of a sampled block.
 struct wave_record {
@@ -47,7 +52,7 @@ struct wave_record {
 
 struct block_record {
     u64 index = 0;
-    bool is_sampled = false; // else only memory is kept
+    chosen_as as = chosen_as::seen; // of which only the memory is kept
     std::vector<wave_record> waves;
 };
 
@@ -58,16 +63,18 @@ class launch_record {
 
     u64 count() const { return chosen.size(); }
     u64 index_of(u64 number) const { return chosen[number].first; }
-    bool is_sampled(u64 number) const { return chosen[number].second; }
+    chosen_as role_of(u64 number) const { return chosen[number].second; }
     void add(block_record && made); // by several threads
 
     // Throws kernel_fault when the file cannot be written.
     void write(const std::string & path, const launch & of, u32 lds, u32 scratch, library & code);
 
   private:
-    std::vector<std::pair<u64, bool>> chosen;
+    std::vector<std::pair<u64, chosen_as>> chosen;
     std::vector<block_record> made;
     std::mutex mutex;
+
+    std::string what_comes_again(const library & code) const; // lines of text of the file
 };
 
 // The step before an instruction that goes to memory, null before others.

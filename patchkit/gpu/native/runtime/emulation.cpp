@@ -108,6 +108,7 @@ gpu::configuration read_configuration() {
     result.record_to         = record_to == nullptr ? "" : record_to;
     result.sampled           = unsigned(number_of("PATCHKIT_EMULATOR_SAMPLED"));
     result.seen              = unsigned(number_of("PATCHKIT_EMULATOR_SEEN"));
+    result.later             = unsigned(number_of("PATCHKIT_EMULATOR_LATER"));
     result.on                = read_multiprocessors();
     return result;
 }

@@ -8,7 +8,7 @@
 //   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
 //   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
 //   PATCHKIT_EMULATOR_RECORD        folder that gets what blocks execute, see recording.hpp; then only a sample of the
-//                                   blocks runs: PATCHKIT_EMULATOR_SAMPLED and PATCHKIT_EMULATOR_SEEN
+//                                   blocks runs: PATCHKIT_EMULATOR_SAMPLED, PATCHKIT_EMULATOR_SEEN and PATCHKIT_EMULATOR_LATER
 //   PATCHKIT_EMULATOR_UNITS         folder of code objects, PATCHKIT_EMULATOR_SERVER: who makes those that are not
 //                                   there yet, see modules.hpp
 #pragma once

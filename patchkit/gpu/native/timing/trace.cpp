@@ -111,7 +111,8 @@ class words_behind {
 void read_blocks(trace & to, std::ifstream & file, uint64_t blocks, uint64_t seen) {
     words_behind words(file);
     for (uint64_t b = 0; b < blocks; ++b) {
-        (void) words.many(3);
+        const std::vector<uint32_t> index = words.many(3);
+        to.sampled.push_back(index[0] + to.grid[0] * (index[1] + to.grid[1] * index[2]));
         std::vector<wave_trace> waves(std::min(words.one(), 32u));
         for (wave_trace & one : waves) {
             one.spans = words.many(size_t(words.one()) * 2);
@@ -140,7 +141,7 @@ trace read_trace(const std::string & path) {
     std::ifstream file(path, std::ios::binary);
     trace result;
     std::string line;
-    if (!std::getline(file, line) || line != "patchkit-trace 3") {
+    if (!std::getline(file, line) || line != "patchkit-trace 4") {
         throw bad_trace(path + ": this is no trace");
     }
     uint64_t blocks = 0, seen = 0;
@@ -171,6 +172,9 @@ trace read_trace(const std::string & path) {
                 result.lds = uint32_t(values[0]);
             } else if (key == "scratch") {
                 result.scratch = uint32_t(values[0]);
+            } else if (key == "again" && values[0] < result.instructions.size()) {
+                result.instructions[values[0]].later = values[1];
+                result.instructions[values[0]].held = std::min(values[1], values[2]);
             } else if (key == "blocks") {
                 blocks = values[0];
             } else if (key == "seen") {

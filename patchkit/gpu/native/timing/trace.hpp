@@ -34,6 +34,7 @@ struct instruction {
     uint64_t offset = 0; // of its code, in bytes
     uint32_t queues = 0;
     std::array<wait, 2> waits;
+    uint64_t later = 0, held = 0; // lines that it touches in blocks behind those that were seen, and of these what those had touched
     std::vector<uint16_t> reads, writes;
     std::string text;
 };
@@ -47,6 +48,7 @@ struct trace {
     std::array<uint64_t, 3> grid{}, block{};
     uint32_t vgprs = 0, lds = 0, scratch = 0;
     std::vector<instruction> instructions; // by number; empty texts are those that did not run
+    std::vector<uint64_t> sampled; // the numbers of these blocks
     std::vector<std::vector<wave_trace>> blocks;
     std::vector<std::vector<uint64_t>> seen; // lines of 128 bytes of each block, sorted
 

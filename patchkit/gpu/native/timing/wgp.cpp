@@ -331,7 +331,7 @@ class simulation {
         to_l2.per_cycle = m.l2_bytes_per_cycle / active;
         to_mall.per_cycle = m.mall_gb_s * per_cycle;
         to_dram.per_cycle = m.dram_gb_s * per_cycle;
-        find_shared_lines();
+        find_shared_lines(in.working);
         choose_blocks(in.working);
     }
 
@@ -403,6 +403,11 @@ class simulation {
     double engaged = 1; // part of the memory's channels
     uint64_t together = 1; // blocks that this WGP holds at a time
     double owed_l2 = 0, owed_mall = 0, owed_dram = 0, owed_cold = 0;
+    // Of what each instruction asks for, the part that blocks of the round before had asked for; and whether the part of L2
+    // and of the memory-side cache that belongs to a channel keeps it that long.
+    std::vector<double> again, owed_again;
+    std::vector<bool> l2_keeps, mall_keeps;
+    std::vector<double> free_mall, free_dram; // by channel
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
     double free_lds = 0;
     std::array<double, cus> free_memory{};
@@ -480,7 +485,7 @@ class simulation {
         }
     }
 
-    void find_shared_lines() {
+    void find_shared_lines(double working) {
         // Lines, and behind each in the last bits the WGP of a block that wants it: blocks begin on one after the other.
         constexpr int wgp_bits = 10;
         std::vector<uint64_t> all;
@@ -491,6 +496,7 @@ class simulation {
             }
         }
         std::sort(all.begin(), all.end());
+        std::vector<double> borne(size_t(std::min(active, double(1 << wgp_bits)))); // lines, by WGP
         // A channel of the memory and its part of L2 have their share of the bandwidth, and no other's.
         std::vector<double> asked(size_t(std::max(1.0, m.channels))), far(asked.size());
         std::vector<uint64_t> lines;
@@ -504,10 +510,13 @@ class simulation {
             if (end - n > 1) {
                 sharers.add(line, wgps);
             }
-            const auto channel = size_t(double(line) * line_bytes / std::max(line_bytes, m.channel_bytes)) % asked.size();
+            const size_t channel = channel_of(line, asked.size());
             asked[channel] += std::min(double(wgps), arrays);
             far[channel] += 1;
             lines.push_back(line);
+            for (size_t k = n; k < end; ++k) {
+                borne[all[k] % (uint64_t(1) << wgp_bits)] += k == n || all[k] != all[k - 1] ? 1 / double(wgps) : 0;
+            }
             n = end;
         }
         engaged = part_of_channels(far);
@@ -517,6 +526,59 @@ class simulation {
         // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
+        // Whoever wants more of the memory than others gets more of it, as these have theirs sooner.
+        const double want = working < 1 ? 1 : part_of_mean(borne);
+        to_mall.per_cycle *= want;
+        to_dram.per_cycle *= want;
+        find_what_comes_again(far);
+    }
+
+    // What the WGPs of the sampled blocks want, over the mean.
+    double part_of_mean(const std::vector<double> & borne) const {
+        double sum = 0, own = 0;
+        for (const double one : borne) {
+            sum += one;
+        }
+        for (const uint64_t number : of.sampled) {
+            own += borne[number % borne.size()];
+        }
+        return own == 0 ? 1 : own / double(of.sampled.size()) / sum * double(borne.size());
+    }
+
+    // `lines`: of each channel, those that the blocks of a round want. Blocks behind the first round were looked at: of the
+    // touches of the whole launch by an instruction, `old` go to lines of the first. If each round wants as many lines as
+    // that, they are 1 / old times as many in all, and what is more than these was there in the round before. Blocks do not
+    // begin together: between two uses of a line are those of one round and half of what the next one has that is new.
+    void find_what_comes_again(const std::vector<double> & lines) {
+        again.assign(of.instructions.size(), 0);
+        owed_again = again;
+        l2_keeps.assign(lines.size(), false);
+        mall_keeps = l2_keeps;
+        free_mall.assign(lines.size(), 0);
+        free_dram = free_mall;
+        const double seen = double(of.seen.size()), all = double(of.count());
+        if (seen < resident() * m.wgps || all <= seen) {
+            return;
+        }
+        double touches = 0, fresh = 0;
+        for (size_t n = 0; n < again.size(); ++n) {
+            const instruction & i = of.instructions[n];
+            if (i.later != 0) {
+                const double part = double(i.later - i.held) / double(i.later), old = 1 - part * (1 - seen / all);
+                again[n] = std::max(0.0, 1 - seen / all / old);
+                touches += double(i.later);
+                fresh += double(i.later - i.held);
+            }
+        }
+        for (size_t n = 0; n < lines.size(); ++n) {
+            const double between = lines[n] * line_bytes * (1 + (touches == 0 ? 0 : fresh / touches / 2));
+            l2_keeps[n] = between <= m.l2_bytes / double(lines.size());
+            mall_keeps[n] = between <= m.mall_bytes / double(lines.size());
+        }
+    }
+
+    size_t channel_of(uint64_t line, size_t channels) const {
+        return size_t(double(line) * line_bytes / std::max(line_bytes, m.channel_bytes)) % channels;
     }
 
     // Of the pages that DRAM has open, one in each channel, the part that is wanted: mean of these lines.
@@ -746,7 +808,7 @@ class simulation {
                 const uint64_t low = word(), line = low | uint64_t(word()) << 32;
                 const auto [held, was_held] = constants.touch(line);
                 if (!was_held) {
-                    held.there = from_l1(w, line, false, at);
+                    held.there = from_l1(w, d, line, at);
                 }
                 done = std::max(done, held.there);
             }
@@ -763,12 +825,12 @@ class simulation {
         for (uint32_t n = 0; n < count; ++n) {
             const uint64_t low = word(), line = low | uint64_t(word()) << 32;
             if (d.from->is_store) {
-                done = std::max(done, from_l1(w, line, true, free));
+                done = std::max(done, from_l1(w, d, line, free));
                 continue;
             }
             const auto [held, was_held] = l0[cu].touch(sharers.of(line) > 0 ? line : line ^ (w.of->number + 1) << 50);
             if (!was_held) {
-                held.there = from_l1(w, line, false, free);
+                held.there = from_l1(w, d, line, free);
             }
             done = std::max(done, held.there);
         }
@@ -778,50 +840,57 @@ class simulation {
     // When a line has come that L0 asks for, or is stored. Where several WGPs want one, it comes for all of them once, and each
     // bears its part of the bandwidth. But each waits as long as the first: who finds lines that the others asked for catches
     // up with them, until it is the first.
-    double from_l1(const running_wave & w, uint64_t line, bool is_store, double at) {
+    double from_l1(const running_wave & w, const decoded & d, uint64_t line, double at) {
         bytes_l1 += line_bytes;
         const double wgps = sharers.of(line);
         const bool is_common = wgps > 0, is_scratch = line >= scratch_lines;
         // Of the blocks of later rounds nothing is recorded: they do with other lines what those of the first do. But the
         // scratch memory of a wave is that of the one that was there before.
-        const uint64_t number = w.of->number, of = is_scratch ? number % together : is_common ? number / together : number;
-        const uint64_t name = line ^ (2 * of + (is_common ? 1 : 0) + 1) << 40;
+        const uint64_t number = w.of->number, set = is_scratch ? number % together : is_common ? number / together : number;
+        const uint64_t name = line ^ (2 * set + (is_common ? 1 : 0) + 1) << 40;
         const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / arrays);
         double done = to_l1.send(at, line_bytes) + cycles_of_ns(m.l1_latency_ns);
-        if (is_store) {
+        if (d.from->is_store) {
             l1.forget(line, name);
-            return std::max(done, from_l2(line, name, part, 1, at));
+            return std::max(done, from_l2(line, name, part, 1, false, at));
         }
         const auto [held, was_held] = l1.touch(line, name, active / arrays * part_of_array);
         if (!was_held) {
-            held.there = from_l2(line, name, part, part_of_array, at);
+            const auto i = size_t(d.from - of.instructions.data());
+            const bool comes_again = (owed_again[i] += again[i]) >= 1;
+            owed_again[i] -= comes_again ? 1 : 0;
+            held.there = from_l2(line, name, part, part_of_array, comes_again, at);
         }
         return std::max(done, held.there);
     }
 
     // `part` of such lines are asked for beyond L2 by this WGP, `part_of_array` from its L1.
-    double from_l2(uint64_t line, uint64_t name, double part, double part_of_array, double at) {
+    double from_l2(uint64_t line, uint64_t name, double part, double part_of_array, bool comes_again, double at) {
         double done = at + cycles_of_ns(m.l2_latency_ns);
         for (owed_l2 += part_of_array; owed_l2 >= 1; owed_l2 -= 1) {
             done = std::max(done, to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns));
         }
         const auto [held, was_held] = l2.touch(line, name, active * part);
-        if (!was_held) {
-            held.there = from_memory(line, name, part, at);
+        const size_t channel = channel_of(line, l2_keeps.size());
+        if (!was_held && !(comes_again && l2_keeps[channel])) {
+            held.there = from_memory(line, name, part, comes_again && mall_keeps[channel], at);
         }
         return std::max(done, held.there);
     }
 
-    double from_memory(uint64_t line, uint64_t name, double part, double at) {
+    double from_memory(uint64_t line, uint64_t name, double part, bool is_kept, double at) {
         bool is_near = false; // in the memory-side cache
         if (m.mall_bytes > 0) {
-            is_near = mall.touch(line, name, active * part).second;
+            is_near = mall.touch(line, name, active * part).second || is_kept;
             owed_cold += is_near ? 0 : cold;
             is_near = is_near || owed_cold < 1;
             owed_cold -= is_near ? 0 : 1;
         }
+        // A channel gives one line after the other, also where all others are idle.
+        double & free = (is_near ? free_mall : free_dram)[channel_of(line, l2_keeps.size())];
+        free = std::max(free, at) + cycles_of_ns(line_bytes / (is_near ? m.mall_gb_s : m.dram_gb_s) * double(l2_keeps.size()));
         const double latency = cycles_of_ns(is_near ? m.mall_latency_ns : m.dram_latency_ns);
-        double done = at + latency;
+        double done = free + latency;
         double & owed = is_near ? owed_mall : owed_dram;
         for (owed += part; owed >= 1; owed -= 1) {
             done = std::max(done, (is_near ? to_mall : to_dram).send(at, line_bytes) + latency);
