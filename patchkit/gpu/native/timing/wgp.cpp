@@ -526,23 +526,24 @@ class simulation {
         // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
-        // Whoever wants more of the memory than others gets more of it, as these have theirs sooner.
-        const double want = working < 1 ? 1 : part_of_mean(borne);
+        // Blocks that want more of the memory than others get more of it, as these have theirs sooner.
+        const double want = working < 1 ? 1 : part_of_mean(borne, held);
         to_mall.per_cycle *= want;
         to_dram.per_cycle *= want;
         find_what_comes_again(far);
     }
 
-    // What the WGPs of the sampled blocks want, over the mean.
-    double part_of_mean(const std::vector<double> & borne) const {
+    // What a block of the sampled ones' WGPs wants, over the mean of all `held` blocks.
+    double part_of_mean(const std::vector<double> & borne, size_t held) const {
         double sum = 0, own = 0;
         for (const double one : borne) {
             sum += one;
         }
         for (const uint64_t number : of.sampled) {
-            own += borne[number % borne.size()];
+            const size_t wgp = number % borne.size();
+            own += borne[wgp] / std::ceil((double(held) - double(wgp)) / double(borne.size()));
         }
-        return own == 0 ? 1 : own / double(of.sampled.size()) / sum * double(borne.size());
+        return own > 0 && std::isfinite(own) ? own / double(of.sampled.size()) / sum * double(held) : 1;
     }
 
     // `lines`: of each channel, those that the blocks of a round want. Blocks behind the first round were looked at: of the
