@@ -118,15 +118,18 @@ def test_whoever_shares_lines_waits_for_them_as_long_as_the_first(timed, machine
     assert 2 * each < 1e3 * (far.us - near.us) < 3.2 * each
 
 
-def test_what_the_round_before_had_comes_from_the_last_cache_that_keeps_it_that_long(timed):
-    # Four rounds of 160 blocks. A round wants 5.2 MB, or 42 MB, more than the memory-side cache's 32 MiB.
+def test_what_the_round_before_had_comes_from_the_first_cache_that_keeps_it_that_long(timed):
+    # Four rounds of 160 blocks. A round wants 1.3 MB, less than the 2 MiB of L2, or 5.2 MB, or 42 MB, more
+    # than the 32 MiB of the memory-side cache.
     again, others = timed("round_again_32k", cold=1.0), timed("rounds_32k", cold=1.0)
-    large = timed("round_again_256k", cold=1.0)
+    small, large = timed("round_again_8k", cold=1.0), timed("round_again_256k", cold=1.0)
     results = 640 * _RESULT_BYTES
     assert others.dram_bytes - results == pytest.approx(640 * 32768, rel=0.02)
     assert again.dram_bytes - results == pytest.approx(160 * 32768, rel=0.1)
+    assert small.dram_bytes - results == pytest.approx(160 * 8192, rel=0.1)
     assert large.dram_bytes - results == pytest.approx(640 * 262144, rel=0.02)
     assert again.busy.mall > 0.02
+    assert small.busy.mall < 0.002
     assert again.us < 0.8 * others.us
 
 
@@ -200,6 +203,27 @@ def test_a_packed_trace_is_played_like_the_plain_one_and_a_damaged_one_is_told(
             play(machine, [Played(trace=packed, cold=0.0)], empty)
         assert caught.value.code == "TRACE_UNREADABLE"
     assert not list((tmp_path / "timing").glob("playing-*"))
+
+
+def test_a_trace_that_would_lead_beyond_its_own_end_is_told(timed, compiler, machine, tmp_path: Path):
+    first = timed("dot4")
+    (trace,) = (tmp_path / "dot4").glob("*.trace")
+    whole = trace.read_bytes()
+    head, end, words = whole.partition(b"\nend\n")
+    empty = _keeping_in(tmp_path, compiler)
+    no_waves = head + end + words[:12] + bytes(4) + words[16:]
+    for why, wrong in (
+        ("a block has no waves", no_waves),
+        ("a wave does not come to its end", whole.replace(b" s_endpgm", b" s_nop 0")),
+    ):
+        trace.write_bytes(wrong)
+        with pytest.raises(ToolchainError) as caught:
+            play(machine, [Played(trace=trace, cold=0.0)], empty)
+        assert caught.value.code == "TRACE_UNREADABLE"
+        assert why in (caught.value.why or "")
+    # Of an instruction that is none nothing is taken, and no more comes again than was touched.
+    trace.write_bytes(head + b"\nagain 4000000000 1 1\nagain 0 1 900" + end + words)
+    assert play(machine, [Played(trace=trace, cold=0.0)], empty) == (first,)
 
 
 def test_what_was_played_is_kept_until_a_figure_or_the_trace_is_another(

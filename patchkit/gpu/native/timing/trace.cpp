@@ -114,6 +114,9 @@ void read_blocks(trace & to, std::ifstream & file, uint64_t blocks, uint64_t see
         const std::vector<uint32_t> index = words.many(3);
         to.sampled.push_back(index[0] + to.grid[0] * (index[1] + to.grid[1] * index[2]));
         std::vector<wave_trace> waves(std::min(words.one(), 32u));
+        if (waves.empty()) {
+            throw bad_trace("a block has no waves");
+        }
         for (wave_trace & one : waves) {
             one.spans = words.many(size_t(words.one()) * 2);
             one.accesses = words.many(words.one());
@@ -121,6 +124,9 @@ void read_blocks(trace & to, std::ifstream & file, uint64_t blocks, uint64_t see
                 if (one.spans[n + 1] >= to.instructions.size() || one.spans[n] > one.spans[n + 1]) {
                     throw bad_trace("a wave executes what is no instruction");
                 }
+            }
+            if (one.spans.empty() || !to.instructions[one.spans.back()].text.starts_with("s_endpgm")) {
+                throw bad_trace("a wave does not come to its end");
             }
         }
         to.blocks.push_back(std::move(waves));

@@ -403,8 +403,8 @@ class simulation {
     double engaged = 1; // part of the memory's channels
     uint64_t together = 1; // blocks that this WGP holds at a time
     double owed_l2 = 0, owed_mall = 0, owed_dram = 0, owed_cold = 0;
-    // Of what each instruction asks for, the part that blocks of the round before had asked for; and whether the part of L2
-    // and of the memory-side cache that belongs to a channel keeps it that long.
+    // Of what each instruction asks for, the part that was asked for in the round before, mean of all rounds; and whether the
+    // part of L2 and of the memory-side cache that belongs to a channel keeps it that long.
     std::vector<double> again, owed_again;
     std::vector<bool> l2_keeps, mall_keeps;
     std::vector<double> free_mall, free_dram; // by channel
@@ -483,6 +483,9 @@ class simulation {
                 played.push_back(n);
             }
         }
+        if (played.empty()) {
+            throw bad_trace("no block executes anything");
+        }
     }
 
     void find_shared_lines(double working) {
@@ -492,7 +495,9 @@ class simulation {
         const auto held = std::min(of.seen.size(), size_t(resident() * m.wgps));
         for (size_t n = 0; n < held; ++n) {
             for (const uint64_t line : of.seen[n]) {
-                all.push_back(line << wgp_bits | n % size_t(active));
+                if (line < scratch_lines) { // blocks that ran one after the other have the same scratch memory, and share nothing
+                    all.push_back(line << wgp_bits | n % size_t(active));
+                }
             }
         }
         std::sort(all.begin(), all.end());
@@ -527,7 +532,7 @@ class simulation {
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
         // Blocks that want more of the memory than others get more of it, as these have theirs sooner.
-        const double want = working < 1 ? 1 : part_of_mean(borne, held);
+        const double want = working < 1 ? 1 : std::min(part_of_mean(borne, held), active);
         to_mall.per_cycle *= want;
         to_dram.per_cycle *= want;
         find_what_comes_again(far);
@@ -564,7 +569,7 @@ class simulation {
         double touches = 0, fresh = 0;
         for (size_t n = 0; n < again.size(); ++n) {
             const instruction & i = of.instructions[n];
-            if (i.later != 0) {
+            if (i.later != 0 && i.where != space::scratch) {
                 const double part = double(i.later - i.held) / double(i.later), old = 1 - part * (1 - seen / all);
                 again[n] = std::max(0.0, 1 - seen / all / old);
                 touches += double(i.later);
@@ -845,38 +850,46 @@ class simulation {
         bytes_l1 += line_bytes;
         const double wgps = sharers.of(line);
         const bool is_common = wgps > 0, is_scratch = line >= scratch_lines;
-        // Of the blocks of later rounds nothing is recorded: they do with other lines what those of the first do. But the
-        // scratch memory of a wave is that of the one that was there before.
+        // The blocks of later rounds do with lines of other names what those of the first do; what of these comes again, see
+        // find_what_comes_again. But the scratch memory of a wave is that of the one that was there before.
         const uint64_t number = w.of->number, set = is_scratch ? number % together : is_common ? number / together : number;
         const uint64_t name = line ^ (2 * set + (is_common ? 1 : 0) + 1) << 40;
         const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / arrays);
         double done = to_l1.send(at, line_bytes) + cycles_of_ns(m.l1_latency_ns);
         if (d.from->is_store) {
             l1.forget(line, name);
-            return std::max(done, from_l2(line, name, part, 1, false, at));
+            return std::max(done, from_l2(d, line, name, part, 1, at));
         }
         const auto [held, was_held] = l1.touch(line, name, active / arrays * part_of_array);
         if (!was_held) {
-            const auto i = size_t(d.from - of.instructions.data());
-            const bool comes_again = (owed_again[i] += again[i]) >= 1;
-            owed_again[i] -= comes_again ? 1 : 0;
-            held.there = from_l2(line, name, part, part_of_array, comes_again, at);
+            held.there = from_l2(d, line, name, part, part_of_array, at);
         }
         return std::max(done, held.there);
     }
 
     // `part` of such lines are asked for beyond L2 by this WGP, `part_of_array` from its L1.
-    double from_l2(uint64_t line, uint64_t name, double part, double part_of_array, bool comes_again, double at) {
+    double from_l2(const decoded & d, uint64_t line, uint64_t name, double part, double part_of_array, double at) {
         double done = at + cycles_of_ns(m.l2_latency_ns);
         for (owed_l2 += part_of_array; owed_l2 >= 1; owed_l2 -= 1) {
             done = std::max(done, to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns));
         }
         const auto [held, was_held] = l2.touch(line, name, active * part);
-        const size_t channel = channel_of(line, l2_keeps.size());
-        if (!was_held && !(comes_again && l2_keeps[channel])) {
-            held.there = from_memory(line, name, part, comes_again && mall_keeps[channel], at);
+        if (!was_held) {
+            const size_t channel = channel_of(line, l2_keeps.size());
+            const bool again = comes_again(d);
+            held.there = again && l2_keeps[channel] ? done : from_memory(line, name, part, again && mall_keeps[channel], at);
         }
         return std::max(done, held.there);
+    }
+
+    // Whether what this instruction asks for now was there in the round before.
+    bool comes_again(const decoded & d) {
+        const auto i = size_t(d.from - of.instructions.data());
+        if (d.from->is_store || (owed_again[i] += again[i]) < 1) {
+            return false;
+        }
+        owed_again[i] -= 1;
+        return true;
     }
 
     double from_memory(uint64_t line, uint64_t name, double part, bool is_kept, double at) {
