@@ -35,7 +35,7 @@ _SAMPLED = 16
 # Of those that the GPU holds at once the memory is known, but of no more than so many. gfx1151 holds 40 to
 # 80 of a matrix kernel and 320 of the vector kernel of attention.
 _SEEN = 512
-# Of those behind, spread evenly: what of theirs comes again.
+# Blocks behind those, spread evenly, that run as well: they tell what later rounds want again.
 _LATER = 8
 _FORMAT = 3  # of an entry; a change makes every old one unknown
 _NO_LARGE_UNROLLING = (

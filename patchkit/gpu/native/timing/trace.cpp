@@ -179,8 +179,9 @@ trace read_trace(const std::string & path) {
             } else if (key == "scratch") {
                 result.scratch = uint32_t(values[0]);
             } else if (key == "again" && values[0] < result.instructions.size()) {
-                result.instructions[values[0]].later = values[1];
-                result.instructions[values[0]].held = std::min(values[1], values[2]);
+                instruction & of = result.instructions[values[0]];
+                of.later_lines = values[1];
+                of.known_lines = std::min(values[1], values[2]);
             } else if (key == "blocks") {
                 blocks = values[0];
             } else if (key == "seen") {

@@ -34,7 +34,8 @@ struct instruction {
     uint64_t offset = 0; // of its code, in bytes
     uint32_t queues = 0;
     std::array<wait, 2> waits;
-    uint64_t later = 0, held = 0; // lines that it touches in blocks behind those that were seen, and of these what those had touched
+    // Lines that it touches in some blocks behind those that were seen, and how many of these the blocks that were seen touch.
+    uint64_t later_lines = 0, known_lines = 0;
     std::vector<uint16_t> reads, writes;
     std::string text;
 };

@@ -319,10 +319,11 @@ class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
         : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
-          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)),
+          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)), channels(size_t(std::max(1.0, m.channels))),
           l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
           l1(m.l1_bytes, m.l1_bytes / line_bytes / l1_ways, line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes),
-          mall(m.mall_bytes, m.channels, m.channel_bytes) {
+          mall(m.mall_bytes, m.channels, m.channel_bytes), again(of.instructions.size()), owed_again(again.size()),
+          l2_keeps(channels), mall_keeps(channels), free_mall(channels), free_dram(channels) {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
@@ -391,6 +392,7 @@ class simulation {
     const double count; // blocks that have work
     const double active; // WGPs that have blocks
     const double arrays; // shader arrays
+    const size_t channels; // of the memory
     std::vector<size_t> played; // of the sampled ones
     std::vector<decoded> code;
     std::array<cache, cus> l0;
@@ -406,8 +408,8 @@ class simulation {
     // Of what each instruction asks for, the part that was asked for in the round before, mean of all rounds; and whether the
     // part of L2 and of the memory-side cache that belongs to a channel keeps it that long.
     std::vector<double> again, owed_again;
-    std::vector<bool> l2_keeps, mall_keeps;
-    std::vector<double> free_mall, free_dram; // by channel
+    std::vector<bool> l2_keeps, mall_keeps;   // by channel
+    std::vector<double> free_mall, free_dram; // the same
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
     double free_lds = 0;
     std::array<double, cus> free_memory{};
@@ -503,7 +505,7 @@ class simulation {
         std::sort(all.begin(), all.end());
         std::vector<double> borne(size_t(std::min(active, double(1 << wgp_bits)))); // lines, by WGP
         // A channel of the memory and its part of L2 have their share of the bandwidth, and no other's.
-        std::vector<double> asked(size_t(std::max(1.0, m.channels))), far(asked.size());
+        std::vector<double> asked(channels), far(channels);
         std::vector<uint64_t> lines;
         for (size_t n = 0; n < all.size();) {
             const uint64_t line = all[n] >> wgp_bits;
@@ -515,7 +517,7 @@ class simulation {
             if (end - n > 1) {
                 sharers.add(line, wgps);
             }
-            const size_t channel = channel_of(line, asked.size());
+            const size_t channel = channel_of(line);
             asked[channel] += std::min(double(wgps), arrays);
             far[channel] += 1;
             lines.push_back(line);
@@ -556,12 +558,6 @@ class simulation {
     // that, they are 1 / old times as many in all, and what is more than these was there in the round before. Blocks do not
     // begin together: between two uses of a line are those of one round and half of what the next one has that is new.
     void find_what_comes_again(const std::vector<double> & lines) {
-        again.assign(of.instructions.size(), 0);
-        owed_again = again;
-        l2_keeps.assign(lines.size(), false);
-        mall_keeps = l2_keeps;
-        free_mall.assign(lines.size(), 0);
-        free_dram = free_mall;
         const double seen = double(of.seen.size()), all = double(of.count());
         if (seen < resident() * m.wgps || all <= seen) {
             return;
@@ -569,21 +565,21 @@ class simulation {
         double touches = 0, fresh = 0;
         for (size_t n = 0; n < again.size(); ++n) {
             const instruction & i = of.instructions[n];
-            if (i.later != 0 && i.where != space::scratch) {
-                const double part = double(i.later - i.held) / double(i.later), old = 1 - part * (1 - seen / all);
+            if (i.later_lines != 0 && i.where != space::scratch) {
+                const double part = double(i.later_lines - i.known_lines) / double(i.later_lines), old = 1 - part * (1 - seen / all);
                 again[n] = std::max(0.0, 1 - seen / all / old);
-                touches += double(i.later);
-                fresh += double(i.later - i.held);
+                touches += double(i.later_lines);
+                fresh += double(i.later_lines - i.known_lines);
             }
         }
-        for (size_t n = 0; n < lines.size(); ++n) {
+        for (size_t n = 0; n < channels; ++n) {
             const double between = lines[n] * line_bytes * (1 + (touches == 0 ? 0 : fresh / touches / 2));
-            l2_keeps[n] = between <= m.l2_bytes / double(lines.size());
-            mall_keeps[n] = between <= m.mall_bytes / double(lines.size());
+            l2_keeps[n] = between <= m.l2_bytes / double(channels);
+            mall_keeps[n] = between <= m.mall_bytes / double(channels);
         }
     }
 
-    size_t channel_of(uint64_t line, size_t channels) const {
+    size_t channel_of(uint64_t line) const {
         return size_t(double(line) * line_bytes / std::max(line_bytes, m.channel_bytes)) % channels;
     }
 
@@ -875,15 +871,14 @@ class simulation {
         }
         const auto [held, was_held] = l2.touch(line, name, active * part);
         if (!was_held) {
-            const size_t channel = channel_of(line, l2_keeps.size());
-            const bool again = comes_again(d);
-            held.there = again && l2_keeps[channel] ? done : from_memory(line, name, part, again && mall_keeps[channel], at);
+            const bool was_there = was_there_before(d);
+            held.there = was_there && l2_keeps[channel_of(line)] ? done : from_memory(line, name, part, was_there, at);
         }
         return std::max(done, held.there);
     }
 
-    // Whether what this instruction asks for now was there in the round before.
-    bool comes_again(const decoded & d) {
+    // Whether the round before had asked for what this instruction wants: of each instruction as often as its part says.
+    bool was_there_before(const decoded & d) {
         const auto i = size_t(d.from - of.instructions.data());
         if (d.from->is_store || (owed_again[i] += again[i]) < 1) {
             return false;
@@ -892,17 +887,18 @@ class simulation {
         return true;
     }
 
-    double from_memory(uint64_t line, uint64_t name, double part, bool is_kept, double at) {
+    double from_memory(uint64_t line, uint64_t name, double part, bool was_there, double at) {
+        const size_t channel = channel_of(line);
         bool is_near = false; // in the memory-side cache
         if (m.mall_bytes > 0) {
-            is_near = mall.touch(line, name, active * part).second || is_kept;
+            is_near = mall.touch(line, name, active * part).second || (was_there && mall_keeps[channel]);
             owed_cold += is_near ? 0 : cold;
             is_near = is_near || owed_cold < 1;
             owed_cold -= is_near ? 0 : 1;
         }
         // A channel gives one line after the other, also where all others are idle.
-        double & free = (is_near ? free_mall : free_dram)[channel_of(line, l2_keeps.size())];
-        free = std::max(free, at) + cycles_of_ns(line_bytes / (is_near ? m.mall_gb_s : m.dram_gb_s) * double(l2_keeps.size()));
+        double & free = (is_near ? free_mall : free_dram)[channel];
+        free = std::max(free, at) + cycles_of_ns(line_bytes / (is_near ? m.mall_gb_s : m.dram_gb_s) * double(channels));
         const double latency = cycles_of_ns(is_near ? m.mall_latency_ns : m.dram_latency_ns);
         double done = free + latency;
         double & owed = is_near ? owed_mall : owed_dram;
