@@ -148,6 +148,14 @@ def test_blocks_that_want_more_of_the_memory_than_others_get_more_of_it(timed):
     assert 1.0 < uneven.us / even.us < 1.25
 
 
+def test_a_last_round_of_few_blocks_takes_no_longer_than_memory_needs_for_all(timed):
+    # 160 blocks run at a time. Of 180 the busiest WGP has ten, the mean is nine.
+    whole, more = timed("even", cold=1.0), timed("more_than_a_round", cold=1.0)
+    assert more.dram_bytes / whole.dram_bytes == pytest.approx(180 / 160, rel=0.01)
+    assert more.busy.dram > 0.9
+    assert more.us / whole.us == pytest.approx(180 / 160, rel=0.04)
+
+
 def test_a_loop_that_the_instruction_cache_does_not_hold_waits_for_its_code(timed):
     small, large = timed("loop_16k"), timed("loop_30k")
     assert large.instructions / small.instructions == pytest.approx(3800 / 2000, rel=0.01)

@@ -179,7 +179,7 @@ int main(int argc, char ** argv) {
                    {"rows_beside", rows<256>}, {"rows_apart", rows<4096>}, {"rows_in_thirds", rows<768>}, {"again_beside", again<128>}, {"again_apart", again<1024>},
                    {"loop_16k", loop<2000>}, {"loop_30k", loop<3800>},
                    {"row_beside", rows<256>, 1}, {"row_apart", rows<4096>, 1},
-                   {"even", once<65536, false>}, {"uneven", once<65536, false, 2>},
+                   {"even", once<65536, false>}, {"uneven", once<65536, false, 2>}, {"more_than_a_round", once<65536, false>, 180},
                    {"round_again_8k", once<8192, true>, 640}, {"round_again_32k", once<32768, true>, 640}, {"round_again_256k", once<262144, true>, 640}, {"rounds_32k", once<32768, false>, 640},
                    {"own_8k", twice<8192, false>}, {"own_64k", twice<65536, false>}, {"shared_64k", twice<65536, true>}};
     float * out;

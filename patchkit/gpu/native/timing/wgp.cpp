@@ -343,6 +343,10 @@ class simulation {
         const auto waves = double(of.blocks[0].size());
         const uint64_t own = blocks_of_busiest(double(r.blocks), r.resident);
         const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
+        // What other WGPs no longer ask for when their last block has ended is this one's.
+        const double of_mean = double(own) / (count / active);
+        to_mall.per_cycle *= of_mean;
+        to_dram.per_cycle *= of_mean;
         r.waves_per_simd = double(at_once) * waves / simds;
         // Whole rounds, so that the end of the last is like the end of the launch.
         const double each = std::max(1.0, instructions_of_blocks() / double(played.size()));
