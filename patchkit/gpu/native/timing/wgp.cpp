@@ -319,7 +319,8 @@ class simulation {
   public:
     simulation(const trace & of, const machine & m, const circumstances & in, uint64_t most)
         : of(of), m(m), most(most), cold(in.cold), count(std::max(1.0, std::ceil(double(of.count()) * in.working))),
-          active(std::min<double>(m.wgps, count)), arrays(std::max(1.0, m.arrays)), channels(size_t(std::max(1.0, m.channels))),
+          active(std::min<double>(m.wgps, count)), own(blocks_of_busiest(count, resident())),
+          arrays(std::max(1.0, m.arrays)), channels(size_t(std::max(1.0, m.channels))),
           l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384), instructions(m),
           l1(m.l1_bytes, m.l1_bytes / line_bytes / l1_ways, line_bytes), l2(m.l2_bytes, m.channels, m.channel_bytes),
           mall(m.mall_bytes, m.channels, m.channel_bytes), again(of.instructions.size()), owed_again(again.size()),
@@ -341,12 +342,7 @@ class simulation {
         r.blocks = uint64_t(count);
         r.resident = resident();
         const auto waves = double(of.blocks[0].size());
-        const uint64_t own = blocks_of_busiest(double(r.blocks), r.resident);
         const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
-        // What other WGPs no longer ask for when their last block has ended is this one's.
-        const double of_mean = double(own) / (count / active);
-        to_mall.per_cycle *= of_mean;
-        to_dram.per_cycle *= of_mean;
         r.waves_per_simd = double(at_once) * waves / simds;
         // Whole rounds, so that the end of the last is like the end of the launch.
         const double each = std::max(1.0, instructions_of_blocks() / double(played.size()));
@@ -395,6 +391,7 @@ class simulation {
     const double cold;
     const double count; // blocks that have work
     const double active; // WGPs that have blocks
+    const uint64_t own; // blocks of the busiest one
     const double arrays; // shader arrays
     const size_t channels; // of the memory
     std::vector<size_t> played; // of the sampled ones
@@ -537,8 +534,9 @@ class simulation {
         // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
-        // Blocks that want more of the memory than others get more of it, as these have theirs sooner.
-        const double want = working < 1 ? 1 : std::min(part_of_mean(borne, held), active);
+        // Blocks that want more of the memory than others get more of it, as these have theirs sooner; and so does a WGP that
+        // has more blocks than the mean, as the others' end before.
+        const double want = (working < 1 ? 1 : std::min(part_of_mean(borne, held), active)) * double(own) / (count / active);
         to_mall.per_cycle *= want;
         to_dram.per_cycle *= want;
         find_what_comes_again(far);
