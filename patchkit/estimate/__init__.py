@@ -1,1 +1,0 @@
-"""How fast a model can be at most, by what it must read and multiply."""

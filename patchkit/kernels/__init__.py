@@ -1,1 +1,0 @@
-"""Waves per SIMD, and the legal parameters of upstream's attention kernels."""
