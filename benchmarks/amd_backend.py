@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compile import Job, compiler_argv, kernel_code
-from patchkit.build.toolchain import find_toolchain
-from patchkit.build.units import SourceTree
+from patchkit.carry.upstream.cache import default_cache_root
+from patchkit.toolchain.compile import Job, compiler_argv, kernel_code
+from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.units import SourceTree
 from patchkit.tune.isa import loop_lines
-from patchkit.upstream.cache import default_cache_root
 
 _EMIT = "--emit"
 _PASSES = b"default<O3>"

@@ -30,29 +30,35 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.machine import Source, build_side
-from patchkit.build.sides import BuiltSide, Workshop
-from patchkit.build.toolchain import find_toolchain
-from patchkit.build.tree import export_tree
-from patchkit.build.units import SourceTree
-from patchkit.device.driver_build import build_driver
-from patchkit.gpu.cases import Case, case_line
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulator import DeviceUnits, EmulatedGpu, EmulationOptions, emulated_gpu, load_report
-from patchkit.gpu.runtime import build_host_library, cxx_of
-from patchkit.series.folder import find_series_dir
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.upstream.cache import default_cache_root, open_cache
-from patchkit.upstream.pin import obtain
-from patchkit.upstream.repository import Repository
+from patchkit.base.series_folder import find_series_dir
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.cache import default_cache_root, open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.repository import Repository
+from patchkit.gpu.emulated.cases import Case, case_line
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulator import (
+    DeviceUnits,
+    EmulatedGpu,
+    EmulationOptions,
+    emulated_gpu,
+    load_report,
+)
+from patchkit.gpu.emulated.runtime import build_host_library, cxx_of
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.machine import Source, build_side
+from patchkit.toolchain.sides import BuiltSide, Workshop
+from patchkit.toolchain.tree import export_tree
+from patchkit.toolchain.units import SourceTree
 
 # "Must hold" of issue 14: of TILE at D = 128, per second and core.
 LIMIT_PER_SECOND = 60e6
 
 _HERE = Path(__file__).parent
-_EMULATOR = _HERE.parent / "patchkit" / "gpu" / "native" / "emulator"
+_EMULATOR = _HERE.parent / "patchkit" / "gpu" / "emulated" / "native" / "emulator"
 _SHAPE = Case(id="tile", head_size=128, head_size_v=128, kv_heads=2, gqa=4, kv=4160, tokens=256)
 _CASES = {
     "flash_attn_tile": ("TILE", _SHAPE),

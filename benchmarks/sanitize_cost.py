@@ -27,11 +27,11 @@ from pathlib import Path
 
 from emulator_speed import cpu_name, unpatched, watched
 
-from patchkit.device.backend_ops import Choice, parse_rows
-from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import CHECKS, Check, EmulationOptions
-from patchkit.gpu.names import read_name
-from patchkit.upstream.cache import default_cache_root
+from patchkit.carry.upstream.cache import default_cache_root
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import CHECKS, Check, EmulationOptions
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
 
 # "Must hold" of issue 15.
 LIMIT = 3.0

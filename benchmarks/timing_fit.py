@@ -21,17 +21,17 @@ from pathlib import Path
 
 from patchkit.base.jobs import run_parallel
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import find_toolchain
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import find_series_dir
-from patchkit.series.profile import load_profile
-from patchkit.timing.against import Published, errors_of, load_published, points_of
-from patchkit.timing.compare import recorders_of
-from patchkit.timing.machine import Machine
-from patchkit.timing.operation import kind_of, time_recorded
-from patchkit.timing.run import Timings
-from patchkit.upstream.cache import default_cache_root
+from patchkit.base.series_folder import find_series_dir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.cache import default_cache_root
+from patchkit.gpu.modelled.against import Published, errors_of, load_published, points_of
+from patchkit.gpu.modelled.compare import recorders_of
+from patchkit.gpu.modelled.machine import Machine
+from patchkit.gpu.modelled.operation import kind_of, time_recorded
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import find_toolchain
 
 _SPREAD = 1.35  # figures are drawn within this factor of the file's
 

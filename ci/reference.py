@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from patchkit.base.errors import ExitCode
+from patchkit.carry.series.schema import make_schemas
 from patchkit.cli.commands import COMMANDS, Verbs
-from patchkit.gates.registry import entries
-from patchkit.report.registry import FORMATS
-from patchkit.series.schema import make_schemas
+from patchkit.prove.gates.registry import entries
+from patchkit.prove.report.registry import FORMATS
 
 _TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 _HEAD = """# Reference

@@ -139,9 +139,9 @@ def warm_cache(test_cache: Path) -> Path:
 _OBTAIN = """
 import sys
 from pathlib import Path
-from patchkit.series.lock import load_lock
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 from patchkit.base.reporter import NullReporter
 
 lock = load_lock(Path(sys.argv[1]))
@@ -155,7 +155,7 @@ for pin in (lock.pin("b6900"), lock.pin(None)):
 def hip_toolchain(test_cache: Path):
     """A ROCm of this machine, or the SDK in the test cache, installed once."""
     from patchkit.base.reporter import NullReporter
-    from patchkit.build.toolchain import find_toolchain
+    from patchkit.toolchain.hip import find_toolchain
 
     folder = test_cache / "sdk"
     with FileLock(test_cache / "sdk.lock"):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.series.toml import NOWHERE, NotInFile, TomlTable
+from patchkit.base.toml import NOWHERE, NotInFile, TomlTable
 
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from patchkit.series.facts import MatrixKind
-from patchkit.series.profile import ArchProfile
+from patchkit.base.arch import MatrixKind
+from patchkit.carry.series.profile import ArchProfile
 
 _CUS_PER_WGP = 2
 

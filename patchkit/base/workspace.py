@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.reporter import Reporter
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """``cache_root`` is the cache folder, see :mod:`patchkit.upstream.cache`."""
+    """``cache_root`` is the cache folder, see :mod:`patchkit.carry.upstream.cache`."""
 
     series: SeriesDir
     cache_root: Path

@@ -16,9 +16,15 @@ from patchkit.base.errors import CacheError, ErrorGroup, Location, PatchkitError
 from patchkit.base.files import disk_errors
 from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter, Reporter
-from patchkit.build.sdk.prefix import current_prefix
-from patchkit.build.sdk.versions import known_archs
-from patchkit.build.toolchain import (
+from patchkit.base.series_folder import find_series_dir
+from patchkit.carry.candidate.listing import load_catalogue
+from patchkit.carry.cpp.libclang import library_version
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.git import check_git, damaged
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.toolchain.hip import (
     Found,
     RocWmma,
     Toolchain,
@@ -29,14 +35,8 @@ from patchkit.build.toolchain import (
     places,
     rocwmma_for,
 )
-from patchkit.candidate.listing import load_catalogue
-from patchkit.cpp.libclang import library_version
-from patchkit.device.gpus import detect_gpus
-from patchkit.series.folder import find_series_dir
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.git import check_git, damaged
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository
+from patchkit.toolchain.sdk.prefix import current_prefix
+from patchkit.toolchain.sdk.versions import known_archs
 
 State = Literal["ok", "absent", "failed"]
 

@@ -22,9 +22,9 @@ from patchkit.base.process import signal_name
 from patchkit.cli.settings import Settings, options
 
 if TYPE_CHECKING:
-    from patchkit.build.compiler import Compiler
-    from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
-    from patchkit.series.profile import ArchProfile
+    from patchkit.carry.series.profile import ArchProfile
+    from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
+    from patchkit.toolchain.compiler import Compiler
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _MOST_SEED = 2**63
@@ -119,9 +119,9 @@ def run_program(
         PROGRAM_MISSING, TOOL_NOT_STARTED: it cannot be run.
         The errors of building it, the runtime and the emulator.
     """
-    from patchkit.gpu.device import device_of
-    from patchkit.gpu.emulator import emulated_gpu
-    from patchkit.gpu.report_pipe import report_pipe, together
+    from patchkit.gpu.emulated.device import device_of
+    from patchkit.gpu.emulated.emulator import emulated_gpu
+    from patchkit.gpu.emulated.report_pipe import report_pipe, together
 
     profile, compiler = prepare(settings, arch)
     found = find_program(program[0]) if side is None else program[0]
@@ -150,10 +150,10 @@ def run_program(
 
 def prepare(settings: Settings, arch: str) -> tuple[ArchProfile, Compiler]:
     """The profile of a GPU that is emulated, and a compiler for it. Raises ARCH_NOT_EMULATED."""
-    from patchkit.build.compiler import open_compiler
-    from patchkit.build.toolchain import find_toolchain
-    from patchkit.series.folder import find_series_dir
-    from patchkit.series.profile import load_profile
+    from patchkit.base.series_folder import find_series_dir
+    from patchkit.carry.series.profile import load_profile
+    from patchkit.toolchain.compiler import open_compiler
+    from patchkit.toolchain.hip import find_toolchain
 
     profile = load_profile(find_series_dir(settings.series_dir).profiles, arch)
     if not arch.startswith(("gfx11", "gfx12")):
@@ -177,10 +177,10 @@ def _upstreams(
     compiler: Compiler,
 ) -> Iterator[tuple[str, dict[str, str], Path]]:
     """A program of upstream's, built from one side, the variables to run it with, and the side's tree."""
-    from patchkit.build.units import SourceTree
-    from patchkit.candidate.build import build_tree, check_programs, prepare_subject
-    from patchkit.candidate.record import Wish
-    from patchkit.gpu.emulated_sides import emulated_side
+    from patchkit.carry.candidate.record import Wish
+    from patchkit.gpu.emulated.emulated_sides import emulated_side
+    from patchkit.prove.build import build_tree, check_programs, prepare_subject
+    from patchkit.toolchain.units import SourceTree
 
     check_programs([program])
     subject, _ = prepare_subject(

@@ -14,12 +14,12 @@ import click
 from patchkit.base.errors import Location, UsageError
 from patchkit.cli.request import DEVICE
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, packed, version_of
-from patchkit.report.registry import FORMATS
+from patchkit.prove.report.registry import FORMATS
 
 if TYPE_CHECKING:
-    from patchkit.build.parts import BackendName
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.gates.hardware import Hardware
+    from patchkit.base.workspace import Workspace
+    from patchkit.prove.gates.hardware import Hardware
+    from patchkit.toolchain.parts import BackendName
 
 _STDOUT = 1
 
@@ -93,8 +93,8 @@ class HardwareChoice:
 
     def choose(self, workspace: Workspace, archs: Sequence[str], *, full: bool = False) -> Hardware:
         """The gates that run on hardware; raises RUNNER_URL_BAD. No connection is made yet."""
-        from patchkit.device.runner import choose_runner
-        from patchkit.gates.hardware import choose_hardware
+        from patchkit.gpu.hardware.runner import choose_runner
+        from patchkit.prove.gates.hardware import choose_hardware
 
         runner = choose_runner(
             self.runner, config=self.ssh_config, environ=os.environ, reporter=workspace.reporter
@@ -158,7 +158,7 @@ class ReportFiles:
         Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one
         that is named twice, and STDOUT_TAKEN.
         """
-        from patchkit.report.write import check_apart, check_writable, write_reports
+        from patchkit.prove.report.write import check_apart, check_writable, write_reports
 
         files = {name: path for name, path in self.files.items() if path is not None}
         summary = [self.summary] if self.summary is not None else []

@@ -13,7 +13,7 @@ import click
 from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
-    from patchkit.authoring.run import Imported, Wanted
+    from patchkit.carry.authoring.run import Imported, Wanted
 
 
 def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -34,7 +34,7 @@ def _macro(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 def _make_wanted(**given: Any) -> Wanted:
-    from patchkit.authoring.run import Wanted
+    from patchkit.carry.authoring.run import Wanted
 
     return Wanted(**given)
 

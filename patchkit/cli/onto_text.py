@@ -6,11 +6,11 @@ import shlex
 from typing import TYPE_CHECKING
 
 from patchkit.base.text import counted
-from patchkit.bump.classes import GOOD
+from patchkit.carry.following.classes import GOOD
 
 if TYPE_CHECKING:
-    from patchkit.bump.onto.apply import OntoReport
-    from patchkit.bump.onto.plan import OntoPlan
+    from patchkit.carry.following.onto.apply import OntoReport
+    from patchkit.carry.following.onto.plan import OntoPlan
 
 
 def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:

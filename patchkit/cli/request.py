@@ -16,11 +16,11 @@ from patchkit.base.errors import UsageError
 from patchkit.cli.settings import FOLDER, TEXT, options, packed
 
 if TYPE_CHECKING:
-    from patchkit.bump.onto.pin import Onto
-    from patchkit.candidate.plan import Request
-    from patchkit.candidate.record import Wish
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.series.lock import Pin, PinWanted
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.candidate.plan import Request
+    from patchkit.carry.candidate.record import Wish
+    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.series.lock import Pin, PinWanted
 
 
 _DIGITS = 9  # of a build number
@@ -115,14 +115,14 @@ class CandidateChoice:
             CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
-        from patchkit.candidate.find import check_candidate, find_candidate, made_for
-        from patchkit.series.lock import load_lock
-        from patchkit.series.profile import load_profile
+        from patchkit.carry.candidate.find import check_candidate, find_candidate, made_for
+        from patchkit.carry.series.lock import load_lock
+        from patchkit.carry.series.profile import load_profile
 
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
                 return load_lock(workspace.series.lock).pin(self.upstream)
-            from patchkit.bump.onto.pin import find_onto_pin
+            from patchkit.carry.following.onto.pin import find_onto_pin
 
             return find_onto_pin(self.onto, workspace, archs)
 
@@ -146,7 +146,7 @@ class CandidateChoice:
 def _make_choice(
     *, archs: tuple[str, ...], upstream: str | None, onto: str | None, repo: Path | None, **wish: Any
 ) -> CandidateChoice:
-    from patchkit.candidate.record import Wish
+    from patchkit.carry.candidate.record import Wish
 
     clone = _make_onto(onto, repo, None, upstream)
     return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))
@@ -171,7 +171,7 @@ def _make_onto(
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
-    from patchkit.bump.onto.pin import Onto
+    from patchkit.carry.following.onto.pin import Onto
 
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
@@ -226,7 +226,7 @@ def _make_asked(
 
 
 def _make_wanted(**wanted: Any) -> Request:
-    from patchkit.candidate.plan import Request
+    from patchkit.carry.candidate.plan import Request
 
     return Request(**wanted)
 
@@ -284,8 +284,8 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
 
     Raises ArchMissing with the GPUs that the series has patches for.
     """
-    from patchkit.candidate.listing import archs_with_patches
-    from patchkit.device.gpus import detect_gpus
+    from patchkit.carry.candidate.listing import archs_with_patches
+    from patchkit.gpu.hardware.gpus import detect_gpus
 
     if named:
         return named

@@ -26,7 +26,7 @@ def version_of(distribution: str) -> str:
 
 
 if TYPE_CHECKING:
-    from patchkit.candidate.workspace import Workspace
+    from patchkit.base.workspace import Workspace
 
 
 class _Text(click.types.StringParamType):
@@ -97,8 +97,8 @@ class Settings:
 
     def workspace(self) -> Workspace:
         """What a verb works on; raises the errors of finding the series and the cache folder."""
-        from patchkit.candidate.workspace import Workspace
-        from patchkit.series.folder import find_series_dir
+        from patchkit.base.series_folder import find_series_dir
+        from patchkit.base.workspace import Workspace
 
         return Workspace(
             series=find_series_dir(self.series_dir),
@@ -110,7 +110,7 @@ class Settings:
         """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
         if self.cache_dir is not None:
             return self.cache_dir
-        from patchkit.upstream.cache import default_cache_root
+        from patchkit.carry.upstream.cache import default_cache_root
 
         return default_cache_root()
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
-from patchkit.build.cmake import BuildFailed
-from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
-from patchkit.build.parts import BackendName
-from patchkit.build.sides import BuiltSide, Workshop
-from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.candidate.find import check_candidate, find_candidate
-from patchkit.candidate.record import Candidate, Wish
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import check_candidate, find_candidate
+from patchkit.carry.candidate.record import Candidate, Wish
+from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.cmake import BuildFailed
+from patchkit.toolchain.hip import Toolchain, find_toolchain
+from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.sides import BuiltSide, Workshop
 
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
 
@@ -98,7 +98,7 @@ def build_tree(
 ) -> BuiltSide:
     """Build one tree of a subject; by default with rocWMMA unless the candidate is built without it.
 
-    Raises what :func:`patchkit.build.machine.build_side` raises.
+    Raises what :func:`patchkit.toolchain.machine.build_side` raises.
     """
     commit = subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
@@ -117,7 +117,7 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
-        The errors of :func:`patchkit.build.machine.build_side` for everything else.
+        The errors of :func:`patchkit.toolchain.machine.build_side` for everything else.
     """
     subject.reporter.step(f"building the baseline for {backend}")
     before = build_tree(subject, subject.baseline, subject.baseline_tree, backend, programs)

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.tree import export_tree, overlay_tree
-from patchkit.candidate.record import Candidate, CandidateCommit
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.context import make_guard
-from patchkit.edits.guard import Guard
-from patchkit.edits.tree import OPTIONS_FILE, ROCWMMA_OPTION, declares_option
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, list_profiles, load_profile, load_profiles
-from patchkit.series.selection import Selected
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.record import Candidate, CandidateCommit
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.guard import Guard
+from patchkit.carry.placing.tree import OPTIONS_FILE, ROCWMMA_OPTION, declares_option
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profile, load_profiles
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.repository import Repository
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.tree import export_tree, overlay_tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +181,8 @@ def _with_plain(
     plain = [part for part in parts if part.patch.is_plain]
     if not plain:
         return None
-    from patchkit.edits.place import place_patch  # noqa: PLC0415  # it imports all of clang and jinja2
-    from patchkit.edits.tree import read_upstream  # noqa: PLC0415  # as above
+    from patchkit.carry.placing.place import place_patch  # noqa: PLC0415  # it imports all of clang and jinja2
+    from patchkit.carry.placing.tree import read_upstream  # noqa: PLC0415  # as above
 
     files = read_upstream(repository, candidate.base, series.read)
     changes: dict[str, bytes] = {}

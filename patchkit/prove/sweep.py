@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
-from patchkit.build.toolchain import check_archs, find_toolchain
-from patchkit.bump.staging import open_stage
-from patchkit.bump.sweep import Row, Sweep
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.plan import Request, make_plan
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.registry import entries
-from patchkit.gates.verify import Report, run_verify
-from patchkit.series.lock import Lock, load_lock
-from patchkit.upstream.cache import open_cache
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.following.staging import open_stage
+from patchkit.carry.following.sweep import Row, Sweep
+from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.prove.gates.registry import entries
+from patchkit.prove.gates.verify import Report, run_verify
+from patchkit.toolchain.hip import check_archs, find_toolchain
 
 
 def _gates() -> tuple[str, ...]:

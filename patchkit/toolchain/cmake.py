@@ -17,10 +17,10 @@ from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.jobs import cores
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import Advance, Reporter
-from patchkit.build.compiler import Compiler, nice
-from patchkit.build.remarks import Diagnostic, parse_diagnostics
-from patchkit.build.sdk.flags import wave_macro
-from patchkit.build.toolchain import Toolchain, rocwmma_for
+from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.hip import Toolchain, rocwmma_for
+from patchkit.toolchain.remarks import Diagnostic, parse_diagnostics
+from patchkit.toolchain.sdk.flags import wave_macro
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,17 @@ from pydantic import TypeAdapter
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.process import Completed, tool_failure
-from patchkit.build.compiler import Compiler, run_clang
-from patchkit.build.remarks import REMARK_FLAG, Diagnostic, ResourceRemark, parse_diagnostics, parse_remarks
-from patchkit.build.store import key_of
-from patchkit.build.toolchain import Toolchain, hip_flags
-from patchkit.build.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
+from patchkit.toolchain.compiler import Compiler, run_clang
+from patchkit.toolchain.hip import Toolchain, hip_flags
+from patchkit.toolchain.remarks import (
+    REMARK_FLAG,
+    Diagnostic,
+    ResourceRemark,
+    parse_diagnostics,
+    parse_remarks,
+)
+from patchkit.toolchain.store import key_of
+from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
 _KERNEL = re.compile(r"^\s*\.amdhsa_kernel (\S+)$", re.MULTILINE)
 _END = re.compile(r"^\s*s_endpgm\b", re.MULTILINE)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import NullReporter, Reporter
-from patchkit.build.store import Store
-from patchkit.build.toolchain import Toolchain, toolchain_identity
+from patchkit.toolchain.hip import Toolchain, toolchain_identity
+from patchkit.toolchain.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

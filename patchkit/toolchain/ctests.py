@@ -10,10 +10,10 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import Completed, run_tool
-from patchkit.build.cmake import find_cmake
-from patchkit.build.machine import Source, host_compiler
-from patchkit.build.parts import programs_part
-from patchkit.build.sides import Workshop, build_part
+from patchkit.toolchain.cmake import find_cmake
+from patchkit.toolchain.machine import Source, host_compiler
+from patchkit.toolchain.parts import programs_part
+from patchkit.toolchain.sides import Workshop, build_part
 
 _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
 _BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder

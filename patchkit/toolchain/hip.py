@@ -16,9 +16,9 @@ from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import file_sha256
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.flags import Pass, hip_arguments
-from patchkit.build.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
-from patchkit.build.sdk.versions import (
+from patchkit.toolchain.sdk.flags import Pass, hip_arguments
+from patchkit.toolchain.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
+from patchkit.toolchain.sdk.versions import (
     check_bitcode,
     clang_version,
     hip_version,
@@ -182,7 +182,7 @@ class Toolchain:
 
 
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
-    """The first ROCm that serves, in the order of :func:`patchkit.build.toolchain.places`, else the SDK.
+    """The first ROCm that serves, in the order of :func:`patchkit.toolchain.hip.places`, else the SDK.
 
     A ROCm that patchkit found by itself and that lacks something is passed over, saying so.
 

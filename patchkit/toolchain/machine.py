@@ -10,10 +10,10 @@ from pathlib import Path
 from patchkit.base.errors import ToolchainError
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.cmake import cmake_settings
-from patchkit.build.parts import BackendName, Part, cpu_part, gpu_part, programs_part
-from patchkit.build.sides import BuiltSide, Workshop, assemble, build_part
-from patchkit.build.toolchain import Toolchain, rocwmma_for, toolchain_identity
+from patchkit.toolchain.cmake import cmake_settings
+from patchkit.toolchain.hip import Toolchain, rocwmma_for, toolchain_identity
+from patchkit.toolchain.parts import BackendName, Part, cpu_part, gpu_part, programs_part
+from patchkit.toolchain.sides import BuiltSide, Workshop, assemble, build_part
 
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from patchkit.build.store import key_of
+from patchkit.toolchain.store import key_of
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]

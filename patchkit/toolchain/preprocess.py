@@ -12,10 +12,10 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import tool_failure
-from patchkit.build.compiler import Compiler, run_clang
-from patchkit.build.remarks import parse_diagnostics
-from patchkit.build.store import key_of
-from patchkit.build.units import INCLUDE_FOLDERS, SourceTree
+from patchkit.toolchain.compiler import Compiler, run_clang
+from patchkit.toolchain.remarks import parse_diagnostics
+from patchkit.toolchain.store import key_of
+from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree
 
 _FORMAT = 1
 _TIMEOUT_S = 300.0

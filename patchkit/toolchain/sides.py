@@ -14,9 +14,9 @@ from pathlib import Path
 
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
-from patchkit.build.cmake import Project, build_targets
-from patchkit.build.parts import BackendName, Part
-from patchkit.build.store import key_of
+from patchkit.toolchain.cmake import Project, build_targets
+from patchkit.toolchain.parts import BackendName, Part
+from patchkit.toolchain.store import key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class BuiltSide:
 def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Workshop) -> BuiltPart:
     """Build ``targets`` of a part, or find them built.
 
-    Raises what :func:`patchkit.build.cmake.build_targets` raises.
+    Raises what :func:`patchkit.toolchain.cmake.build_targets` raises.
     """
     folder = workshop.root / part.folder_name
     with _held(folder, workshop.reporter):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import disk_errors
-from patchkit.build.store import remove_stale
-from patchkit.upstream.repository import Repository, TreeEntry, git_path
+from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path
+from patchkit.toolchain.store import remove_stale
 
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 

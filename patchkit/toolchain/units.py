@@ -100,7 +100,7 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
             code="BUILD_LIST_MISSING",
             where=Location(path=path),
             why="its file(GLOB ...) lines were expected there, as at build 6900",
-            hint="compare it with git show b6900 and adapt patchkit/build/units.py",
+            hint="compare it with git show b6900 and adapt patchkit/toolchain/units.py",
         )
     return tuple(sorted(units))
 

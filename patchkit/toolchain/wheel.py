@@ -13,7 +13,7 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sides import BuiltSide
+from patchkit.toolchain.sides import BuiltSide
 
 _TIMEOUT_S = 1800.0
 _MAKING = "making a wheel"

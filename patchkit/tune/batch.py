@@ -19,21 +19,21 @@ from patchkit.base.errors import ConfigError, Location, ToolchainError, UsageErr
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.source import SourceText
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import find_toolchain
-from patchkit.candidate.workspace import Workspace
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.estimate.model import load_models
-from patchkit.gpu.operations import OperationCase
-from patchkit.series.lock import Pin
-from patchkit.series.profile import load_profile
-from patchkit.timing.run import Timings
+from patchkit.base.workspace import Workspace
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.shape import load_models
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import find_toolchain
 from patchkit.tune.family import MODELLED_ONLY, Row
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.request import TuneRequest
 from patchkit.tune.timed import matrices_of, product_cases
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
 
 _FILE = "ggml/src/ggml-cuda/mmvq.cu"
 _CHOICE = "ggml_cuda_should_use_mmvq"
@@ -134,7 +134,7 @@ def run_batch_limits(
         TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the model has no say for this GPU.
         TUNE_VARIANT_UNKNOWN: a name is no type.
         TUNE_KERNEL_NOT_FOUND: the build chooses in another way.
-        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)

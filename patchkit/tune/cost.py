@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from patchkit.kernels.occupancy import HardwareLimits, resident_blocks
-from patchkit.timing.machine import ModelError
+from patchkit.base.occupancy import HardwareLimits, resident_blocks
+from patchkit.gpu.modelled.machine import ModelError
 from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.outcome import Failure, Figures, Outcome
 

@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import write_whole
-from patchkit.candidate.workspace import Workspace
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.rounds import Arm as BenchArm
-from patchkit.device.bench.rounds import Rounds
-from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
-from patchkit.device.bench.statistics import Comparison, compare
-from patchkit.device.runner import Runner
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.rounds import Arm as BenchArm
+from patchkit.gpu.hardware.bench.rounds import Rounds
+from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
+from patchkit.gpu.hardware.bench.statistics import Comparison, compare
+from patchkit.gpu.hardware.runner import Runner
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.registry import KernelName, tunable
 from patchkit.tune.report import read_report, report_path

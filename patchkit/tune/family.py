@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.candidate.workspace import Workspace
-from patchkit.gpu.names import KernelName
-from patchkit.kernels.occupancy import HardwareLimits, limits_of, waves_by_vgprs
-from patchkit.series.lock import Pin
-from patchkit.series.profile import ArchProfile, TunedTile, TunedWmma
-from patchkit.timing.machine import Kind as TimedKind
-from patchkit.timing.recording import Timed
-from patchkit.upstream.repository import Repository
+from patchkit.base.occupancy import HardwareLimits, limits_of, waves_by_vgprs
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.profile import ArchProfile, TunedTile, TunedWmma
+from patchkit.carry.upstream.repository import Repository
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.modelled.machine import Kind as TimedKind
+from patchkit.gpu.modelled.recording import Timed
 
 
 def numbers_of(variant: str) -> tuple[int, int]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, UsageError
-from patchkit.build.sdk.prefix import STANDIN
-from patchkit.build.sdk.versions import rocwmma_version
-from patchkit.build.toolchain import RocWmma, Toolchain, contents, knows_arch, rocwmma_for
+from patchkit.toolchain.hip import RocWmma, Toolchain, contents, knows_arch, rocwmma_for
+from patchkit.toolchain.sdk.prefix import STANDIN
+from patchkit.toolchain.sdk.versions import rocwmma_version
 from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest
 

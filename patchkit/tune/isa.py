@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.build.compile import kernel_code
+from patchkit.toolchain.compile import kernel_code
 
 _LABEL = re.compile(r"^(?:\.L(?P<label>BB\d+_\d+):|; %bb\.\d+:)(?P<comment>.*)$")
 _HEADER = re.compile(r"Loop Header: Depth=1\b")

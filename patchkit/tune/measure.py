@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.files import write_whole
+from patchkit.base.occupancy import HardwareLimits, resident_waves
 from patchkit.base.process import ToolCrashed, ToolFailed, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
-from patchkit.build.compile import (
+from patchkit.toolchain.compile import (
     CompiledKernel,
     CompiledUnit,
     CompileFailed,
@@ -24,11 +25,10 @@ from patchkit.build.compile import (
     compile_unit,
     compiler_argv,
 )
-from patchkit.build.compiler import Compiler, run_clang
-from patchkit.build.store import key_of
-from patchkit.build.toolchain import Toolchain, llvm_tool
-from patchkit.build.units import SourceTree
-from patchkit.kernels.occupancy import HardwareLimits, resident_waves
+from patchkit.toolchain.compiler import Compiler, run_clang
+from patchkit.toolchain.hip import Toolchain, llvm_tool
+from patchkit.toolchain.store import key_of
+from patchkit.toolchain.units import SourceTree
 from patchkit.tune.isa import loop_lines, mix_of
 from patchkit.tune.outcome import OUTCOME, Failure, Figures, Outcome
 

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from patchkit.base.errors import UsageError
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
-from patchkit.estimate.model import ModelShape, load_models
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import KernelName
-from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.modelled.shape import ModelShape, load_models
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,

@@ -24,12 +24,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
-from patchkit.estimate.model import ModelShape, load_models
-from patchkit.gpu.names import KernelName
-from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.series.profile import ArchProfile
-from patchkit.timing.recording import Timed
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.modelled.recording import Timed
+from patchkit.gpu.modelled.shape import ModelShape, load_models
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from patchkit.kernels.occupancy import HardwareLimits, resident_waves, waves_by_lds
+from patchkit.base.occupancy import HardwareLimits, resident_waves, waves_by_lds
 from patchkit.tune.isa import LoopMix
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
-from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
-from patchkit.series.profile import ArchProfile, TunedMmq
+from patchkit.base.occupancy import HardwareLimits, reported_waves, resident_waves
+from patchkit.carry.series.profile import ArchProfile, TunedMmq
 from patchkit.tune.cost import FEWEST_WAVES, Judged, Modelled
 from patchkit.tune.family import (
     COMPILER_ONLY,

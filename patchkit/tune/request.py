@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from patchkit.base.arch import FactNotForDecisions
 from patchkit.base.errors import UsageError
-from patchkit.candidate.workspace import Workspace
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.facts import FactNotForDecisions
-from patchkit.series.profile import ArchProfile
+from patchkit.base.occupancy import limits_of
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.profile import ArchProfile
 from patchkit.tune.family import Family, Setting
 from patchkit.tune.record import LeftOut, Record
 from patchkit.tune.registry import KernelName

@@ -11,17 +11,19 @@ from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.jobs import open_pool, run_tasks
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.build.tree import export_tree, files_digest, overlay_tree
-from patchkit.build.units import GPU_SOURCES, SourceTree
-from patchkit.candidate.workspace import Workspace
-from patchkit.gpu.device import device_of
-from patchkit.series.lock import Pin, load_lock
-from patchkit.series.profile import ArchProfile, load_profile
-from patchkit.timing.machine import load_machine
-from patchkit.timing.recording import as_measured
-from patchkit.timing.run import Timings
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.profile import ArchProfile, load_profile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.modelled.machine import load_machine
+from patchkit.gpu.modelled.recording import as_measured
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import Toolchain, find_toolchain
+from patchkit.toolchain.tree import export_tree, files_digest, overlay_tree
+from patchkit.toolchain.units import GPU_SOURCES, SourceTree
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
@@ -50,8 +52,6 @@ from patchkit.tune.request import TuneRequest, choose_settings, compute_units, l
 from patchkit.tune.search import Compiled, Verdict, choose, holds, worth_timing
 from patchkit.tune.timed import NOT_TIMED, Timing, time_settings, why_not_timed
 from patchkit.tune.wmma import rows_by_variant
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, not_worse, rank
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import Entity, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, parse_scopes
 from patchkit.tune.family import Setting
 
 _GUARD = "PATCHKIT_OWN_ROW"

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
-from patchkit.estimate.model import ModelShape, load_models
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import KernelName
-from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.series.profile import ArchProfile
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.modelled.shape import ModelShape, load_models
 from patchkit.tune.family import (
     UNIT_FOLDER,
     Candidate,

@@ -14,17 +14,17 @@ from functools import partial
 
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
-from patchkit.build.compile import CompileFailed, CompilerCrashed
-from patchkit.build.compiler import Compiler
-from patchkit.build.tree import files_digest
-from patchkit.estimate.model import ModelShape
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import KernelName, read_name
-from patchkit.gpu.operations import OperationCase
-from patchkit.timing.machine import Machine
-from patchkit.timing.operation import OperationTime, attention_case, head_size_of, matrix_case
-from patchkit.timing.recording import Recorder, Timed
-from patchkit.timing.run import Timings
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import KernelName, read_name
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.machine import Machine
+from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
+from patchkit.gpu.modelled.recording import Recorder, Timed
+from patchkit.gpu.modelled.shape import ModelShape
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.compile import CompileFailed, CompilerCrashed
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.tree import files_digest
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily, numbers_of
 
@@ -123,7 +123,7 @@ def time_settings(
     A variant whose operations do not run it, or are left to a BLAS library, has none.
 
     Raises:
-        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
         SCHEDULER_UNREACHABLE and its like: no workers.
     """
     base = {

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
-from patchkit.candidate.workspace import Workspace
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.context import make_context, make_guard
-from patchkit.edits.place import place_patch
-from patchkit.edits.templates import PatchRenderer
-from patchkit.edits.tree import read_upstream
-from patchkit.estimate.model import ModelShape, load_models
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import KernelName
-from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
-from patchkit.series.catalogue import load_series
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
-from patchkit.series.selection import Selected
+from patchkit.base.workspace import Workspace
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.placing.context import make_context, make_guard
+from patchkit.carry.placing.place import place_patch
+from patchkit.carry.placing.templates import PatchRenderer
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.series.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.modelled.shape import ModelShape, load_models
 from patchkit.tune.family import (
     COMPILER_ONLY,
     MODELLED_ONLY,
@@ -101,7 +101,7 @@ class WmmaFamily(TimedFamily):
     models: Sequence[ModelShape] = ()
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.kernels.wmma`, with the bounds that can change anything."""
+        """By the rules of :mod:`patchkit.carry.series.wmma`, with the bounds that can change anything."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
         if len(self.parameters) < len(_PARAMETERS):
             return tuple(pairs)

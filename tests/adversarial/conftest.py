@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.bump.classes import Classified
-from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.rendering import Rendering, last_renderings
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import UpstreamFiles, read_upstream
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir, find_series_dir
-from patchkit.series.lock import load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import load_profile
-from patchkit.series.selection import select_patches
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import find_pinned
+from patchkit.base.series_folder import SeriesDir, find_series_dir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.following.classes import Classified
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.rendering import Rendering, last_renderings
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import select_patches
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned
 
 SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
 CUDA = "ggml/src/ggml-cuda/"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from thorough import ordinary
 
-from patchkit.series.patch import Replacement
+from patchkit.carry.series.patch import Replacement
 
 CHOICE = "ggml_cuda_get_best_fattn_kernel"
 PRUNE = (
@@ -256,9 +256,9 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
     ),
 )
 def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
-    from patchkit.bump.derive import bare
-    from patchkit.bump.rendering import render_patch
-    from patchkit.edits.context import make_guard
+    from patchkit.carry.following.derive import bare
+    from patchkit.carry.following.rendering import render_patch
+    from patchkit.carry.placing.context import make_guard
 
     files = ground.files.fresh()
     for name in taken:

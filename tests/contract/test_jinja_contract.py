@@ -11,7 +11,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from patchkit.edits.templates import FILTERS, BoundedEnvironment, ChargedTree
+from patchkit.carry.placing.templates import FILTERS, BoundedEnvironment, ChargedTree
 
 
 def test_default_delimiters_would_collide_with_inline_assembly():

@@ -10,7 +10,7 @@ import pytest
 from clang import cindex
 from refusing import refused
 
-from patchkit.cpp.libclang import KEEP_GOING, SINGLE_FILE, parse_unit
+from patchkit.carry.cpp.libclang import KEEP_GOING, SINGLE_FILE, parse_unit
 
 HIP = [
     "-xhip",

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError
-from patchkit.edits.place import place_patch
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.patch import parse_patch
-from patchkit.series.profile import load_profile
-from patchkit.series.selection import Selected
-from patchkit.series.toml import parse_toml
+from patchkit.base.toml import parse_toml
+from patchkit.carry.placing.place import place_patch
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import parse_patch
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import Selected
 
 CASES = Path(__file__).parent
 INPUT = "ggml/src/ggml-cuda/input.cuh"

@@ -43,9 +43,9 @@ def test_every_import_contract_holds() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("patchkit/edits/select.py", "import patchkit.bump", "layers"),
-        ("patchkit/series/toml.py", "import click", "terminal"),
-        ("patchkit/device/gpus.py", "import git", "git"),
+        ("patchkit/carry/placing/select.py", "import patchkit.carry.following", "layers"),
+        ("patchkit/base/toml.py", "import click", "terminal"),
+        ("patchkit/gpu/hardware/gpus.py", "import git", "git"),
     ],
 )
 def test_a_stray_import_is_caught(tmp_path: Path, module: str, line: str, contract: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import patchkit
 from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, PatchkitError
-from patchkit.series.catalogue import load_series
+from patchkit.carry.series.catalogue import load_series
 
 
 def _raised(checkout: Path) -> list[str]:

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from gate_subject import subject_for
 
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.tree import overlay_tree
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.prove.subject import PatchPart, Subject
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.tree import overlay_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 # Enough GPUs to see a leak: the target, its nearest relative, one without matrix units, one with wave64.

@@ -9,12 +9,12 @@ import pytest
 from refusing import refused
 
 from patchkit.base.text import counted
-from patchkit.build.tree import overlay_tree
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
-from patchkit.gates.base import GateResult
-from patchkit.gates.sanitize import SanitizeEvidence, SanitizeGate
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.sanitize import SanitizeEvidence, SanitizeGate
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.tree import overlay_tree
 
 SOFT_MAX = "ggml/src/ggml-cuda/softmax.cu"
 EMULATED = Machine(backend="hip", emulates="gfx1151")

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from patchkit.build.compiler import open_compiler
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import build_tree
-from patchkit.candidate.subject import Subject
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import CHECKS, EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import CHECKS, EmulationOptions, emulated_gpu
+from patchkit.prove.build import build_tree
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.units import SourceTree
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 

@@ -17,15 +17,15 @@ from thorough import ordinary
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.plan import Request, make_plan
-from patchkit.candidate.subject import Subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates import touched
-from patchkit.gates.base import Gate
-from patchkit.gates.isolation.gate import IsolationGate
-from patchkit.gates.launch.gate import LaunchGate
-from patchkit.gates.registry import REGISTRY, entries, load
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.prove.gates import touched
+from patchkit.prove.gates.base import Gate
+from patchkit.prove.gates.isolation.gate import IsolationGate
+from patchkit.prove.gates.launch.gate import LaunchGate
+from patchkit.prove.gates.registry import REGISTRY, entries, load
+from patchkit.prove.subject import Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = "ggml/src/ggml-cuda"

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from thorough import ordinary
 
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import gate_cases
-from patchkit.gates import touched
-from patchkit.gates.backend_ops import BackendOpsGate
-from patchkit.gates.base import Gate, GateResult
-from patchkit.gates.compile import CompileGate
-from patchkit.gates.isolation.gate import IsolationGate
-from patchkit.gates.launch.gate import LaunchGate
-from patchkit.gates.resources import ResourcesGate
+from patchkit.gpu.hardware.attention import gate_cases
+from patchkit.prove.build import Machine
+from patchkit.prove.gates import touched
+from patchkit.prove.gates.backend_ops import BackendOpsGate
+from patchkit.prove.gates.base import Gate, GateResult
+from patchkit.prove.gates.compile import CompileGate
+from patchkit.prove.gates.isolation.gate import IsolationGate
+from patchkit.prove.gates.launch.gate import LaunchGate
+from patchkit.prove.gates.resources import ResourcesGate
+from patchkit.prove.subject import Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = "ggml/src/ggml-cuda"

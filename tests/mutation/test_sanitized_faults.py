@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult
-from patchkit.gates.sanitize import SanitizeEvidence, SanitizeGate
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.sanitize import SanitizeEvidence, SanitizeGate
+from patchkit.prove.subject import Subject
 
 CUDA = "ggml/src/ggml-cuda"
 SOFT_MAX, SSM_SCAN = f"{CUDA}/softmax.cu", f"{CUDA}/ssm-scan.cu"

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.gates.speed import SpeedEvidence, SpeedGate
-from patchkit.series.promises import SpeedRules, SpeedShape
+from patchkit.carry.series.promises import SpeedRules, SpeedShape
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
+from patchkit.prove.subject import Subject
 
 MMVQ = "ggml/src/ggml-cuda/mmvq.cu"
 LOOP = "    for (int kbx = tid / (qi/vdr); kbx < blocks_per_row_x; kbx += blocks_per_iter) {"

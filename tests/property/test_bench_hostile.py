@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchkit.base.errors import PatchkitError
-from patchkit.device.bench.compare import load_rows
-from patchkit.device.bench.tables import (
+from patchkit.gpu.hardware.bench.compare import load_rows
+from patchkit.gpu.hardware.bench.tables import (
     CONDITIONS,
     Series,
     Table,
@@ -27,7 +27,7 @@ from patchkit.device.bench.tables import (
     markdown_table,
 )
 
-_RECORDED = Path(__file__).parents[1] / "unit" / "device" / "recorded"
+_RECORDED = Path(__file__).parents[1] / "unit" / "gpu" / "hardware" / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
 _ROWS = [json.loads(line) for line in _TEXT.splitlines()]
 _EXAMPLES = 40  # each makes tables with intervals; longer searches are in docs/bench.md

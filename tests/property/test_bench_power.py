@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.device.bench.statistics import Comparison, compare
+from patchkit.gpu.hardware.bench.statistics import Comparison, compare
 
 
 def _measured(*, seed: int, noise: float, gain: float, rounds: int = 10, stalls: float = 0.0) -> Comparison:

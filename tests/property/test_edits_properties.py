@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from patchkit.base.errors import Location
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.expand import (
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.placing.expand import (
     Placement,
     apply_placements,
     guard_insertion,
     guard_removal,
     guard_replacement,
 )
-from patchkit.edits.guard import Guard, Target, require_isolated
+from patchkit.carry.placing.guard import Guard, Target, require_isolated
 
 HERE = Location(path="patch.toml", line=1)
 GUARD = Guard(macros=("GGML_USE_HIP",), targets=(Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151),))

@@ -22,8 +22,8 @@ from pseudocode.emulated import run_cases
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.gpu.emulator import build_alone, find_disassembler, this_level
+from patchkit.gpu.emulated.emulator import build_alone, find_disassembler, this_level
+from patchkit.toolchain.compiler import open_compiler
 
 pytestmark = pytest.mark.hip
 PROCESSOR = "gfx1151"

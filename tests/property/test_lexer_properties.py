@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.lexer import lex
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.select import ends_controlled, starts_controlled, statement_around
+from patchkit.carry.cpp.lexer import lex
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.placing.select import ends_controlled, starts_controlled, statement_around
 
 # What may stand between two tokens: blanks, continuations, and the mark that may begin a file.
 _GAP = re.compile(rb"(?:[ \t\n\r\v\f\x00\x1a]|\\[ \t\v\f\x00]*(?:\r\n?|\n|\Z)|\xef\xbb\xbf)*")

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.base.errors import ConfigError
-from patchkit.kernels.occupancy import (
+from patchkit.base.occupancy import (
     HardwareLimits,
     reported_waves,
     resident_waves,
     waves_by_lds,
     waves_by_vgprs,
 )
-from patchkit.kernels.wmma import (
+from patchkit.carry.series.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaParams,

@@ -20,13 +20,13 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-import patchkit.report
+import patchkit.prove.report
 from patchkit.base.errors import ExitCode, PatchkitError
-from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.report.evidence import parse_evidence
-from patchkit.report.registry import format_names
-from patchkit.report.sweep import sweep_tables
-from patchkit.report.write import make_report
+from patchkit.prove.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.prove.report.evidence import parse_evidence
+from patchkit.prove.report.registry import format_names
+from patchkit.prove.report.sweep import sweep_tables
+from patchkit.prove.report.write import make_report
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "evidence"
 WHOLE = {path.name: path.read_bytes() for path in sorted((CORPUS / "whole").glob("*.json"))}
@@ -41,7 +41,7 @@ _SETTINGS = settings(
 )
 
 # Every element of the page's own templates: evidence brings none.
-_TEMPLATES = Path(patchkit.report.__file__).parent / "page"
+_TEMPLATES = Path(patchkit.prove.report.__file__).parent / "page"
 _TAGS = {
     tag for path in _TEMPLATES.glob("*.html") for tag in re.findall(r"<([a-z][a-z0-9]*)", path.read_text())
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.series.toml import Document, KeyPath, find_places, parse_toml
+from patchkit.base.toml import Document, KeyPath, find_places, parse_toml
 
 # Characters that mean something to a TOML reader, and some that do not.
 CHARACTERS = st.sampled_from(list("ab\u00e9 .,=#[]{}'\"\\-_1\t"))

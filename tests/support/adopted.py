@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.find import read_candidate
-from patchkit.candidate.inputs import digest_today
-from patchkit.candidate.record import record_ref, write_record
-from patchkit.series.folder import SeriesDir
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.refs import list_refs, read_ref, update_ref
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.candidate.find import read_candidate
+from patchkit.carry.candidate.inputs import digest_today
+from patchkit.carry.candidate.record import record_ref, write_record
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.refs import list_refs, read_ref, update_ref
 
 
 def adopt(cache: Path, series: Path, branch: str) -> None:

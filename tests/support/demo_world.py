@@ -17,7 +17,7 @@ from pathlib import Path
 
 from command_line import patchkit_process, run_patchkit
 
-from patchkit.series.lock import GitSource, Pin
+from patchkit.carry.series.lock import GitSource, Pin
 
 FOLDER = "ggml/src/ggml-cuda"
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compiler import Compiler
-from patchkit.build.machine import Source, build_side
-from patchkit.build.sides import BuiltSide, Workshop
-from patchkit.build.tree import export_tree
-from patchkit.build.units import SourceTree
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.machine import Source, build_side
+from patchkit.toolchain.sides import BuiltSide, Workshop
+from patchkit.toolchain.tree import export_tree
+from patchkit.toolchain.units import SourceTree
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = "gfx1151"

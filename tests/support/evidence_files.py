@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.gates.base import GateResult
-from patchkit.gates.verify import Report
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.verify import Report
 
 
 def files_of(results: list[GateResult], **changes: object) -> dict[str, bytes]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import Toolchain
-from patchkit.candidate.apply import run_apply
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.plan import Request
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.apply import run_apply
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.plan import Request
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.hip import Toolchain
 
 ARCH = "gfx1151"
 

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from patchkit.build.compile import CompiledKernel
-from patchkit.build.remarks import ResourceRemark
-from patchkit.gates.launch.runs import Bench, Comparison
-from patchkit.gpu.cases import Case, OpRow
-from patchkit.gpu.device import device_of
-from patchkit.gpu.log import Kernel, Launch, Triple
-from patchkit.gpu.names import read_name
-from patchkit.gpu.session import RecordedRun
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.cases import Case, OpRow
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.log import Kernel, Launch, Triple
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.emulated.session import RecordedRun
+from patchkit.prove.gates.launch.runs import Bench, Comparison
+from patchkit.toolchain.compile import CompiledKernel
+from patchkit.toolchain.remarks import ResourceRemark
 
 ROOT = Path(__file__).resolve().parents[2]
 

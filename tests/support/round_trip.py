@@ -13,15 +13,15 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
-from patchkit.bump.derive import merge_file, same_tokens
-from patchkit.cpp.scopes import Entity, ScopeMap, parse_scopes
-from patchkit.edits.plain import expand_plain
-from patchkit.edits.resolve import resolve_anchor
-from patchkit.series.patch import Edit
+from patchkit.carry.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.carry.following.derive import merge_file, same_tokens
+from patchkit.carry.placing.plain import expand_plain
+from patchkit.carry.placing.resolve import resolve_anchor
+from patchkit.carry.series.patch import Edit
 
 
 @dataclass(frozen=True)

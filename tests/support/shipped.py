@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patchkit.series.lock import Result, load_lock
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.lock import Result, load_lock
+from patchkit.carry.series.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = load_lock(ROOT / "patches" / "upstream.lock")

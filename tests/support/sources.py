@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 
 
 def read(text: str | bytes, path: str = "t.cu") -> ScopeMap:

@@ -5,7 +5,7 @@ Tests of the tuner's arithmetic rest on these and not on the profile, whose chan
 
 from __future__ import annotations
 
-from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.tune.isa import LoopMix
 
 __all__ = ["CUS", "LIMITS", "LOOP"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import RocWmma, Toolchain
 
 
 def toolchain_in(root: Path, rocwmma: RocWmma | None = None) -> Toolchain:

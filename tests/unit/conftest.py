@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.commits import CommitStream, NewCommit, Written, write_commits
-from patchkit.upstream.refs import update_ref
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.commits import CommitStream, NewCommit, Written, write_commits
+from patchkit.carry.upstream.refs import update_ref
+from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"

@@ -16,11 +16,11 @@ from emulated_trees import EmulatedTrees
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import Toolchain
-from patchkit.device.backend_ops import Choice, Row, parse_rows, parts_of
-from patchkit.gates.operations import sample_of
-from patchkit.gpu.emulator import EmulationOptions
+from patchkit.gpu.emulated.emulator import EmulationOptions
+from patchkit.gpu.hardware.backend_ops import Choice, Row, parse_rows, parts_of
+from patchkit.prove.gates.operations import sample_of
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 _CASES = 8  # of an operation, here

@@ -16,10 +16,10 @@ from shipped import LOCK, ROOT, recorded
 from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import hip_flags
-from patchkit.build.tree import export_tree
-from patchkit.series.catalogue import load_series
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.toolchain.hip import hip_flags
+from patchkit.toolchain.tree import export_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

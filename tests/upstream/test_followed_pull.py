@@ -13,9 +13,9 @@ from demo_world import World, git, pin_text
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import load_lock
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.slow]
 LOCK = load_lock(Path(__file__).parent / "corpus.toml")

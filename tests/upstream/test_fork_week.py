@@ -21,9 +21,9 @@ from demo_world import git
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import load_lock
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 
 ROOT = Path(__file__).resolve().parents[2]
 FROM, TO = 9538, 11549

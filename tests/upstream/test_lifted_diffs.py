@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pytest
 from round_trip import placed
 
-from patchkit.authoring.guarded import guard_draft
-from patchkit.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.authoring.guarded import guard_draft
+from patchkit.carry.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
+from patchkit.carry.upstream.cache import open_cache
 
 GPU = "ggml/src/ggml-cuda"
 ATTENTION, KERNEL, TILE = f"{GPU}/fattn.cu", f"{GPU}/fattn-wmma-f16.cu", f"{GPU}/fattn-tile.cuh"

@@ -20,17 +20,17 @@ from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.tree import export_tree
-from patchkit.device.driver_build import build_driver
-from patchkit.device.logits import Distance, Scene, compare_logits, run_logits
-from patchkit.device.program import Place
-from patchkit.gpu.emulator import CHECKS, EmulationOptions, load_report
-from patchkit.gpu.models import SmallModel
-from patchkit.gpu.names import read_name
-from patchkit.gpu.recurrent import RecurrentModel
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.gpu.emulated.emulator import CHECKS, EmulationOptions, load_report
+from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.emulated.recurrent import RecurrentModel
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.gpu.hardware.logits import Distance, Scene, compare_logits, run_logits
+from patchkit.gpu.hardware.program import Place
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.tree import export_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
 _PASSED = re.compile(r"(\d+)/(\d+) tests passed")

@@ -12,9 +12,9 @@ import pytest
 from round_trip import Carried, carried, changes, lifted
 
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import load_lock
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 FOLDER = "ggml/src/ggml-cuda/"

@@ -10,7 +10,7 @@ from command_line import run_patchkit
 from demo_world import git
 from shipped import SEED
 
-from patchkit.series.lock import load_lock
+from patchkit.carry.series.lock import load_lock
 
 PIN = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
 TREE = "825d48d696e3989507318cae2a9d8e6e0c601eef"

@@ -14,11 +14,11 @@ from pathlib import Path
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, SourceError, UsageError
 from patchkit.base.files import disk_errors, open_regular, temporary_folder, working_folder
 from patchkit.base.text import visible
-from patchkit.upstream.clone import Clone, Commit, copy_commit, read_commit
-from patchkit.upstream.git import Change as TreeChange
-from patchkit.upstream.git import Git, GitSilent, redacted
-from patchkit.upstream.remote import checked_url, complaint, fetch_commit, list_builds
-from patchkit.upstream.repository import ATTRIBUTES, Repository
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
+from patchkit.carry.upstream.git import Change as TreeChange
+from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit, list_builds
+from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from patchkit.authoring.lift import Draft, NotLifted, spelled
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import find_unbalanced
-from patchkit.cpp.lexer import lex_pattern
-from patchkit.cpp.scopes import Entity, ScopeMap, parse_scopes
-from patchkit.edits.select import brace_role, select, statement_around
-from patchkit.series.selector import Selector
+from patchkit.carry.authoring.lift import Draft, NotLifted, spelled
+from patchkit.carry.cpp.directives import find_unbalanced
+from patchkit.carry.cpp.lexer import lex_pattern
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.carry.placing.select import brace_role, select, statement_around
+from patchkit.carry.series.selector import Selector
 
 Side = Literal["host", "device"]
 

@@ -17,12 +17,12 @@ from functools import cached_property
 
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.lexer import lex_pattern
-from patchkit.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
-from patchkit.edits.pattern import find_runs, parse_pattern
-from patchkit.edits.resolve import find_entity
-from patchkit.edits.select import select
-from patchkit.series.selector import Selector
+from patchkit.carry.cpp.lexer import lex_pattern
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.placing.pattern import find_runs, parse_pattern
+from patchkit.carry.placing.resolve import find_entity
+from patchkit.carry.placing.select import select
+from patchkit.carry.series.selector import Selector
 
 CONTEXT = 4
 """Tokens kept on each side of a region, where there are as many: one is told apart by chance too often.

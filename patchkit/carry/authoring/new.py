@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from patchkit.authoring.change import Authorship, FileChange
-from patchkit.authoring.own import refuse_installed
-from patchkit.authoring.run import FoundChange, Imported, Wanted, make_patch, target_profiles
 from patchkit.base.errors import AnchorError, Location, UsageError
 from patchkit.base.source import SourceText
 from patchkit.base.text import near_miss
-from patchkit.candidate.workspace import Workspace
-from patchkit.cpp.scopes import is_code, parse_scopes
-from patchkit.edits.plain import expand_plain
-from patchkit.edits.resolve import resolve_anchor
-from patchkit.series.lock import Pin, PinWanted, load_lock
-from patchkit.series.patch import Edit
-from patchkit.series.selector import Selector
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import find_pinned, obtain
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import Authorship, FileChange
+from patchkit.carry.authoring.own import refuse_installed
+from patchkit.carry.authoring.run import FoundChange, Imported, Wanted, make_patch, target_profiles
+from patchkit.carry.cpp.scopes import is_code, parse_scopes
+from patchkit.carry.placing.plain import expand_plain
+from patchkit.carry.placing.resolve import resolve_anchor
+from patchkit.carry.series.lock import Pin, PinWanted, load_lock
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selector import Selector
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.repository import Repository
 
 NewVerb = Literal["change_to", "insert_before", "insert_after", "remove"]
 
@@ -46,7 +46,7 @@ def run_new(request: NewRequest, workspace: Workspace) -> Imported:
     Raises:
         NEW_FILE_UNKNOWN: upstream has no such file.
         ENTITY_NOT_FOUND, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ...: the place, as in a patch.toml.
-        PatchkitError: as :func:`patchkit.authoring.run.make_patch`.
+        PatchkitError: as :func:`patchkit.carry.authoring.run.make_patch`.
 
     Whatever is raised, the series is as it was.
     """

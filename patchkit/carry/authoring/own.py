@@ -10,12 +10,12 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
 from patchkit.base.plain import fields_of
-from patchkit.bump.target import catalogue_pins
-from patchkit.candidate.listing import load_catalogue
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, Pin, write_lock
-from patchkit.series.profile import load_profiles
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.listing import load_catalogue
+from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.series.lock import Lock, Pin, write_lock
+from patchkit.carry.series.profile import load_profiles
 
 _DOING = "making the series"
 _KEPT = frozenset({".git", ".gitignore", ".gitattributes", "README.md", "LICENSE"})

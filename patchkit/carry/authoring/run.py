@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.authoring.change import (
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.source import SourceText
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import (
     Authorship,
     FileChange,
     compare_commits,
@@ -16,11 +19,11 @@ from patchkit.authoring.change import (
     read_pull,
     read_range,
 )
-from patchkit.authoring.guarded import NewText, escape_template, guard_draft
-from patchkit.authoring.lift import Draft, NotLifted, lift_file
-from patchkit.authoring.own import refuse_installed
-from patchkit.authoring.stage import Proof, prove
-from patchkit.authoring.write import (
+from patchkit.carry.authoring.guarded import NewText, escape_template, guard_draft
+from patchkit.carry.authoring.lift import Draft, NotLifted, lift_file
+from patchkit.carry.authoring.own import refuse_installed
+from patchkit.carry.authoring.stage import Proof, prove
+from patchkit.carry.authoring.write import (
     NewEdit,
     NewPatch,
     next_number,
@@ -28,20 +31,17 @@ from patchkit.authoring.write import (
     short_title,
     write_patch,
 )
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.source import SourceText
-from patchkit.bump.onto.pin import find_build, ggml_version
-from patchkit.bump.target import catalogue_pins
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import OPTIONS_FILE
-from patchkit.series.catalogue import load_series
-from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
-from patchkit.series.patch import BREAKS_MAIL
-from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
-from patchkit.upstream.cache import Cache, open_cache
-from patchkit.upstream.clone import open_clone, read_file
-from patchkit.upstream.pin import find_pinned, obtain
-from patchkit.upstream.repository import Repository
+from patchkit.carry.following.onto.pin import find_build, ggml_version
+from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.placing.tree import OPTIONS_FILE
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.patch import BREAKS_MAIL
+from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.clone import open_clone, read_file
+from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,30 +6,30 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.authoring.guarded import NewText
-from patchkit.authoring.write import NewPatch, next_number, write_patch
 from patchkit.base.errors import AnchorError, Location, PatchkitError
 from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
-from patchkit.bump.derive import bare
-from patchkit.bump.staging import name_series
-from patchkit.candidate.plan import Request, make_plan
-from patchkit.candidate.workspace import Workspace
-from patchkit.cpp.scopes import ScopeMap, is_code, parse_scopes
-from patchkit.edits.context import make_guard
-from patchkit.edits.guard import Guard
-from patchkit.edits.place import PlacedPatch, place_patch
-from patchkit.edits.tree import read_upstream
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
-from patchkit.series.selection import Selected
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.pin import find_pinned
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.guarded import NewText
+from patchkit.carry.authoring.write import NewPatch, next_number, write_patch
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.following.derive import bare
+from patchkit.carry.following.staging import name_series
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.guard import Guard
+from patchkit.carry.placing.place import PlacedPatch, place_patch
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.pin import find_pinned
+from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,25 +7,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.authoring.change import FileChange, compare_commits, read_pull
-from patchkit.authoring.run import FoundChange, Imported, lift_change, lift_numbers
-from patchkit.authoring.stage import prove
-from patchkit.authoring.write import NewPatch, rewrite_patch
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
 from patchkit.base.text import near_miss
-from patchkit.bump.changed import Difference, Versions, compare_changes
-from patchkit.bump.pulls import NamedPull, named_pull
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.body import is_as_imported, named_templates
-from patchkit.series.catalogue import load_series
-from patchkit.series.lock import load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.remote import fetch_commit
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import FileChange, compare_commits, read_pull
+from patchkit.carry.authoring.run import FoundChange, Imported, lift_change, lift_numbers
+from patchkit.carry.authoring.stage import prove
+from patchkit.carry.authoring.write import NewPatch, rewrite_patch
+from patchkit.carry.following.changed import Difference, Versions, compare_changes
+from patchkit.carry.following.pulls import NamedPull, named_pull
+from patchkit.carry.series.body import is_as_imported, named_templates
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.remote import fetch_commit
+from patchkit.carry.upstream.repository import Repository
 
 _LIFTED = re.compile(r"@\{ values\['([^']+)'\] \}@")
 _HIP = "GGML_USE_HIP"
@@ -86,7 +86,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
         UNKNOWN_PATCH: the series has no such patch.
         IMPORT_NO_PULL: it names no pull request, or the remote does not have it.
         IMPORT_CHANGED_BY_HAND: its edits are not those that import wrote, and ``force`` was not given.
-        PatchkitError: as :func:`patchkit.authoring.run.make_patch`.
+        PatchkitError: as :func:`patchkit.carry.authoring.run.make_patch`.
 
     Whatever is raised, the series is as it was.
     """

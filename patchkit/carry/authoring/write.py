@@ -13,11 +13,11 @@ import tomlkit
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
-from patchkit.series.body import NOTE, body_digest, named_templates
-from patchkit.series.catalogue import Series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.profile import ArchProfile
-from patchkit.series.selector import Selector
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.series.body import NOTE, body_digest, named_templates
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.selector import Selector
 
 _LONG = 60  # lines of a text that gets a file of its own
 _TITLE = 72  # characters, as patch.toml allows

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.handover import Handover, hand_over, upstream_url
-from patchkit.candidate.known import find_known, make_record
-from patchkit.candidate.listing import Available, find_available
-from patchkit.candidate.lock import check_inputs, check_result, make_result, read_inputs
-from patchkit.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
-from patchkit.candidate.record import Candidate, Record, record_ref, write_record
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import OPTIONS_FILE, declares_option
-from patchkit.series.fault import check_faults
-from patchkit.series.lock import Result
-from patchkit.series.selection import opted_in
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.checkout import check_out
-from patchkit.upstream.refs import read_ref, update_refs
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.handover import Handover, hand_over, upstream_url
+from patchkit.carry.candidate.known import find_known, make_record
+from patchkit.carry.candidate.listing import Available, find_available
+from patchkit.carry.candidate.lock import check_inputs, check_result, make_result, read_inputs
+from patchkit.carry.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
+from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
+from patchkit.carry.placing.tree import OPTIONS_FILE, declares_option
+from patchkit.carry.series.fault import check_faults
+from patchkit.carry.series.lock import Result
+from patchkit.carry.series.selection import opted_in
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.checkout import check_out
+from patchkit.carry.upstream.refs import read_ref, update_refs
+from patchkit.carry.upstream.repository import Repository
 
 _LOCK_STATES = {
     "recorded": "as the lock records",

@@ -7,15 +7,15 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
-from patchkit.candidate.plan import Plan
-from patchkit.candidate.record import Candidate, CandidateCommit, candidate_ref
-from patchkit.series.patch import BREAKS_MAIL
-from patchkit.series.selection import Selected
-from patchkit.upstream.commits import NewCommit, write_commits
-from patchkit.upstream.repository import Repository
+from patchkit.carry.candidate.plan import Plan
+from patchkit.carry.candidate.record import Candidate, CandidateCommit, candidate_ref
+from patchkit.carry.series.patch import BREAKS_MAIL
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.commits import NewCommit, write_commits
+from patchkit.carry.upstream.repository import Repository
 
 if TYPE_CHECKING:
-    from patchkit.edits.place import PlacedPatch
+    from patchkit.carry.placing.place import PlacedPatch
 
 _WIDTH = 72
 _GLUE = "\0"  # no text of a patch.toml holds it

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.plain import fields_of
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.record import Candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.lock import PinWanted
-from patchkit.upstream.export import format_patches
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.upstream.export import format_patches
+from patchkit.carry.upstream.repository import Repository
 
 # Everything that a newer git might default differently is named.
 _OPTIONS = (

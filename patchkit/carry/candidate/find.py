@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from patchkit.base.errors import GitError, Location, PatchkitError
-from patchkit.candidate.following import followed_series
-from patchkit.candidate.inputs import digest_of, digest_today, left_out_on
-from patchkit.candidate.record import (
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.following import followed_series
+from patchkit.carry.candidate.inputs import digest_of, digest_today, left_out_on
+from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
     Candidate,
     CandidateCommit,
@@ -18,14 +19,13 @@ from patchkit.candidate.record import (
     read_record,
     shown_path,
 )
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.catalogue import load_series
-from patchkit.series.lock import Pin, PinWanted, load_lock
-from patchkit.series.profile import load_profiles
-from patchkit.series.selection import select_patches
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Pin, PinWanted, load_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import select_patches
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository
 
 _PIN = "refs/patchkit/pin/"
 # Fields end in NUL: a subject may hold anything else.

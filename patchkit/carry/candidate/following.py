@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from patchkit.series.catalogue import Series
-from patchkit.series.lock import Pin
-from patchkit.series.patch import Alias, Edit, Patch
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.patch import Alias, Edit, Patch
 
 _Placed = TypeVar("_Placed", Edit, Alias)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import disk_errors, write_whole
-from patchkit.series.lock import GitSource, Pin
-from patchkit.upstream.export import format_mailbox
-from patchkit.upstream.packs import bundle_commits, is_bundle_of
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import GitSource, Pin
+from patchkit.carry.upstream.export import format_mailbox
+from patchkit.carry.upstream.packs import bundle_commits, is_bundle_of
+from patchkit.carry.upstream.repository import Repository
 
 _DOING = "writing what hands the branch over"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import file_sha256
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir, is_editors
-from patchkit.series.lock import Pin
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, load_profiles
+from patchkit.base.series_folder import SeriesDir, is_editors
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, load_profiles
 
 
 def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:

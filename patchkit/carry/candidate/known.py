@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from patchkit.base.errors import GitError
-from patchkit.candidate.commit import commit_subject
-from patchkit.candidate.inputs import digest_of, hash_inputs
-from patchkit.candidate.plan import Choice
-from patchkit.candidate.record import (
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import commit_subject
+from patchkit.carry.candidate.inputs import digest_of, hash_inputs
+from patchkit.carry.candidate.plan import Choice
+from patchkit.carry.candidate.record import (
     Candidate,
     CandidateCommit,
     Record,
@@ -25,10 +26,9 @@ from patchkit.candidate.record import (
     record_ref,
     shown_path,
 )
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.lock import Result
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository, verify_objects
+from patchkit.carry.series.lock import Result
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository, verify_objects
 
 
 def find_known(
@@ -113,9 +113,9 @@ def make_record(choice: Choice, result: Result, workspace: Workspace, branch: st
     )
 
 
-_CODE = Path(__file__).parents[1]
+_CODE = Path(__file__).parents[2]
 # What decides the bytes of a candidate and what is refused: these packages, and the libraries they ask.
-_PACKAGES = ("base", "series", "kernels", "cpp", "upstream", "edits", "candidate")
+_PACKAGES = ("base", "carry/series", "carry/cpp", "carry/upstream", "carry/placing", "carry/candidate")
 _LIBRARIES = ("jinja2", "libclang", "pydantic")
 
 

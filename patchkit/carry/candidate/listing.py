@@ -9,19 +9,19 @@ from typing import TypeVar
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import (
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import (
     ArchProfile,
     PatchDefault,
     list_profiles,
     load_profile,
     load_profiles,
 )
-from patchkit.series.selection import default_of, select_patches
+from patchkit.carry.series.selection import default_of, select_patches
 
 _T = TypeVar("_T")
 

@@ -14,20 +14,20 @@ from patchkit.base.errors import (
     UsageError,
 )
 from patchkit.base.plain import fields_of
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.inputs import hash_inputs, left_out_on
-from patchkit.candidate.plan import Plan, Request, make_plan
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.catalogue import load_series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, Result, load_lock, record_result, replace_results
-from patchkit.series.patch import Patch
-from patchkit.series.profile import list_profiles, load_profiles
-from patchkit.series.selection import opted_in, select_patches
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import SourceWanted
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.inputs import hash_inputs, left_out_on
+from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Lock, Result, load_lock, record_result, replace_results
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import list_profiles, load_profiles
+from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import SourceWanted
+from patchkit.carry.upstream.repository import Repository
 
 _SHOWN = 8
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Literal
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import Reporter
-from patchkit.candidate.inputs import left_out_on
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.fault import FaultHere, find_faults, live_in
-from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
-from patchkit.series.profile import ArchProfile, load_profiles
-from patchkit.series.selection import Selected, select_patches
-from patchkit.upstream.cache import Cache, open_cache
-from patchkit.upstream.pin import SourceWanted, obtain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.inputs import left_out_on
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import Selected, select_patches
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import SourceWanted, obtain
 
 if TYPE_CHECKING:
-    from patchkit.edits.place import PlacedEdit, PlacedPatch
+    from patchkit.carry.placing.place import PlacedEdit, PlacedPatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class PlannedPatch:
         """The GPUs for which it is live: those asked for, and all of the family that guards it."""
         if not self.selected.targets:
             return ()
-        from patchkit.edits.context import make_guard  # noqa: PLC0415  # see choose()
+        from patchkit.carry.placing.context import make_guard  # noqa: PLC0415  # see choose()
 
         guard = make_guard(self.selected.patch.guard, self.selected.targets)
         return tuple(target.arch for target in guard.targets)
@@ -197,7 +197,7 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
     series = load_series(workspace.series.patches)
     if pin.followed:
         # Here and in place(): parsing and rendering are a third of what a second apply would import.
-        from patchkit.candidate.following import followed_series  # noqa: PLC0415
+        from patchkit.carry.candidate.following import followed_series  # noqa: PLC0415
 
         series = followed_series(series, pin)
     profiles = load_profiles(workspace.series.profiles, request.archs)
@@ -235,7 +235,7 @@ def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:
 
 
 def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
-    """The commit of the pin, in the cache; raises as :func:`patchkit.upstream.pin.obtain`."""
+    """The commit of the pin, in the cache; raises as :func:`patchkit.carry.upstream.pin.obtain`."""
     return obtain(
         choice.pin,
         cache=cache,
@@ -247,8 +247,8 @@ def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
 
 def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan:
     """Place every chosen patch on ``base``."""
-    from patchkit.edits.place import place_patch  # noqa: PLC0415  # see choose()
-    from patchkit.edits.tree import UpstreamFiles, read_upstream  # noqa: PLC0415  # see choose()
+    from patchkit.carry.placing.place import place_patch  # noqa: PLC0415  # see choose()
+    from patchkit.carry.placing.tree import UpstreamFiles, read_upstream  # noqa: PLC0415  # see choose()
 
     series_dir, reporter = workspace.series, workspace.reporter
     repository = cache.peek(reporter)

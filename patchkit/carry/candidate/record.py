@@ -17,8 +17,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from patchkit.series.lock import Followed, ObjectId, Sha256
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import Followed, ObjectId, Sha256
+from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
 _RECORDS = "refs/patchkit/made/"

@@ -12,7 +12,7 @@ from typing import Literal
 from clang import cindex
 
 from patchkit.base.source import Span
-from patchkit.cpp.libclang import KEEP_GOING, PREPROCESSING_RECORD, parse_unit, skipped_ranges
+from patchkit.carry.cpp.libclang import KEEP_GOING, PREPROCESSING_RECORD, parse_unit, skipped_ranges
 
 Pass = Literal["host", "device"]
 
@@ -96,7 +96,7 @@ def parse_tree(
 
     ``files`` maps paths relative to upstream's root to bytes; ``defines`` are macro names set to 1;
     without ``with_skipped`` the tree does not know what the preprocessor left out.
-    Raises the errors of :func:`patchkit.cpp.libclang.parse_unit`.
+    Raises the errors of :func:`patchkit.carry.cpp.libclang.parse_unit`.
     """
     read = tuple(sorted(_reachable(path, files).items()))
     return _parse(path, read, arch, which, tuple(defines), with_skipped=with_skipped)
@@ -173,7 +173,7 @@ def _arguments(arch: str, which: Pass, defines: Sequence[str]) -> list[str]:
 
 @cache
 def _prelude() -> bytes:
-    return resources.files("patchkit.cpp").joinpath("prelude.h").read_bytes()
+    return resources.files("patchkit.carry.cpp").joinpath("prelude.h").read_bytes()
 
 
 def _is_syntax(diagnostic: cindex.Diagnostic) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.lexer import Token, TokenKind
+from patchkit.carry.cpp.lexer import Token, TokenKind
 
 # What begins a conditional group, and what begins a further branch of it.
 OPENING_KEYWORDS = frozenset({b"if", b"ifdef", b"ifndef"})

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from patchkit.base.errors import InternalError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.libclang import SINGLE_FILE, parse_unit
+from patchkit.carry.cpp.libclang import SINGLE_FILE, parse_unit
 
 _MAIN = "/main.cpp"
 _SPLICE = re.compile(rb"(?:\\[ \t]*\r?\n)+")

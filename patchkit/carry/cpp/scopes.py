@@ -1,7 +1,7 @@
 """The entities of a file: functions, records and macros with their spans, seen in every branch.
 
 This works on tokens only, so code under a false ``#if`` is as visible as any other; the AST
-(:mod:`patchkit.cpp.ast`) confirms what it sees of it.
+(:mod:`patchkit.carry.cpp.ast`) confirms what it sees of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import (
+from patchkit.carry.cpp.directives import (
     MIDDLE_KEYWORDS,
     OPENING_KEYWORDS,
     Directive,
@@ -22,7 +22,7 @@ from patchkit.cpp.directives import (
     find_groups,
     split_directives,
 )
-from patchkit.cpp.lexer import Token, TokenKind, lex
+from patchkit.carry.cpp.lexer import Token, TokenKind, lex
 
 # What no C++ compiler reads, by the names in upstream's tree at b11549; everything else is taken for code.
 _TEXT = (
@@ -374,7 +374,7 @@ class ScopeMap:
 # again for every set of patches.
 @lru_cache(maxsize=512)
 def parse_scopes(source: SourceText) -> ScopeMap:
-    """Lex and structure one file. Raises what :func:`patchkit.cpp.lexer.lex` raises."""
+    """Lex and structure one file. Raises what :func:`patchkit.carry.cpp.lexer.lex` raises."""
     return ScopeMap(source)
 
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.bump.classes import GOOD, Classified, UpstreamCommit
-from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.rendering import Rendering, select_on
-from patchkit.bump.sweep import Break, Row, Sweep
-from patchkit.bump.target import own_pin, remote_url, tell_nearest
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import read_upstream
-from patchkit.series.catalogue import load_series
-from patchkit.series.lock import Pin, load_lock
-from patchkit.series.profile import load_profiles
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.git import redacted
-from patchkit.upstream.pin import obtain
-from patchkit.upstream.remote import list_builds, read_pin
+from patchkit.base.workspace import Workspace
+from patchkit.carry.following.classes import GOOD, Classified, UpstreamCommit
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.rendering import Rendering, select_on
+from patchkit.carry.following.sweep import Break, Row, Sweep
+from patchkit.carry.following.target import own_pin, remote_url, tell_nearest
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.remote import list_builds, read_pin
 
 _DECLARED = frozenset({"out of era", "off"})
 

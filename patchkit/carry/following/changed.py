@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 from patchkit.base.errors import PatchkitError
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import one_line
-from patchkit.bump.drift import align, list_statements
-from patchkit.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.following.drift import align, list_statements
 
 MOST_FILES = 300
 """Of a change that is read. A larger one is a merge, or files that a program wrote."""

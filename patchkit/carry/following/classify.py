@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.errors import AnchorError, Location, PatchkitError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
-from patchkit.bump.changed import Versions
-from patchkit.bump.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
-from patchkit.bump.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
-from patchkit.bump.drift import find_drift, find_moves
-from patchkit.bump.follow import follow, function_of
-from patchkit.bump.premise import find_gone, find_replacement
-from patchkit.bump.rendering import Rendering, render_patch
-from patchkit.candidate.workspace import Workspace
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.context import make_guard
-from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.patch import Edit
-from patchkit.series.selection import Selected
+from patchkit.base.workspace import Workspace
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.following.changed import Versions
+from patchkit.carry.following.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
+from patchkit.carry.following.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
+from patchkit.carry.following.drift import find_drift, find_moves
+from patchkit.carry.following.follow import follow, function_of
+from patchkit.carry.following.premise import find_gone, find_replacement
+from patchkit.carry.following.rendering import Rendering, render_patch
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selection import Selected
 
 
 def _compare_rendering(

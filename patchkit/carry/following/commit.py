@@ -7,13 +7,13 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, format_lock
-from patchkit.upstream.commits import NewCommit, write_commits
-from patchkit.upstream.git import IDENTITY_EMAIL, Git
-from patchkit.upstream.refs import read_ref, update_ref
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import Lock, format_lock
+from patchkit.carry.upstream.commits import NewCommit, write_commits
+from patchkit.carry.upstream.git import IDENTITY_EMAIL, Git
+from patchkit.carry.upstream.refs import read_ref, update_ref
+from patchkit.carry.upstream.repository import Repository
 
 _MOST_SHOWN = 8
 _READ = (".toml", ".jinja")

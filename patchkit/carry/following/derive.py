@@ -16,10 +16,10 @@ from typing import Literal
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText, Span
-from patchkit.bump.classes import Agreement
-from patchkit.cpp.directives import Group
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.upstream.git import Git
+from patchkit.carry.cpp.directives import Group
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.following.classes import Agreement
+from patchkit.carry.upstream.git import Git
 
 _MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
 _SHOWN = 40  # lines of a difference
@@ -135,7 +135,7 @@ class TakenOut:
 def take_out(steps: Sequence[Step], upstream: Mapping[str, bytes], reporter: Reporter) -> TakenOut:
     """Take every step that is in out of ``upstream``, last step first.
 
-    Raises what :func:`patchkit.bump.derive.merge_file` raises.
+    Raises what :func:`patchkit.carry.following.derive.merge_file` raises.
     """
     current: dict[str, bytes | None] = {}
     found: list[tuple[str, Form]] = []

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Literal
 
 from patchkit.base.source import Span
-from patchkit.bump.classes import Drift, Move
-from patchkit.cpp.scopes import Entity, ScopeMap
-from patchkit.edits.resolve import Anchor
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.following.classes import Drift, Move
+from patchkit.carry.placing.resolve import Anchor
 
 _ENDS = frozenset({b";", b"{", b"}"})
 Function = tuple[ScopeMap, Entity]

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location
-from patchkit.bump.classes import Move
-from patchkit.bump.drift import Function, list_statements, nameless_digest
-from patchkit.bump.premise import defines
-from patchkit.bump.rendering import Rendering
-from patchkit.candidate.following import retarget_patch
-from patchkit.cpp.scopes import Entity, ScopeMap
-from patchkit.edits.resolve import find_entity
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.patch import Edit
-from patchkit.series.selection import Selected
+from patchkit.carry.candidate.following import retarget_patch
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.following.classes import Move
+from patchkit.carry.following.drift import Function, list_statements, nameless_digest
+from patchkit.carry.following.premise import defines
+from patchkit.carry.following.rendering import Rendering
+from patchkit.carry.placing.resolve import find_entity
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selection import Selected
 
 _ALIKE = 0.6  # share of statements; below that, functions of one kernel family resemble one another
 _NEAR = 0.9  # share of statements from which a function without a rival is taken for the old one

@@ -8,18 +8,18 @@ from dataclasses import replace
 from patchkit.base.errors import GitError, SourceError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
-from patchkit.bump.classes import Classified, Drift, Gone, UpstreamCommit
-from patchkit.bump.drift import nameless_digest
-from patchkit.bump.premise import asks_for
-from patchkit.bump.request import BumpRequest
-from patchkit.candidate.handover import upstream_url
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.tree import read_upstream
-from patchkit.series.lock import Pin
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.git import redacted
-from patchkit.upstream.history import ChangingCommit, History, open_history
-from patchkit.upstream.pin import obtain
+from patchkit.carry.candidate.handover import upstream_url
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.following.classes import Classified, Drift, Gone, UpstreamCommit
+from patchkit.carry.following.drift import nameless_digest
+from patchkit.carry.following.premise import asks_for
+from patchkit.carry.following.request import BumpRequest
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.history import ChangingCommit, History, open_history
+from patchkit.carry.upstream.pin import obtain
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
 _FILES_OF_WORD = 40  # files whose history is asked for one build option

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.errors import Location
-from patchkit.bump.classes import Gone
-from patchkit.edits.pattern import find_runs, parse_pattern
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.patch import Patch
+from patchkit.carry.following.classes import Gone
+from patchkit.carry.placing.pattern import find_runs, parse_pattern
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import Patch
 
 
 def find_gone(patch: Patch, files: UpstreamFiles) -> tuple[Gone, ...]:

@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.text import one_line
-from patchkit.bump.changed import MOST_FILES, Difference, Versions, compare_changes
-from patchkit.series.catalogue import Series
-from patchkit.series.lock import Pin
-from patchkit.series.patch import Patch
-from patchkit.upstream.following import MAIN, Answer, FollowedRemotes
-from patchkit.upstream.git import Change, redacted
+from patchkit.carry.following.changed import MOST_FILES, Difference, Versions, compare_changes
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.upstream.following import MAIN, Answer, FollowedRemotes
+from patchkit.carry.upstream.git import Change, redacted
 
 PullState = Literal[
     "unchanged", "changed", "merged", "closed or in conflict", "not compared", "not there", "not asked"

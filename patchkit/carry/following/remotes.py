@@ -10,8 +10,8 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.plain import plain
 from patchkit.base.reporter import Reporter
-from patchkit.bump.changed import MOST_FILES, Versions
-from patchkit.bump.pulls import (
+from patchkit.carry.following.changed import MOST_FILES, Versions
+from patchkit.carry.following.pulls import (
     FollowedPull,
     NamedPull,
     blob_ids,
@@ -21,15 +21,22 @@ from patchkit.bump.pulls import (
     named_pulls,
     read_versions,
 )
-from patchkit.bump.target import remote_url
-from patchkit.bump.watch import WatchedFork, branch_ref, fork_blobs, judge_watch, main_line, new_commits
-from patchkit.series.body import is_as_imported
-from patchkit.series.catalogue import Series
-from patchkit.series.lock import Lock, Pin, Watched
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.following import MAIN, Answer, FollowedRemotes, open_followed
-from patchkit.upstream.git import redacted
-from patchkit.upstream.remote import list_builds
+from patchkit.carry.following.target import remote_url
+from patchkit.carry.following.watch import (
+    WatchedFork,
+    branch_ref,
+    fork_blobs,
+    judge_watch,
+    main_line,
+    new_commits,
+)
+from patchkit.carry.series.body import is_as_imported
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Lock, Pin, Watched
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.following import MAIN, Answer, FollowedRemotes, open_followed
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.remote import list_builds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.candidate.following import followed_series
-from patchkit.edits.place import PlacedPatch, place_patch
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.catalogue import Series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Followed, Pin
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile
-from patchkit.series.selection import Selected, select_patches
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.candidate.following import followed_series
+from patchkit.carry.placing.place import PlacedPatch, place_patch
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Followed, Pin
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.selection import Selected, select_patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def select_on(
 ) -> tuple[Selected, ...]:
     """What applies to a pin and these GPUs, with the functions where the pin has them.
 
-    Raises as :func:`patchkit.series.selection.select_patches`.
+    Raises as :func:`patchkit.carry.series.selection.select_patches`.
     """
     series = followed_series(series, pin)
     return select_patches(series, profiles, pin.build, without=without, with_=with_, left_out=left_out)

@@ -13,15 +13,15 @@ from typing import Literal
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
-from patchkit.bump.classes import DROPPED, GOOD
-from patchkit.bump.commit import BumpCommitted
-from patchkit.bump.pulls import FollowedPull
-from patchkit.bump.remotes import Following
-from patchkit.bump.request import BumpRequest
-from patchkit.bump.successor import Successor
-from patchkit.gates.base import EMULATED, MODELLED
-from patchkit.series.fault import refused_faults
-from patchkit.series.lock import Lock, Pin
+from patchkit.carry.following.classes import DROPPED, GOOD
+from patchkit.carry.following.commit import BumpCommitted
+from patchkit.carry.following.pulls import FollowedPull
+from patchkit.carry.following.remotes import Following
+from patchkit.carry.following.request import BumpRequest
+from patchkit.carry.following.successor import Successor
+from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.lock import Lock, Pin
+from patchkit.prove.gates.base import EMULATED, MODELLED
 
 State = Literal["done", "blocked", "faulty", "refuted", "fewer"]
 

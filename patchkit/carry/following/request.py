@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
-from patchkit.bump.rendering import select_on
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, Result
-from patchkit.series.profile import ArchProfile, load_profiles
-from patchkit.series.selection import opted_in, select_patches
-from patchkit.upstream.pin import SourceWanted
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.following.rendering import select_on
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, Result
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.upstream.pin import SourceWanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,23 +8,23 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
-from patchkit.bump.classes import GOOD
-from patchkit.bump.commit import check_branch, check_committed, commit_lock
-from patchkit.bump.history import with_commits
-from patchkit.bump.remotes import ask_following, imported_pulls, read_following
-from patchkit.bump.report import Bump, State, bump_message
-from patchkit.bump.request import BumpRequest, Variant, check_series, find_variants
-from patchkit.bump.staging import name_series, open_stage, publish, put_back_ref, recover
-from patchkit.bump.successor import Successor, Work, make, regenerate, settle
-from patchkit.bump.target import find_target_pin, own_pin
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.verify import run_verify
-from patchkit.series.catalogue import load_series
-from patchkit.series.fault import refused_faults
-from patchkit.series.lock import Lock, load_lock, write_lock
-from patchkit.upstream.cache import Cache, open_cache
-from patchkit.upstream.pin import pin_ref
-from patchkit.upstream.refs import read_ref
+from patchkit.base.workspace import Workspace
+from patchkit.carry.following.classes import GOOD
+from patchkit.carry.following.commit import check_branch, check_committed, commit_lock
+from patchkit.carry.following.history import with_commits
+from patchkit.carry.following.remotes import ask_following, imported_pulls, read_following
+from patchkit.carry.following.report import Bump, State, bump_message
+from patchkit.carry.following.request import BumpRequest, Variant, check_series, find_variants
+from patchkit.carry.following.staging import name_series, open_stage, publish, put_back_ref, recover
+from patchkit.carry.following.successor import Successor, Work, make, regenerate, settle
+from patchkit.carry.following.target import find_target_pin, own_pin
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.lock import Lock, load_lock, write_lock
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import pin_ref
+from patchkit.carry.upstream.refs import read_ref
+from patchkit.prove.gates.verify import run_verify
 
 
 def run_bump(
@@ -35,8 +35,8 @@ def run_bump(
     The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead.
 
     Raises what finding the target, fetching, planning and the gates raise, BUMP_GATES_NEEDED, PIN_DIFFERS and
-    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.bump.commit` raises. Whatever is raised,
-    KeyboardInterrupt included, lock and branches are as they were.
+    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.following.commit` raises. Whatever
+    is raised, KeyboardInterrupt included, lock and branches are as they were.
     """
     series, reporter = workspace.series, workspace.reporter
     if request.commit:

@@ -12,11 +12,11 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, write_lock
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.refs import delete_ref, read_ref, update_ref
-from patchkit.upstream.repository import Repository
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.series.lock import Lock, write_lock
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.refs import delete_ref, read_ref, update_ref
+from patchkit.carry.upstream.repository import Repository
 
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"

@@ -11,24 +11,24 @@ from typing import Literal
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
-from patchkit.bump.premise import find_gone, find_replacement
-from patchkit.bump.remotes import Following, ask_following, read_following
-from patchkit.candidate.find import read_candidate
-from patchkit.candidate.following import followed_series
-from patchkit.candidate.record import Candidate, is_candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import UpstreamFiles, read_upstream
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.fault import FaultHere, find_faults
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, Pin, Result, load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import list_profiles, load_profiles
-from patchkit.series.selection import opted_in
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import find_pinned, pin_ref
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import read_candidate
+from patchkit.carry.candidate.following import followed_series
+from patchkit.carry.candidate.record import Candidate, is_candidate
+from patchkit.carry.following.premise import find_gone, find_replacement
+from patchkit.carry.following.remotes import Following, ask_following, read_following
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.series.lock import Lock, Pin, Result, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import list_profiles, load_profiles
+from patchkit.carry.series.selection import opted_in
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned, pin_ref
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

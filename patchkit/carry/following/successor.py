@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from patchkit.base.plain import fields_of, plain
-from patchkit.bump.changed import Versions
-from patchkit.bump.classes import DROPPED, GOOD, Classified
-from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
-from patchkit.bump.request import BumpRequest, Variant
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.inputs import digest_of_patch
-from patchkit.candidate.lock import make_result, read_inputs
-from patchkit.candidate.plan import Request, make_plan
-from patchkit.candidate.record import Candidate, candidate_ref
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import UpstreamFiles, read_upstream
-from patchkit.gates.verify import Report
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.fault import FaultHere, find_faults, live_in
-from patchkit.series.lock import Followed, LeftOut, Lock, Pin, write_lock
-from patchkit.series.profile import load_profiles
-from patchkit.series.selection import Selected, opted_in
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.pin import obtain
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.inputs import digest_of_patch
+from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.record import Candidate, candidate_ref
+from patchkit.carry.following.changed import Versions
+from patchkit.carry.following.classes import DROPPED, GOOD, Classified
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.following.request import BumpRequest, Variant
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.lock import Followed, LeftOut, Lock, Pin, write_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import Selected, opted_in
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.verify import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,19 @@ from patchkit.base.errors import InternalError, UsageError
 from patchkit.base.jobs import cores, open_pool, run_tasks
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import NullReporter
-from patchkit.bump.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
-from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
-from patchkit.bump.target import own_pin
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import read_upstream
-from patchkit.series.catalogue import load_series
-from patchkit.series.fault import FaultHere, find_faults, live_in
-from patchkit.series.lock import Pin, load_lock
-from patchkit.series.profile import load_profiles
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import find_pinned, obtain
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.following.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.following.target import own_pin
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

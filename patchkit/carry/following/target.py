@@ -8,12 +8,12 @@ from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.candidate.handover import upstream_url
-from patchkit.series.lock import Lock, Pin, load_lock
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.git import redacted
-from patchkit.upstream.pin import SourceWanted
-from patchkit.upstream.remote import list_builds, read_pin
+from patchkit.carry.candidate.handover import upstream_url
+from patchkit.carry.series.lock import Lock, Pin, load_lock
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.pin import SourceWanted
+from patchkit.carry.upstream.remote import list_builds, read_pin
 
 _BUILD = re.compile(r"b?([1-9][0-9]*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")

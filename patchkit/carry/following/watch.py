@@ -10,15 +10,15 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import counted, one_line
-from patchkit.bump.changed import FunctionChange, function_changes
-from patchkit.bump.drift import list_statements
-from patchkit.bump.pulls import blob_ids, read_versions
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.series.catalogue import Series, Watch
-from patchkit.series.lock import Lock
-from patchkit.series.patch import Edit, Patch
-from patchkit.upstream.following import MAIN, Answer, FollowedRemotes, Logged
-from patchkit.upstream.git import redacted
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.following.changed import FunctionChange, function_changes
+from patchkit.carry.following.drift import list_statements
+from patchkit.carry.following.pulls import blob_ids, read_versions
+from patchkit.carry.series.catalogue import Series, Watch
+from patchkit.carry.series.lock import Lock
+from patchkit.carry.series.patch import Edit, Patch
+from patchkit.carry.upstream.following import MAIN, Answer, FollowedRemotes, Logged
+from patchkit.carry.upstream.git import redacted
 
 MOST_TOLD = 100
 """New commits of one fork that are told; a fork that was never looked at may have thousands."""

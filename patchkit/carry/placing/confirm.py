@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
-from patchkit.cpp.ast import Pass, Tree
-from patchkit.cpp.scopes import Entity, ScopeMap
-from patchkit.edits.expand import Applied
-from patchkit.edits.resolve import Anchor
+from patchkit.carry.cpp.ast import Pass, Tree
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.placing.expand import Applied
+from patchkit.carry.placing.resolve import Anchor
 
 
 class EditUnparsable(AnchorError):

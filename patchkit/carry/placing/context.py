@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.edits.guard import Guard, Target
-from patchkit.kernels.occupancy import HardwareLimits, limits_of
-from patchkit.kernels.wmma import WmmaRow, wmma_table
-from patchkit.series.patch import GuardMacros
-from patchkit.series.profile import (
+from patchkit.base.occupancy import HardwareLimits, limits_of
+from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.series.patch import GuardMacros
+from patchkit.carry.series.profile import (
     ArchProfile,
     TunedMmq,
     TunedMmqBatch,
@@ -19,6 +18,7 @@ from patchkit.series.profile import (
     TunedMmvqWarps,
     TunedTile,
 )
+from patchkit.carry.series.wmma import WmmaRow, wmma_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import Group
-from patchkit.cpp.lexer import lex_pattern
-from patchkit.cpp.scopes import ScopeMap
-from patchkit.edits.guard import Guard
-from patchkit.edits.resolve import Anchor, find_entity
-from patchkit.edits.select import is_one_statement, starts_controlled
-from patchkit.series.patch import Alias, Edit
+from patchkit.carry.cpp.directives import Group
+from patchkit.carry.cpp.lexer import lex_pattern
+from patchkit.carry.cpp.scopes import ScopeMap
+from patchkit.carry.placing.guard import Guard
+from patchkit.carry.placing.resolve import Anchor, find_entity
+from patchkit.carry.placing.select import is_one_statement, starts_controlled
+from patchkit.carry.series.patch import Alias, Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
-from patchkit.cpp.directives import Group
-from patchkit.cpp.lexer import lex_pattern
-from patchkit.cpp.scopes import ScopeMap
+from patchkit.carry.cpp.directives import Group
+from patchkit.carry.cpp.lexer import lex_pattern
+from patchkit.carry.cpp.scopes import ScopeMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from patchkit.cpp.lexer import lex_pattern
-from patchkit.cpp.scopes import ScopeMap
+from patchkit.carry.cpp.lexer import lex_pattern
+from patchkit.carry.cpp.scopes import ScopeMap
 
 _WILDCARD = b"..."
 _MOST_SIMILAR = 3  # in one message

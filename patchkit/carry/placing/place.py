@@ -11,18 +11,18 @@ from typing import Literal
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import find_unbalanced
-from patchkit.cpp.scopes import ScopeMap, is_code, parse_scopes
-from patchkit.edits.confirm import EditUnparsable, confirm_entities, confirm_passes, refuse_new_issues
-from patchkit.edits.context import make_context, make_guard
-from patchkit.edits.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
-from patchkit.edits.guard import Guard, GuardLeak, require_isolated
-from patchkit.edits.plain import confirm_plain, expand_plain
-from patchkit.edits.resolve import Anchor, resolve_anchor
-from patchkit.edits.templates import PatchRenderer
-from patchkit.edits.tree import HEADER_FOLDERS, UpstreamFiles
-from patchkit.series.patch import Edit, NewFile, Patch
-from patchkit.series.selection import Selected
+from patchkit.carry.cpp.directives import find_unbalanced
+from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.placing.confirm import EditUnparsable, confirm_entities, confirm_passes, refuse_new_issues
+from patchkit.carry.placing.context import make_context, make_guard
+from patchkit.carry.placing.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
+from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
+from patchkit.carry.placing.plain import confirm_plain, expand_plain
+from patchkit.carry.placing.resolve import Anchor, resolve_anchor
+from patchkit.carry.placing.templates import PatchRenderer
+from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.series.selection import Selected
 
 
 def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import find_unbalanced
-from patchkit.cpp.scopes import CLOSING, OPENING, ScopeMap, is_code
-from patchkit.edits.confirm import confirm_untouched
-from patchkit.edits.expand import Applied, Placement
-from patchkit.edits.resolve import Anchor
-from patchkit.series.patch import Edit
+from patchkit.carry.cpp.directives import find_unbalanced
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap, is_code
+from patchkit.carry.placing.confirm import confirm_untouched
+from patchkit.carry.placing.expand import Applied, Placement
+from patchkit.carry.placing.resolve import Anchor
+from patchkit.carry.series.patch import Edit
 
 
 @dataclass(frozen=True, slots=True)

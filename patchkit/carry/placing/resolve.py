@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
-from patchkit.cpp.scopes import Entity, ScopeMap
-from patchkit.edits.pattern import find_runs, parse_pattern, similar_runs
-from patchkit.edits.select import covers_controlled, ends_controlled, select, starts_controlled
-from patchkit.series.patch import Edit
-from patchkit.series.selector import Selector
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.placing.pattern import find_runs, parse_pattern, similar_runs
+from patchkit.carry.placing.select import covers_controlled, ends_controlled, select, starts_controlled
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selector import Selector
 
 _SHOWN = 9  # places that a message names
 _MOST_MORE = 16  # tokens on each side; a person reads no longer pattern

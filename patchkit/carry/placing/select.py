@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.lexer import Token, TokenKind
-from patchkit.cpp.scopes import CLOSING, Entity, ScopeMap, parse_scopes
-from patchkit.edits.pattern import Run, find_runs, matches_exactly, parse_pattern
-from patchkit.series.selector import Selector
+from patchkit.carry.cpp.lexer import Token, TokenKind
+from patchkit.carry.cpp.scopes import CLOSING, Entity, ScopeMap, parse_scopes
+from patchkit.carry.placing.pattern import Run, find_runs, matches_exactly, parse_pattern
+from patchkit.carry.series.selector import Selector
 
 BraceRole = Literal["block", "lambda", "record", "value"]
 

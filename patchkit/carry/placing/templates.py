@@ -20,9 +20,9 @@ from jinja2.runtime import Context, Undefined
 from jinja2.visitor import NodeTransformer
 
 from patchkit.base.errors import Location, RenderError
+from patchkit.base.series_folder import is_editors
 from patchkit.base.text import near_miss
-from patchkit.series.folder import is_editors
-from patchkit.series.patch import Patch
+from patchkit.carry.series.patch import Patch
 
 MAX_OUTPUT = 1024 * 1024
 """Characters. Far above any edit: the largest file of ggml-cuda at build 6900 has about 200 kB."""

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 from patchkit.base.source import SourceText
-from patchkit.cpp.ast import Pass, Tree, parse_tree
-from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.upstream.repository import Repository
+from patchkit.carry.cpp.ast import Pass, Tree, parse_tree
+from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.carry.upstream.repository import Repository
 
 HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
 """Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""

@@ -11,7 +11,7 @@ import tomlkit
 from tomlkit.items import Whitespace
 
 from patchkit.base.files import disk_errors
-from patchkit.series.patch import Patch
+from patchkit.carry.series.patch import Patch
 
 NOTE = "# A hunk of text: "
 """How a comment begins that patchkit writes above an edit."""

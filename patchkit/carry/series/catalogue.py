@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss, orders_in
-from patchkit.gates.registry import NO_LONGER, entries, gate_names
-from patchkit.series.fault import Fault
-from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, load_toml, validate
+from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, load_toml, validate
+from patchkit.carry.series.fault import Fault
+from patchkit.carry.series.patch import Patch, parse_patch
+from patchkit.prove.gates.registry import NO_LONGER, entries, gate_names
 
 if TYPE_CHECKING:
     GateName = str

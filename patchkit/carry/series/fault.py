@@ -11,11 +11,11 @@ from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, UsageError
 from patchkit.base.text import near_miss
-from patchkit.series.patch import BuildRange
-from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
+from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
+from patchkit.carry.series.patch import BuildRange
 
 if TYPE_CHECKING:
-    from patchkit.series.selection import Selected
+    from patchkit.carry.series.selection import Selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.text import counted
-from patchkit.series.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
+from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -533,7 +533,7 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
     Raises:
         LOCK_CHANGED: the pin is not the one the result was made on.
         LOCK_NOT_WRITTEN: the disk refused.
-        ConfigError, ErrorGroup: as :func:`patchkit.series.lock.load_lock`.
+        ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
     with _locked(path):
@@ -557,7 +557,7 @@ def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> Non
     Raises:
         LOCK_CHANGED: the file holds something else than ``before``.
         LOCK_NOT_WRITTEN: the disk refused.
-        ConfigError, ErrorGroup: as :func:`patchkit.series.lock.load_lock`.
+        ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
     with _locked(path):

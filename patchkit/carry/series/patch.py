@@ -12,17 +12,7 @@ from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.text import orders_in
-from patchkit.series.promises import (
-    NO_GAIN,
-    NOTHING_WORSE,
-    BenchRules,
-    KernelMove,
-    LaunchPromises,
-    ResourceRules,
-    SpeedRules,
-)
-from patchkit.series.selector import Selector
-from patchkit.series.toml import (
+from patchkit.base.toml import (
     NOWHERE,
     Document,
     KeyPath,
@@ -34,6 +24,16 @@ from patchkit.series.toml import (
     spell,
     validate,
 )
+from patchkit.carry.series.promises import (
+    NO_GAIN,
+    NOTHING_WORSE,
+    BenchRules,
+    KernelMove,
+    LaunchPromises,
+    ResourceRules,
+    SpeedRules,
+)
+from patchkit.carry.series.selector import Selector
 
 BREAKS_MAIL = re.compile(
     r"---|diff -|index:|>?from[ :]|subject:|date:|message-id:|content-|\[patch\]", re.IGNORECASE

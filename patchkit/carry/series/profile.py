@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from patchkit.base.arch import REQUIRED, Facts
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.text import near_miss
-from patchkit.series.facts import REQUIRED, Facts
-from patchkit.series.toml import (
+from patchkit.base.toml import (
     NOWHERE,
     Document,
     NotInFile,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from patchkit.base.errors import Location
-from patchkit.series.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, Words
+from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

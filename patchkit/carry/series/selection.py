@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import ErrorGroup, UsageError
 from patchkit.base.text import near_miss
-from patchkit.series.catalogue import Series
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, PatchDefault
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, PatchDefault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

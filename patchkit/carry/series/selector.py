@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from patchkit.series.toml import TomlTable, Words
+from patchkit.base.toml import TomlTable, Words
 
 _WORDS = (
     "tokens",

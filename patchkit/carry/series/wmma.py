@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.kernels.occupancy import HardwareLimits, limits_of, resident_blocks
-from patchkit.series.profile import ArchProfile, TunedWmma
+from patchkit.base.occupancy import HardwareLimits, limits_of, resident_blocks
+from patchkit.carry.series.profile import ArchProfile, TunedWmma
 
 Accumulator = Literal["f16", "f32"]
 

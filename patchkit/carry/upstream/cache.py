@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import disk_error, disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.upstream.git import Git
-from patchkit.upstream.refs import drop_damaged_refs
-from patchkit.upstream.repository import ATTRIBUTES, Repository
+from patchkit.carry.upstream.git import Git
+from patchkit.carry.upstream.refs import drop_damaged_refs
+from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
 
 # What git leaves when it is killed. Not worktrees/*/index.lock: one run by hand in a checkout may hold it.
 _PATTERNS = (
@@ -50,7 +50,7 @@ def remove_remains(repository: Path) -> tuple[str, ...]:
 
 _PATIENCE_S = 1.0  # before saying so
 _POLL_S = 0.02
-# Twice the time after which git gives up on a remote (http.lowSpeedTime of patchkit.upstream.git).
+# Twice the time after which git gives up on a remote (http.lowSpeedTime of patchkit.carry.upstream.git).
 _LONGEST_S = 60.0
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, InternalError, Location
 from patchkit.base.files import disk_errors, usable_place, write_whole
-from patchkit.upstream.git import Change, object_id
-from patchkit.upstream.packs import carry
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import ATTRIBUTES, Repository, TreeEntry, git_path
+from patchkit.carry.upstream.git import Change, object_id
+from patchkit.carry.upstream.packs import carry
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import ATTRIBUTES, Repository, TreeEntry, git_path
 
 _NAME = "patchkit-update"
 _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")

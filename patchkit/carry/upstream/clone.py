@@ -15,11 +15,11 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.upstream.cache import is_ours
-from patchkit.upstream.commits import commit_date
-from patchkit.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
-from patchkit.upstream.refs import read_ref, update_ref
-from patchkit.upstream.repository import Repository, verify_objects
+from patchkit.carry.upstream.cache import is_ours
+from patchkit.carry.upstream.commits import commit_date
+from patchkit.carry.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
+from patchkit.carry.upstream.refs import read_ref, update_ref
+from patchkit.carry.upstream.repository import Repository, verify_objects
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SHOWN = 5

@@ -13,8 +13,8 @@ from typing import BinaryIO, Self
 
 from patchkit.base.errors import GitError, InternalError, Location
 from patchkit.base.files import disk_errors
-from patchkit.upstream.git import IDENTITY_EMAIL, IDENTITY_NAME
-from patchkit.upstream.repository import Repository, git_path
+from patchkit.carry.upstream.git import IDENTITY_EMAIL, IDENTITY_NAME
+from patchkit.carry.upstream.repository import Repository, git_path
 
 _BRANCH = b"refs/patchkit/tmp/stream"
 _NOTHING = b"0" * 40

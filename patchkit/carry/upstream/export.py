@@ -13,7 +13,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.files import disk_errors, file_sha256, usable_place
-from patchkit.upstream.repository import Repository, verify_range
+from patchkit.carry.upstream.repository import Repository, verify_range
 
 _SUMS = "SHA256SUMS"
 _HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"

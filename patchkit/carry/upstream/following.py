@@ -17,9 +17,9 @@ from pathlib import Path
 from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
-from patchkit.upstream.cache import Cache, remove_remains
-from patchkit.upstream.git import Change, Git, GitSilent, redacted
-from patchkit.upstream.remote import checked_url, complaint, is_disks
+from patchkit.carry.upstream.cache import Cache, remove_remains
+from patchkit.carry.upstream.git import Change, Git, GitSilent, redacted
+from patchkit.carry.upstream.remote import checked_url, complaint, is_disks
 
 MAIN = "HEAD"
 MAX_MIB = 1024

@@ -25,7 +25,7 @@ from typing import BinaryIO
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.files import disk_error_from_text, disk_errors, is_full
 from patchkit.base.reporter import Reporter
-from patchkit.upstream import gitpython
+from patchkit.carry.upstream import gitpython
 
 IDENTITY_NAME = "patchkit"
 IDENTITY_EMAIL = "patchkit@localhost"

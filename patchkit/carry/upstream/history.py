@@ -11,9 +11,9 @@ from pathlib import Path
 from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.series.lock import Pin
-from patchkit.upstream.git import Git, GitSilent, redacted
-from patchkit.upstream.remote import checked_url, complaint
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.remote import checked_url, complaint
 
 _MOST_BUILDS = 12000  # from build 1 on upstream has had fewer; more would be no two builds of it
 _MOST_CHANGES = 300  # commits of one file that are looked at, the newest

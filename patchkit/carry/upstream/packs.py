@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from patchkit.base.files import disk_errors
-from patchkit.upstream.git import damaged
-from patchkit.upstream.repository import Repository, verify_range
+from patchkit.carry.upstream.git import damaged
+from patchkit.carry.upstream.repository import Repository, verify_range
 
 _SHA1 = 20  # bytes: git ends a pack with the hash of all before
 

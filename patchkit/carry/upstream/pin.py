@@ -9,15 +9,15 @@ from typing import Literal
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.series.lock import GitSource, Pin, SdistSource
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.clone import copy_commit, open_clone
-from patchkit.upstream.commits import CommitStream, git_date
-from patchkit.upstream.git import check_git, object_id, redacted
-from patchkit.upstream.packs import cut_history
-from patchkit.upstream.refs import read_ref, update_ref
-from patchkit.upstream.remote import fetch_commit
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import GitSource, Pin, SdistSource
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.clone import copy_commit, open_clone
+from patchkit.carry.upstream.commits import CommitStream, git_date
+from patchkit.carry.upstream.git import check_git, object_id, redacted
+from patchkit.carry.upstream.packs import cut_history
+from patchkit.carry.upstream.refs import read_ref, update_ref
+from patchkit.carry.upstream.remote import fetch_commit
+from patchkit.carry.upstream.repository import Repository
 
 SourceWanted = Literal["auto", "git", "sdist"]
 
@@ -163,7 +163,7 @@ def _from_sdist(task: _Task, source: SdistSource) -> str:
     name = f"{source.package} {source.version}"
     task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
     # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
-    from patchkit.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
+    from patchkit.carry.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
 
     archive = fetch_sdist(
         source, downloads=task.cache.downloads, reporter=task.reporter, index_url=task.index_url

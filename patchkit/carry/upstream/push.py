@@ -12,8 +12,8 @@ from patchkit.base.errors import GitError, Location
 from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
 from patchkit.base.text import counted
-from patchkit.upstream.git import Finished, Git, redacted
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.git import Finished, Git, redacted
+from patchkit.carry.upstream.repository import Repository
 
 _KEY = "user.signingkey"
 _SETTINGS = (_KEY, "gpg.format", "gpg.program", "gpg.ssh.program", "gpg.x509.program")

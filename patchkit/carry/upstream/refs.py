@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.files import disk_errors
-from patchkit.upstream.git import Finished
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.git import Finished
+from patchkit.carry.upstream.repository import Repository
 
 _ABSENT = "0" * 40
 _OURS = ("refs/patchkit", "refs/heads/candidate", "refs/heads/patchkit")

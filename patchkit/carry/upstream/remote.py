@@ -8,10 +8,10 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, PatchkitError, SourceError
 from patchkit.base.reporter import Advance, Reporter
-from patchkit.series.lock import GitSource, Pin
-from patchkit.upstream.commits import commit_date
-from patchkit.upstream.git import Finished, Git, GitSilent, redacted
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import GitSource, Pin
+from patchkit.carry.upstream.commits import commit_date
+from patchkit.carry.upstream.git import Finished, Git, GitSilent, redacted
+from patchkit.carry.upstream.repository import Repository
 
 _SILENCE_S = 60.0  # after the first answer; git writes its progress about every second
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
@@ -164,7 +164,7 @@ def read_pin(repository: Repository, url: str, build: int, commit: str) -> Pin:
     """The pin of a build: its commit is fetched, and tree, date and commit object are read from it.
 
     The caller holds the cache. Nothing but objects is written. Raises the errors of
-    :func:`patchkit.upstream.remote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
+    :func:`patchkit.carry.upstream.remote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
     """
     fetch_commit(repository, url, commit)
     raw = repository.git.run("cat-file", "commit", commit)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.upstream.git import Git, damaged, object_id
+from patchkit.carry.upstream.git import Git, damaged, object_id
 
 # Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
 # expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.
@@ -29,7 +29,7 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A repository at ``path``; the other fields as in :class:`patchkit.upstream.git.Git`."""
+    """A repository at ``path``; the other fields as in :class:`patchkit.carry.upstream.git.Git`."""
 
     path: Path
     reporter: Reporter

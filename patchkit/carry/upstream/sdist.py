@@ -30,7 +30,7 @@ from pypi_simple import (
 from patchkit.base.errors import Location, SourceError
 from patchkit.base.files import disk_errors, file_sha256
 from patchkit.base.reporter import Advance, Reporter
-from patchkit.series.lock import SdistSource
+from patchkit.carry.series.lock import SdistSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def read_archive(
         on_bytes: called with packed bytes read and in all.
 
     Raises:
-        SourceError: one of the errors of :mod:`patchkit.upstream.sdist`, naming the entry.
+        SourceError: one of the errors of :mod:`patchkit.carry.upstream.sdist`, naming the entry.
     """
     reader = _Reader(archive=archive, subdir=subdir, omit=omit, limits=limits)
     size = archive.stat().st_size

@@ -15,8 +15,8 @@ from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.onto.pin import Onto
-    from patchkit.candidate.apply import ApplyReport
+    from patchkit.carry.candidate.apply import ApplyReport
+    from patchkit.carry.following.onto.pin import Onto
 
 
 @verb(
@@ -70,7 +70,7 @@ def command(
             why="it is about a branch of your own clone",
             hint="add --onto REV",
         )
-    from patchkit.candidate.apply import run_apply
+    from patchkit.carry.candidate.apply import run_apply
 
     workspace = settings.workspace()
     applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
@@ -80,7 +80,7 @@ def command(
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:
-    from patchkit.bump.onto.apply import run_onto
+    from patchkit.carry.following.onto.apply import run_onto
     from patchkit.cli.onto_text import onto_lines
 
     workspace = settings.workspace()

@@ -23,9 +23,9 @@ from patchkit.cli.terminal import wants_color
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from patchkit.device.bench.command import BenchRunReport
-    from patchkit.device.bench.options import BenchPlan
-    from patchkit.device.bench.tables import Section, Table
+    from patchkit.gpu.hardware.bench.options import BenchPlan
+    from patchkit.gpu.hardware.bench.tables import Section, Table
+    from patchkit.prove.bench.command import BenchRunReport
 
 TableFormat = Literal["terminal", "markdown", "csv"]
 _WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never folded
@@ -33,7 +33,7 @@ _WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never fol
 
 def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
     """The result on stdout; for CSV, which has no place for them, the notes on stderr."""
-    from patchkit.device.bench.tables import csv_table, markdown_table, sections, table_notes
+    from patchkit.gpu.hardware.bench.tables import csv_table, markdown_table, sections, table_notes
 
     if form == "markdown":
         settings.terminal.data(markdown_table(table))
@@ -90,8 +90,8 @@ def _painted(row: Sequence[str], column: int) -> Text:
     return Text(visible(row[column]), style="red" if low.startswith("-") else "green")
 
 
-# The names of patchkit.device.bench.tables.CONDITIONS, written out so that --help need not import it; a test
-# compares the two.
+# The names of patchkit.gpu.hardware.bench.tables.CONDITIONS, written out so that --help need not import it;
+# a test compares the two.
 ACROSS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 
 
@@ -189,8 +189,8 @@ def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options
     everything else is shown by itself and named below the table. Nothing is known of the scatter of a test
     that was run once: then there is no interval.
     """
-    from patchkit.device.bench.compare import CompareRequest, run_bench_compare
-    from patchkit.device.bench.tables import json_table
+    from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
+    from patchkit.gpu.hardware.bench.tables import json_table
 
     check_beside_document(settings, plot)
     table = run_bench_compare(CompareRequest(plot=plot, **options))
@@ -207,7 +207,7 @@ _NUMBER = click.IntRange(min=1)
 
 
 def _make_plan(**values: Any) -> BenchPlan:
-    from patchkit.device.bench.options import BenchPlan
+    from patchkit.gpu.hardware.bench.options import BenchPlan
 
     return BenchPlan(**values)
 
@@ -282,8 +282,8 @@ def _run(
     Ctrl-C loses one call and the same command goes on. More depths or repetitions add to what is there. The
     results are one file per label, in the form that bench compare reads.
     """
-    from patchkit.device.bench.command import BenchRunRequest, run_bench
-    from patchkit.device.runner import choose_runner
+    from patchkit.gpu.hardware.runner import choose_runner
+    from patchkit.prove.bench.command import BenchRunRequest, run_bench
 
     if not any((*plan.prompts, *plan.generated)):
         raise UsageError(
@@ -313,7 +313,7 @@ def _run(
 
 
 def _run_document(report: BenchRunReport) -> dict[str, object]:
-    from patchkit.device.bench.tables import json_table
+    from patchkit.gpu.hardware.bench.tables import json_table
 
     return {
         "ok": True,

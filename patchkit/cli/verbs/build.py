@@ -10,8 +10,8 @@ from patchkit.cli.request import CandidateChoice, candidate_options, program_opt
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.build.parts import BackendName
-    from patchkit.candidate.build import BuildReport
+    from patchkit.prove.build import BuildReport
+    from patchkit.toolchain.parts import BackendName
 
 
 @verb(
@@ -34,7 +34,7 @@ def command(
     What no patch changes is built once for both; an interrupted build goes on where it was. The folders,
     with the whole log of Ninja and the compilers, are in the cache folder and are printed.
     """
-    from patchkit.candidate.build import PROGRAMS, run_build
+    from patchkit.prove.build import PROGRAMS, run_build
 
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options

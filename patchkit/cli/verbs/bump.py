@@ -12,7 +12,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.report import Bump
+    from patchkit.carry.following.report import Bump
 
 
 @verb(
@@ -82,10 +82,10 @@ def command(settings: Settings, **options: Any) -> int:
     cache folder; it also says what became of the pull requests that patches come from, and what is new in
     the forks of [[watch]].
     """
-    from patchkit.bump.report import bump_lines, ending_lines, keep_report
-    from patchkit.bump.request import BumpRequest
-    from patchkit.bump.run import run_bump
-    from patchkit.gates.verify import failures
+    from patchkit.carry.following.report import bump_lines, ending_lines, keep_report
+    from patchkit.carry.following.request import BumpRequest
+    from patchkit.carry.following.run import run_bump
+    from patchkit.prove.gates.verify import failures
 
     workspace = settings.workspace()
     bump = run_bump(BumpRequest(**options), workspace, os.environ, dt.datetime.now(tz=dt.UTC))

@@ -17,7 +17,7 @@ from patchkit.cli.settings import Settings, verb
 @click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
 def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
     """Show what the candidate changes in upstream, as git writes it."""
-    from patchkit.candidate.diff import make_diff
+    from patchkit.carry.candidate.diff import make_diff
 
     workspace = settings.workspace()
     chosen = choice.choose(workspace)

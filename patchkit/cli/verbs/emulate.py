@@ -23,8 +23,8 @@ from patchkit.cli.emulated import (
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.build.compiler import Compiler
-    from patchkit.gpu.emulator import EmulationReport, KernelCount
+    from patchkit.gpu.emulated.emulator import EmulationReport, KernelCount
+    from patchkit.toolchain.compiler import Compiler
 
 _SHOWN_INSTRUCTIONS = 12
 
@@ -64,7 +64,7 @@ def command(
     not survive, and what is not emulated, ends the program with the kernel and the instruction. The exit
     status is the program's. With --json its output goes to stderr, and the report to stdout.
     """
-    from patchkit.gpu.emulator import EmulationOptions
+    from patchkit.gpu.emulated.emulator import EmulationOptions
 
     if (vectors is None) == (not program):
         raise UsageError(
@@ -172,8 +172,8 @@ def _most_frequent(kernel: KernelCount) -> Iterator[str]:
 
 
 def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) -> None:
-    from patchkit.gpu.emulator import build_alone, find_disassembler, this_level
-    from patchkit.gpu.vectors import as_json, load_vectors, run_vectors
+    from patchkit.gpu.emulated.emulator import build_alone, find_disassembler, this_level
+    from patchkit.gpu.emulated.vectors import as_json, load_vectors, run_vectors
 
     wanted = load_vectors(path)
     outcomes = run_vectors(

@@ -12,7 +12,7 @@ from patchkit.base.errors import UsageError
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.estimate.run import Estimate, Row
+    from patchkit.gpu.modelled.estimate import Estimate, Row
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
@@ -59,8 +59,8 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
     A roofline: the bytes that must be read and the operations that must be done, by the sizes in the
     model's file, against the bandwidth and the peak in the GPU's profile. Nothing is run.
     """
-    from patchkit.estimate.run import EstimateRequest, make_estimate
-    from patchkit.series.folder import find_series_dir
+    from patchkit.base.series_folder import find_series_dir
+    from patchkit.gpu.modelled.estimate import EstimateRequest, make_estimate
 
     if (options["model"] is None) == (options["shape"] is None):
         raise UsageError(

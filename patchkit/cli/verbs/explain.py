@@ -16,8 +16,8 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.gates.explain import Account, Explanation, LaunchedKernel, Line, PathReport, Span
-    from patchkit.gpu.cases import Case
+    from patchkit.gpu.emulated.cases import Case
+    from patchkit.prove.gates.explain import Account, Explanation, LaunchedKernel, Line, PathReport, Span
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -79,7 +79,7 @@ def command(
         raise UsageError(
             "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
         )
-    from patchkit.gates.explain import explain_case, explain_paths
+    from patchkit.prove.gates.explain import explain_case, explain_paths
 
     case = None if path else _case(head_size, kv, **shape)
     workspace = settings.workspace()
@@ -101,8 +101,8 @@ def command(
 
 def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **more: Any) -> Case:
     """The shape of the options; raises the errors of what cannot be, before anything is built for it."""
-    from patchkit.gpu.cases import Case, whole_blocks
-    from patchkit.gpu.device import MEMORY_BYTES
+    from patchkit.gpu.emulated.cases import Case, whole_blocks
+    from patchkit.gpu.emulated.device import MEMORY_BYTES
 
     if head_size is None or kv is None:
         raise UsageError(
@@ -224,7 +224,7 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
 
 def path_lines(report: PathReport) -> Iterator[str]:
     """The report, line by line."""
-    from patchkit.gates.explain import NOT_KNOWN
+    from patchkit.prove.gates.explain import NOT_KNOWN
 
     yield f"which kernels run, {report.branch} (build {report.build})"
     yield f"with {report.tools}"

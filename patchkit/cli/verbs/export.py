@@ -19,7 +19,7 @@ def command(settings: Settings, choice: CandidateChoice, directory: Path) -> Non
 
     DIR must be new, empty, or hold an unchanged earlier export.
     """
-    from patchkit.candidate.diff import run_export
+    from patchkit.carry.candidate.diff import run_export
 
     workspace = settings.workspace()
     chosen = choice.choose(workspace)

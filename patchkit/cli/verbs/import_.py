@@ -72,7 +72,7 @@ def command(
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
     if wanted["guard"] is None:
         raise click.MissingParameter(param_hint="'--guard'", param_type="option")
-    from patchkit.authoring.run import ImportRequest, Wanted, run_import
+    from patchkit.carry.authoring.run import ImportRequest, Wanted, run_import
 
     done = run_import(ImportRequest(wanted=Wanted(**wanted, id=name), **given), settings.workspace())
     settings.show(done.as_json(), told_lines(done))
@@ -87,7 +87,7 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
             why=f"given as well: {', '.join(given)}",
             hint=f"patchkit import --update {shlex.quote(name)}",
         )
-    from patchkit.authoring.update import run_update
+    from patchkit.carry.authoring.update import run_update
 
     done = run_update(name, settings.workspace(), force=force)
     lines = [*done.lines(), *(told_lines(done.imported, is_known=True) if done.imported is not None else ())]

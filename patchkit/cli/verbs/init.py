@@ -14,7 +14,7 @@ from patchkit.cli.request import ARCHS
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.authoring.own import OwnSeries
+    from patchkit.carry.authoring.own import OwnSeries
 
 
 @verb(
@@ -38,7 +38,7 @@ def command(settings: Settings, folder: Path, archs: tuple[str, ...], upstream: 
     import and new put your patches beside ours, bump carries all of them from build to build. The lock begins
     with what is recorded for these GPUs; without --arch for all.
     """
-    from patchkit.authoring.own import make_own_series
+    from patchkit.carry.authoring.own import make_own_series
 
     made = make_own_series(folder, archs, upstream, settings.workspace())
     settings.show(made.as_json(), _lines(made))

@@ -9,14 +9,14 @@ from patchkit.base.plain import fields_of
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.candidate.listing import Catalogue
-    from patchkit.series.patch import Patch
+    from patchkit.carry.candidate.listing import Catalogue
+    from patchkit.carry.series.patch import Patch
 
 
 @verb("list", example=("patchkit list", "patchkit list --json"))
 def command(settings: Settings) -> None:
     """List the patches of the series in order, and the GPUs with what is on for each."""
-    from patchkit.candidate.listing import load_catalogue
+    from patchkit.carry.candidate.listing import load_catalogue
 
     catalogue = load_catalogue(settings.workspace().series)
     settings.show(_document(catalogue), _lines(catalogue), fit=True)

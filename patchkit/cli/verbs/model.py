@@ -16,12 +16,12 @@ from patchkit.cli.emulated import arch_option, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.estimate.model import ModelShape
-    from patchkit.timing.compare import Comparison
-    from patchkit.timing.network import ModelTime
-    from patchkit.timing.operation import OperationTime
-    from patchkit.timing.recording import Timed
-    from patchkit.timing.run import Timings
+    from patchkit.gpu.modelled.compare import Comparison
+    from patchkit.gpu.modelled.network import ModelTime
+    from patchkit.gpu.modelled.operation import OperationTime
+    from patchkit.gpu.modelled.recording import Timed
+    from patchkit.gpu.modelled.shape import ModelShape
+    from patchkit.gpu.modelled.timings import Timings
 
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
@@ -85,7 +85,7 @@ def command(
     are upstream's kernels and, where there is a candidate, those of the patches, what limits each, and how
     far such modelled times were from published ones.
     """
-    from patchkit.timing.run import Timings
+    from patchkit.gpu.modelled.timings import Timings
 
     profile, compiler = prepare(settings, arch)
     timings = Timings.of(settings.workspace(), profile, compiler)
@@ -96,8 +96,8 @@ def command(
                 code="USAGE_SYNTAX",
                 hint=f"patchkit model --arch {arch} --against FILE",
             )
-        from patchkit.device.bench.plots import draw_scatter
-        from patchkit.timing.compare import compare
+        from patchkit.gpu.hardware.bench.plots import draw_scatter
+        from patchkit.gpu.modelled.compare import compare
 
         if plot is not None:
             check_output(plot, "preparing the picture")
@@ -127,7 +127,7 @@ def command(
 
 
 def _case(of: Mapping[str, Any]) -> Timed:
-    from patchkit.timing.operation import attention_case, matrix_case
+    from patchkit.gpu.modelled.operation import attention_case, matrix_case
 
     is_matrix = None not in (of["kind"], of["rows"], of["columns"], of["tokens"])
     is_attention = None not in (of["head_size"], of["kv"], of["tokens"])
@@ -156,7 +156,7 @@ def _case(of: Mapping[str, Any]) -> Timed:
 def _sides(
     timings: Timings, case: Timed, upstream: str | None, *, repeated: bool
 ) -> dict[str, OperationTime | None]:
-    from patchkit.gpu.cases import Case
+    from patchkit.gpu.emulated.cases import Case
 
     with contextlib.ExitStack() as stack:
         return {
@@ -167,7 +167,7 @@ def _sides(
 
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
     from patchkit.base.gguf import load_gguf_parts
-    from patchkit.estimate.model import shape_of_file, shape_of_header
+    from patchkit.gpu.modelled.shape import shape_of_file, shape_of_header
 
     if gguf is not None and shape is not None:
         raise UsageError(
@@ -185,7 +185,7 @@ def _tests(
 ) -> dict[str, dict[str, ModelTime]]:
     from functools import cache
 
-    from patchkit.timing.network import Batch, time_model
+    from patchkit.gpu.modelled.network import Batch, time_model
 
     batches = {}
     if of["prompt"]:
@@ -249,9 +249,9 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
 
 
 def _error(time: OperationTime) -> str:
-    from patchkit.gpu.operations import OperationCase
-    from patchkit.timing.machine import in_words
-    from patchkit.timing.operation import head_size_of
+    from patchkit.gpu.emulated.operations import OperationCase
+    from patchkit.gpu.modelled.machine import in_words
+    from patchkit.gpu.modelled.operation import head_size_of
 
     if isinstance(time.case, OperationCase) and time.case.experts > 1:
         return "; no published time of a product of experts was compared"

@@ -12,7 +12,7 @@ from patchkit.cli.request import CandidateChoice, candidate_options, program_opt
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.build.parts import BackendName
+    from patchkit.toolchain.parts import BackendName
 
 
 @verb(
@@ -37,8 +37,8 @@ def command(
     pip installs it; llama-bench, llama-server and the others then run by their names. The wheel is named
     after the GPU and the build, and says which gates these bytes have passed.
     """
-    from patchkit.candidate.build import PROGRAMS
-    from patchkit.publish.package import run_package
+    from patchkit.prove.build import PROGRAMS
+    from patchkit.prove.publish.package import run_package
 
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options

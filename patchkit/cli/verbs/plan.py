@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ErrorGroup
+from patchkit.carry.series.fault import refused_faults
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
-from patchkit.series.fault import refused_faults
 
 if TYPE_CHECKING:
-    from patchkit.candidate.plan import Plan, PlannedPatch
+    from patchkit.carry.candidate.plan import Plan, PlannedPatch
 
 
 @verb(
@@ -32,7 +32,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 
     Reads only. Every place that would fail is reported, not only the first.
     """
-    from patchkit.candidate.plan import make_plan
+    from patchkit.carry.candidate.plan import make_plan
 
     onto = asked.clone()
     workspace = settings.workspace()
@@ -43,9 +43,9 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
         plan.warn_of_faults(workspace.reporter)
         document = plan.as_json()
     else:
-        from patchkit.bump.onto.plan import plan_onto
+        from patchkit.carry.following.onto.plan import plan_onto
+        from patchkit.carry.upstream.cache import open_cache
         from patchkit.cli.onto_text import class_lines
-        from patchkit.upstream.cache import open_cache
 
         cache = open_cache(workspace.cache_root)
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)

@@ -12,10 +12,10 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.gate_options import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
-from patchkit.report.registry import FORMATS, format_names
+from patchkit.prove.report.registry import FORMATS, format_names
 
 if TYPE_CHECKING:
-    from patchkit.report.model import Run
+    from patchkit.prove.report.model import Run
 
 
 @verb(
@@ -59,7 +59,7 @@ def command(
     so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
     With --json, stdout has what is in the evidence, gate by gate, without the long tables.
     """
-    from patchkit.report.write import (
+    from patchkit.prove.report.write import (
         check_apart,
         check_sweep_shown,
         check_writable,

@@ -21,8 +21,8 @@ from patchkit.cli.emulated import Ran, arch_option, check_side, find_program, pr
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
 if TYPE_CHECKING:
-    from patchkit.gpu.emulator import EmulationOptions
-    from patchkit.gpu.findings import Call, Finding, Suppression
+    from patchkit.gpu.emulated.emulator import EmulationOptions
+    from patchkit.gpu.emulated.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
 _KINDS = {
@@ -116,8 +116,8 @@ def command(
     behind a fault: an access to no memory is left out. The exit status is 0 when nothing was found, and 1
     when something was.
     """
-    from patchkit.gpu.emulator import CHECKS, ON_REQUEST, EmulationOptions
-    from patchkit.gpu.findings import load_suppressions, suppress
+    from patchkit.gpu.emulated.emulator import CHECKS, ON_REQUEST, EmulationOptions
+    from patchkit.gpu.emulated.findings import load_suppressions, suppress
 
     check_side("sanitize", side, upstream)
     known = () if files.suppressions is None else load_suppressions(files.suppressions)
@@ -165,7 +165,7 @@ def _look(
     side: str | None,
     upstream: str | None,
 ) -> _Seen:
-    from patchkit.gpu.findings import SourceLines, distinct, left_behind
+    from patchkit.gpu.emulated.findings import SourceLines, distinct, left_behind
 
     with temporary_folder("sanitize") as folder:
         how = dataclasses.replace(how, objects=folder)
@@ -271,8 +271,8 @@ def _page(
     ran: Ran,
     told: Sequence[str],
 ) -> str:
-    from patchkit.gates.blocks import Row, Table, columns
-    from patchkit.report.html import findings_page
+    from patchkit.prove.gates.blocks import Row, Table, columns
+    from patchkit.prove.report.html import findings_page
 
     heads = ("kind", "source", "kernel", "what~", "launched from~", "times #")
     known = Table(
@@ -298,7 +298,7 @@ def _page(
 
 
 def _cells(one: Finding) -> tuple[str, ...]:
-    from patchkit.gpu.names import read_name
+    from patchkit.gpu.emulated.names import read_name
 
     source = ", inlined at ".join(one.at.places)
     other = "" if one.other is None else f"; the other: {', inlined at '.join(one.other.places)}"
@@ -309,7 +309,7 @@ def _cells(one: Finding) -> tuple[str, ...]:
 
 
 def _finding_lines(one: Finding) -> Iterator[str]:
-    from patchkit.gpu.names import read_name
+    from patchkit.gpu.emulated.names import read_name
 
     yield f"{one.kind}: {one.title}"
     yield f"  {one.at.place}   {one.at.text}"
@@ -348,7 +348,7 @@ def _fingerprint(one: Finding) -> str:
 
 
 def _other_locations(one: Finding) -> list[dict[str, object]]:
-    from patchkit.report.sarif import location
+    from patchkit.prove.report.sarif import location
 
     around = [location(_near(file), line, None, label="inlined at") for file, line in one.at.inlined_at]
     other = one.other
@@ -358,7 +358,7 @@ def _other_locations(one: Finding) -> list[dict[str, object]]:
 
 
 def _sarif(left: Sequence[Finding]) -> str:
-    from patchkit.report.sarif import Result, location, sarif_text
+    from patchkit.prove.report.sarif import Result, location, sarif_text
 
     rules = [{"id": kind, "shortDescription": {"text": about}} for kind, about in _KINDS.items()]
     placed = [one for one in left if one.at.file is not None]

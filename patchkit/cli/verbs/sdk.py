@@ -11,8 +11,8 @@ from patchkit.base.errors import UsageError
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.build.sdk.install import RocWmmaChoice
-    from patchkit.build.sdk.prefix import Prefix
+    from patchkit.toolchain.sdk.install import RocWmmaChoice
+    from patchkit.toolchain.sdk.prefix import Prefix
 
 Action = Literal["install", "status", "remove"]
 
@@ -58,8 +58,8 @@ def command(
         return
     prefix: Prefix | None
     if action == "install":
-        from patchkit.build.sdk.install import Request, install
-        from patchkit.build.sdk.pins import load_pins
+        from patchkit.toolchain.sdk.install import Request, install
+        from patchkit.toolchain.sdk.pins import load_pins
 
         request = Request(
             cache_root=settings.cache_root(),
@@ -72,7 +72,7 @@ def command(
         )
         prefix, made = install(request, settings.reporter())
     else:
-        from patchkit.build.sdk.prefix import current_prefix
+        from patchkit.toolchain.sdk.prefix import current_prefix
 
         prefix, made = current_prefix(settings.cache_root()), False
     lines = _lines(prefix)
@@ -115,7 +115,7 @@ def _lines(prefix: Prefix | None) -> list[str]:
 
 
 def _remove(settings: Settings) -> None:
-    from patchkit.build.sdk.install import remove
+    from patchkit.toolchain.sdk.install import remove
 
     gone = remove(settings.cache_root(), settings.reporter())
     lines = [f"removed {path}" for path in gone] or ["there was no SDK"]

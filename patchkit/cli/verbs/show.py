@@ -13,9 +13,9 @@ from patchkit.base.text import near_miss
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.candidate.listing import Catalogue
-    from patchkit.series.patch import Patch
-    from patchkit.series.profile import ArchProfile
+    from patchkit.carry.candidate.listing import Catalogue
+    from patchkit.carry.series.patch import Patch
+    from patchkit.carry.series.profile import ArchProfile
 
 
 _NOT_SAID = "not said yet"
@@ -25,7 +25,7 @@ _NOT_SAID = "not said yet"
 @click.argument("name", metavar="PATCH|ARCH")
 def command(settings: Settings, name: str) -> None:
     """Show one patch or one GPU in full: why, expected effect, facts, and the source of each figure."""
-    from patchkit.candidate.listing import load_catalogue
+    from patchkit.carry.candidate.listing import load_catalogue
 
     catalogue = load_catalogue(settings.workspace().series)
     for patch in catalogue.patches:

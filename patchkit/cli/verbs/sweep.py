@@ -13,7 +13,7 @@ from patchkit.cli.request import ARCHS, WITH, choose_archs
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.sweep_gates import Proof
+    from patchkit.prove.sweep import Proof
 
 
 @verb(
@@ -59,8 +59,8 @@ def command(
     those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
     with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
     """
-    from patchkit.bump.sweep import markdown_matrix, run_sweep, text_matrix
-    from patchkit.series.lock import load_lock
+    from patchkit.carry.following.sweep import markdown_matrix, run_sweep, text_matrix
+    from patchkit.carry.series.lock import load_lock
 
     workspace = settings.workspace()
     archs = choose_archs(workspace, archs)
@@ -72,7 +72,7 @@ def command(
             hint="leave out one of them",
         )
     if remote:
-        from patchkit.bump.bisect import sweep_remote
+        from patchkit.carry.following.bisect import sweep_remote
 
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:
@@ -80,7 +80,7 @@ def command(
         result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs, scheduler=scheduler)
     proven: list[Proof] = []
     if gates:
-        from patchkit.bump.sweep_gates import prove_rows
+        from patchkit.prove.sweep import prove_rows
 
         for proof in prove_rows(workspace, result, with_=with_, environ=os.environ):
             proven.append(proof)

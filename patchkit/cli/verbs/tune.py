@@ -181,7 +181,7 @@ def _race(
     write: bool,
     options: Mapping[str, Any],
 ) -> int:
-    from patchkit.device.runner import LocalRunner
+    from patchkit.gpu.hardware.runner import LocalRunner
     from patchkit.tune.device import DeviceRequest, run_device, write_winner
 
     if model is None:

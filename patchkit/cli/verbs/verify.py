@@ -19,9 +19,9 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import TEXT, Settings, packed, verb
 
 if TYPE_CHECKING:
-    from patchkit.gates.base import GateResult
-    from patchkit.gates.verify import Report
-    from patchkit.publish.run import Published, PublishRequest
+    from patchkit.prove.gates.base import GateResult
+    from patchkit.prove.gates.verify import Report
+    from patchkit.prove.publish.run import Published, PublishRequest
 
 
 class PublishChoice(NamedTuple):
@@ -57,7 +57,7 @@ class PublishChoice(NamedTuple):
                 why="its branch is in your repository already, and the push is yours",
                 hint="leave out --publish, and push the branch that apply --onto made",
             )
-        from patchkit.publish.run import PublishRequest, check_request
+        from patchkit.prove.publish.run import PublishRequest, check_request
 
         request = PublishRequest(
             accept_not_run=self.accept_not_run,
@@ -131,7 +131,7 @@ def command(
     The files of reports (--summary and one option for each format) are written also when a gate fails, or
     could not be run.
     """
-    from patchkit.gates.verify import failures, run_verify
+    from patchkit.prove.gates.verify import failures, run_verify
 
     hardware.check()
     request = publishing.request(choice)
@@ -153,7 +153,7 @@ def command(
         terminal.data("\n".join(_lines(report)))  # publishing may end with an error
     published = None
     if request is not None and not report.failed:
-        from patchkit.publish.run import run_publish
+        from patchkit.prove.publish.run import run_publish
 
         published = run_publish(workspace, report, request, environ=os.environ)
     if settings.json:
@@ -197,8 +197,8 @@ def published_lines(published: Published) -> Iterator[str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    from patchkit.gates.base import EMULATED, MODELLED
-    from patchkit.gates.hardware import proven_where
+    from patchkit.prove.gates.base import EMULATED, MODELLED
+    from patchkit.prove.gates.hardware import proven_where
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
     yield from (f"with {told}" for told in report.proven_with)
@@ -220,7 +220,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:
-    from patchkit.gates.base import MARKS
+    from patchkit.prove.gates.base import MARKS
 
     head = f"{MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":

@@ -320,7 +320,7 @@ def _not_understood(params: str, why: str) -> CaseNotUnderstood:
     return CaseNotUnderstood(
         f"patchkit does not know how to build upstream's case {params}",
         why=why,
-        hint="compare test_flash_attn_ext in tests/test-backend-ops.cpp with patchkit/gpu/cases.py",
+        hint="compare test_flash_attn_ext in tests/test-backend-ops.cpp with patchkit/gpu/emulated/cases.py",
     )
 
 

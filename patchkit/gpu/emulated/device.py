@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.profile import ArchProfile
+from patchkit.base.occupancy import limits_of
+from patchkit.carry.series.profile import ArchProfile
 
 # HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
 _CUS_PER_WGP = 2

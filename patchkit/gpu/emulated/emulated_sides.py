@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from patchkit.base.files import disk_errors, temporary_folder
-from patchkit.build.compiler import Compiler
-from patchkit.build.parts import Part
-from patchkit.build.sides import BuiltPart, BuiltSide, put_file
-from patchkit.build.units import SourceTree
-from patchkit.gpu.emulator import LINE_TABLES, DeviceUnits, EmulatedGpu, EmulationOptions
-from patchkit.gpu.runtime import HostLibrary, build_host_library
+from patchkit.gpu.emulated.emulator import LINE_TABLES, DeviceUnits, EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulated.runtime import HostLibrary, build_host_library
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.parts import Part
+from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file
+from patchkit.toolchain.units import SourceTree
 
 # Captured graphs would be replayed launch by launch; without them a fault names the operation.
 _WITHOUT_GRAPHS = {"GGML_CUDA_DISABLE_GRAPHS": "1"}

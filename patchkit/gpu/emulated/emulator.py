@@ -19,13 +19,13 @@ from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
-from patchkit.build.compile import Job, compile_unit
-from patchkit.build.compiler import Compiler, nice
-from patchkit.build.store import key_of
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.units import SourceTree
-from patchkit.gpu.device import PlayedDevice, device_text
-from patchkit.gpu.runtime import build_stub, cxx_of
+from patchkit.gpu.emulated.device import PlayedDevice, device_text
+from patchkit.gpu.emulated.runtime import build_stub, cxx_of
+from patchkit.toolchain.compile import Job, compile_unit
+from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.store import key_of
+from patchkit.toolchain.units import SourceTree
 
 Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 """What the emulator may use of the CPU, as compilers name it."""
@@ -34,7 +34,7 @@ Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
 Check = Literal["memory", "waits", "races", "uninitialised", "asynchrony", "numbers"]
-"""What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
+"""What is looked for while kernels run; see :mod:`patchkit.gpu.emulated.findings`."""
 CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised", "asynchrony")
 """What is looked for unless it is said."""
 ON_REQUEST: tuple[Check, ...] = ("numbers",)
@@ -451,7 +451,7 @@ class DeviceUnits:
         """Compile a unit, or take what the store has.
 
         Raises:
-            The errors of :func:`patchkit.build.compile.compile_unit`.
+            The errors of :func:`patchkit.toolchain.compile.compile_unit`.
         """
         job = Job(
             tree=self._tree,

@@ -24,9 +24,7 @@ from elftools.elf.sections import SymbolTableSection
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import open_regular
 from patchkit.base.text import counted
-from patchkit.gpu.emulator import Check, CodePlace, Found, Frame
-from patchkit.gpu.names import read_name
-from patchkit.series.toml import (
+from patchkit.base.toml import (
     NOWHERE,
     NotInFile,
     Prose,
@@ -36,6 +34,8 @@ from patchkit.series.toml import (
     load_toml,
     validate,
 )
+from patchkit.gpu.emulated.emulator import Check, CodePlace, Found, Frame
+from patchkit.gpu.emulated.names import read_name
 
 _LEAST_DWARF = 2
 

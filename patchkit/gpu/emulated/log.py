@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.gpu.names import Family, KernelName, family_of, read_name
+from patchkit.gpu.emulated.names import Family, KernelName, family_of, read_name
 
 Triple = tuple[int, int, int]
 

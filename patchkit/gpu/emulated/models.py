@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import GgufError, load_gguf
 from patchkit.base.reporter import Reporter
-from patchkit.build.store import Store, key_of
-from patchkit.gpu.random_tensors import RandomTensors
+from patchkit.gpu.emulated.random_tensors import RandomTensors
+from patchkit.toolchain.store import Store, key_of
 
 
 def head_size_of(path: Path) -> int | None:

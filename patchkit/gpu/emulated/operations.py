@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.gpu.log import Section
-from patchkit.gpu.names import KernelName
-from patchkit.gpu.runtime import OPERATIONS_DRIVER, build_driver
-from patchkit.gpu.session import RecordedRun, Session
+from patchkit.gpu.emulated.log import Section
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.emulated.runtime import OPERATIONS_DRIVER, build_driver
+from patchkit.gpu.emulated.session import RecordedRun, Session
 
 # Where upstream's thresholds lie (up to 8 and 16 tokens for the vector kernels, tiles of 8 to 128 columns),
 # both sides of each, and batches as llama-bench has them.

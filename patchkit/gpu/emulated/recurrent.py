@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from patchkit.gpu.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
-from patchkit.gpu.random_tensors import RandomTensors
+from patchkit.gpu.emulated.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
+from patchkit.gpu.emulated.random_tensors import RandomTensors
 
 if TYPE_CHECKING:
     import gguf

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from patchkit.base.files import disk_errors
-from patchkit.gpu.emulator import EmulationReport, parse_report
+from patchkit.gpu.emulated.emulator import EmulationReport, parse_report
 
 _END = b"\0"  # in no JSON
 _PIECE = 1 << 16

@@ -12,13 +12,13 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
-from patchkit.build.compile import CompiledUnit, Job, compile_unit
-from patchkit.build.compiler import Compiler, nice
-from patchkit.build.sides import BuiltSide
-from patchkit.build.store import key_of
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.units import SourceTree, platform_units
-from patchkit.gpu.cases import CASE_READER
+from patchkit.gpu.emulated.cases import CASE_READER
+from patchkit.toolchain.compile import CompiledUnit, Job, compile_unit
+from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.store import key_of
+from patchkit.toolchain.units import SourceTree, platform_units
 
 _NATIVE = Path(__file__).parent / "native"
 
@@ -265,7 +265,7 @@ def _link_error(error: ToolFailed) -> ToolchainError:
         f"upstream calls what the launch recorder does not have: {', '.join(calls)}",
         code="RECORDER_LACKS_CALLS",
         why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
-        hint="add them to patchkit/gpu/native, each with its row in the table of stub_calls.cpp",
+        hint="add them to patchkit/gpu/emulated/native, each with its row in the table of stub_calls.cpp",
     )
 
 

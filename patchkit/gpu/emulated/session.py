@@ -14,14 +14,14 @@ from typing import Generic, Protocol, TypeVar
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
-from patchkit.build.compile import CompiledKernel
-from patchkit.build.compiler import Compiler
-from patchkit.build.store import Store, key_of
-from patchkit.gpu.cases import Case, CaseAborted, OpRow, SupportMalformed, case_line, parse_support
-from patchkit.gpu.device import PlayedDevice, device_text
-from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
-from patchkit.gpu.models import SmallModel, model_file
-from patchkit.gpu.runtime import RecordedBackend
+from patchkit.gpu.emulated.cases import Case, CaseAborted, OpRow, SupportMalformed, case_line, parse_support
+from patchkit.gpu.emulated.device import PlayedDevice, device_text
+from patchkit.gpu.emulated.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
+from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.gpu.emulated.runtime import RecordedBackend
+from patchkit.toolchain.compile import CompiledKernel
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.store import Store, key_of
 
 # Marks of a case and of its end, native/drivers/fattn_cases.cpp.
 _CASE = "case "

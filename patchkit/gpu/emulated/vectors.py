@@ -162,7 +162,7 @@ def _no_vector(why: str, path: Path, number: int) -> UsageError:
 def run_vectors(
     vectors: Sequence[Vector], *, program: Path, disassembler: Path, arch: str, reporter: Reporter
 ) -> tuple[Outcome, ...]:
-    """Run each on the emulated GPU ``arch`` by the program of :func:`patchkit.gpu.emulator.build_alone`.
+    """Run each on the emulated GPU ``arch`` by :func:`patchkit.gpu.emulated.emulator.build_alone`'s program.
 
     Raises:
         VECTORS_NOT_RUN: the program did not answer for each of them.

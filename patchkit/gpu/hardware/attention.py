@@ -9,9 +9,9 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.build.sides import BuiltSide
-from patchkit.device.program import Place, Ran, run_program
-from patchkit.gpu.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAborted, case_line
+from patchkit.gpu.emulated.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAborted, case_line
+from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.toolchain.sides import BuiltSide
 
 # 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.
 _TOKENS = (1, 2, 3, 33, 512, 1024)

@@ -15,8 +15,8 @@ from typing import Literal
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sides import BuiltSide, put_file
-from patchkit.device.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.toolchain.sides import BuiltSide, put_file
 
 Mode = Literal["test", "support"]
 

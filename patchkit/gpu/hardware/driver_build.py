@@ -9,10 +9,10 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.compiler import nice
-from patchkit.build.sides import BuiltSide
-from patchkit.build.store import Store, key_of
-from patchkit.gpu.cases import CASE_READER
+from patchkit.gpu.emulated.cases import CASE_READER
+from patchkit.toolchain.compiler import nice
+from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.store import Store, key_of
 
 _NATIVE = Path(__file__).parent / "native"
 _LIBRARIES: dict[str, Sequence[str]] = {

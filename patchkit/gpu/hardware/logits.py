@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.build.sides import BuiltSide
-from patchkit.device.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.toolchain.sides import BuiltSide
 
 _UBATCH = 256
 _PROMPT = 600  # more than two physical batches, and no multiple of one

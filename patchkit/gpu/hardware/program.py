@@ -15,7 +15,7 @@ from patchkit.base.errors import CacheError, Location, PatchkitError, ToolchainE
 from patchkit.base.files import disk_errors, full_disk, write_whole
 from patchkit.base.process import Completed, ToolTimeout, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.device.runner import Job, Runner
+from patchkit.gpu.hardware.runner import Job, Runner
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
@@ -92,7 +92,7 @@ def run_elsewhere(
 
     Raises:
         ToolTimeout: it was stopped after ``timeout_s``.
-        The errors of :mod:`patchkit.device.runner`.
+        The errors of :mod:`patchkit.gpu.hardware.runner`.
     """
     paths = _Paths(runner=runner, scratch=runner.scratch(name))
     words = tuple(paths.word(word) for word in argv)

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.gguf import tensor_kinds_by_name
-from patchkit.gpu.operations import OperationCase
-from patchkit.series.lock import Pin
-from patchkit.series.toml import load_toml
-from patchkit.timing.machine import Kind, Machine
-from patchkit.timing.operation import OperationTime, kind_of, matrix_case
+from patchkit.base.toml import load_toml
+from patchkit.carry.series.lock import Pin
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.machine import Kind, Machine
+from patchkit.gpu.modelled.operation import OperationTime, kind_of, matrix_case
 
 Side = Literal["before", "between", "after"]
 _MOST = 2**24
@@ -197,7 +197,7 @@ def points_of(
     refused: list[Refused] = []
     for index, row in enumerate(rows):
         if row.kind != "kernel-time":
-            continue  # patchkit.timing.whole
+            continue  # patchkit.gpu.modelled.whole
         why = _why_not(row)
         if why is not None:
             refused.append(Refused(index=index, group=row.group, side=None, why=why))

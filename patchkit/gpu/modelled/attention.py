@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.estimate.model import ModelShape
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import read_name
-from patchkit.series.lock import Pin
-from patchkit.timing.against import Published, Side, pin_of
-from patchkit.timing.machine import Kind
-from patchkit.timing.network import Batch, attention_of
-from patchkit.timing.operation import OperationTime, kind_of
-from patchkit.timing.recording import Timed
-from patchkit.timing.whole import batch_of, sides_of, test_of
+from patchkit.carry.series.lock import Pin
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.against import Published, Side, pin_of
+from patchkit.gpu.modelled.machine import Kind
+from patchkit.gpu.modelled.network import Batch, attention_of
+from patchkit.gpu.modelled.operation import OperationTime, kind_of
+from patchkit.gpu.modelled.recording import Timed
+from patchkit.gpu.modelled.shape import ModelShape
+from patchkit.gpu.modelled.whole import batch_of, sides_of, test_of
 
 # Two speeds must be so far apart that errors of a percent in both leave something of their difference.
 _LONGER = 1.1

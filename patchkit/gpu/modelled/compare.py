@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from patchkit.estimate.model import load_models
-from patchkit.timing.against import (
+from patchkit.gpu.modelled.against import (
     Compared,
     Errors,
     Point,
@@ -23,15 +22,16 @@ from patchkit.timing.against import (
     ratios_of,
     with_config,
 )
-from patchkit.timing.attention import (
+from patchkit.gpu.modelled.attention import (
     AttentionPoint,
     ComparedAttention,
     attention_points_of,
     compare_attention,
 )
-from patchkit.timing.recording import Recorder
-from patchkit.timing.run import Timings
-from patchkit.timing.whole import ComparedModel, ModelPoint, compare_model, model_points_of
+from patchkit.gpu.modelled.recording import Recorder
+from patchkit.gpu.modelled.shape import load_models
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.gpu.modelled.whole import ComparedModel, ModelPoint, compare_model, model_points_of
 
 # Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
 _TABLE = "ggml/src/ggml-cuda/mmq-config-rdna3-5.cuh"
@@ -185,7 +185,7 @@ def compare(timings: Timings, path: Path) -> Comparison:
 
     Raises:
         ConfigError, PUBLISHED_MALFORMED: the file is no list of measurements.
-        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
     """
     rows = load_published(path)
     points, refused = points_of(rows, timings.machine, timings.pins)

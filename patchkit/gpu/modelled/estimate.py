@@ -9,12 +9,12 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import load_gguf_parts, tensor_kinds_by_name
-from patchkit.device.bench.compare import load_rows
-from patchkit.device.bench.rows import BenchRow
-from patchkit.estimate.model import ModelShape, shape_of_file, shape_of_header
-from patchkit.estimate.roofline import Bound, Peaks, Test, bound_of, peaks_of
-from patchkit.series.folder import SeriesDir
-from patchkit.series.profile import load_profile
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.hardware.bench.compare import load_rows
+from patchkit.gpu.hardware.bench.rows import BenchRow
+from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of
+from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,18 +12,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from patchkit.base.arch import Confidence
 from patchkit.base.errors import ConfigError, Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
-from patchkit.build.compiler import Compiler, nice
-from patchkit.build.store import Store, key_of
-from patchkit.gpu.device import PlayedDevice
-from patchkit.gpu.runtime import cxx_of
-from patchkit.series.facts import Confidence
-from patchkit.series.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
-from patchkit.timing.recording import unpack_trace
+from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
+from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.runtime import cxx_of
+from patchkit.gpu.modelled.recording import unpack_trace
+from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.store import Store, key_of
 
-_NATIVE = Path(__file__).parent.parent / "gpu" / "native" / "timing"
+_NATIVE = Path(__file__).parent / "native"
 _PROGRAM = "timing"
 _TIME = "time.json"  # of an entry of what was played
 _BUILD_S = 300.0

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from patchkit.estimate.model import Layer, ModelShape, Weight
-from patchkit.gpu.cases import Case
-from patchkit.gpu.operations import OperationCase
-from patchkit.timing.operation import OperationTime, attention_case, matrix_case, type_name
-from patchkit.timing.recording import Timed
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.operation import OperationTime, attention_case, matrix_case, type_name
+from patchkit.gpu.modelled.recording import Timed
+from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
 _ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
 _KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache

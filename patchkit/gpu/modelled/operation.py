@@ -9,12 +9,12 @@ from patchkit.base.errors import UsageError
 from patchkit.base.gguf import Kind as TensorKind
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.text import near_miss
-from patchkit.build.compiler import Compiler
-from patchkit.gpu.cases import Case
-from patchkit.gpu.names import read_name
-from patchkit.gpu.operations import OperationCase
-from patchkit.timing.machine import KernelTime, Kind, Machine, ModelError, Played, play
-from patchkit.timing.recording import Recorded, Recorder, Timed, TraceHead
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.machine import KernelTime, Kind, Machine, ModelError, Played, play
+from patchkit.gpu.modelled.recording import Recorded, Recorder, Timed, TraceHead
+from patchkit.toolchain.compiler import Compiler
 
 _KINDS: tuple[tuple[str, Kind], ...] = (
     ("mul_mat_vec_q", "mmvq"),

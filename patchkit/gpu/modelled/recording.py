@@ -13,19 +13,19 @@ from typing import IO
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
-from patchkit.build.compiler import Compiler
-from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
-from patchkit.build.sides import Workshop
-from patchkit.build.store import Store, key_of
-from patchkit.build.tree import export_tree, overlay_tree
-from patchkit.build.units import SourceTree
-from patchkit.gpu.cases import Case, case_line
-from patchkit.gpu.emulated_sides import EmulatedSide, emulated_side
-from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions
-from patchkit.gpu.log import parse_recording
-from patchkit.gpu.operations import OperationCase, operation_line
-from patchkit.gpu.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, build_driver
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.repository import Repository
+from patchkit.gpu.emulated.cases import Case, case_line
+from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
+from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulated.log import parse_recording
+from patchkit.gpu.emulated.operations import OperationCase, operation_line
+from patchkit.gpu.emulated.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, build_driver
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.toolchain.sides import Workshop
+from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.tree import export_tree, overlay_tree
+from patchkit.toolchain.units import SourceTree
 
 Timed = OperationCase | Case
 """An operation that is timed."""
@@ -199,8 +199,8 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     """Build a tree for the emulated GPU, for the duration of the context.
 
     Raises:
-        The errors of :func:`patchkit.build.machine.build_side` and of
-        :func:`patchkit.gpu.emulated_sides.emulated_side`.
+        The errors of :func:`patchkit.toolchain.machine.build_side` and of
+        :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
         TREE_ENTRY_REFUSED, CacheError: exporting failed.
     """
     exported = export_tree(sources.repository, sources.commit, compiler.cache_root / "trees")

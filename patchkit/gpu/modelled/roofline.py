@@ -12,8 +12,8 @@ from typing import Literal
 
 from patchkit.base.errors import UsageError
 from patchkit.base.gguf import Kind
-from patchkit.estimate.model import Layer, ModelShape, Weight
-from patchkit.series.profile import ArchProfile
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
 FigureKind = Literal["measured", "specified", "given"]
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
 from patchkit.base.text import near_miss
-from patchkit.series.toml import Several, TomlTable, Words, load_toml, validate
+from patchkit.base.toml import Several, TomlTable, Words, load_toml, validate
 
 Role = Literal["lookup", "matrix", "experts", "vector"]
 

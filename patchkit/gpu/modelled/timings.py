@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Self
 
 from patchkit.base.errors import GitError
-from patchkit.build.compiler import Compiler
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulator import EmulatedGpu, emulated_gpu
-from patchkit.series.lock import Pin, PinWanted, load_lock
-from patchkit.series.profile import ArchProfile
-from patchkit.timing.machine import Machine, load_machine
-from patchkit.timing.operation import OperationTime, time_operation
-from patchkit.timing.recording import Recorder, Sources, Timed, as_measured, open_recorder
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.series.lock import Pin, PinWanted, load_lock
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulator import EmulatedGpu, emulated_gpu
+from patchkit.gpu.modelled.machine import Machine, load_machine
+from patchkit.gpu.modelled.operation import OperationTime, time_operation
+from patchkit.gpu.modelled.recording import Recorder, Sources, Timed, as_measured, open_recorder
+from patchkit.toolchain.compiler import Compiler
 
 _ROCWMMA_KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 
@@ -39,7 +39,7 @@ class Timings:
 
         Raises:
             TIMING_UNKNOWN, ConfigError, ErrorGroup: nothing, or nothing right, is known of its time.
-            The errors of :func:`patchkit.gpu.emulator.emulated_gpu`.
+            The errors of :func:`patchkit.gpu.emulated.emulator.emulated_gpu`.
         """
         device = device_of(profile, guess_units=True)
         machine = load_machine(workspace.series.profiles, device)
@@ -69,11 +69,11 @@ class Timings:
     ) -> Recorder:
         """Upstream's tree of a pin, with other files where ``changes`` has them, until the stack is closed.
 
-        ``what`` and ``known_as`` as of :class:`patchkit.timing.recording.Sources`.
+        ``what`` and ``known_as`` as of :class:`patchkit.gpu.modelled.recording.Sources`.
 
         Raises:
             SourceError, GitError: the pin could not be had.
-            The errors of :func:`patchkit.timing.recording.open_recorder`.
+            The errors of :func:`patchkit.gpu.modelled.recording.open_recorder`.
         """
         cache = open_cache(self.workspace.cache_root)
         commit = obtain(pin, cache=cache, reporter=self.workspace.reporter)
@@ -115,5 +115,5 @@ class Timings:
         return found
 
     def time(self, case: Timed, recorder: Recorder, *, repeated: bool) -> OperationTime | None:
-        """As :func:`patchkit.timing.operation.time_operation`, for this machine."""
+        """As :func:`patchkit.gpu.modelled.operation.time_operation`, for this machine."""
         return time_operation(self.machine, case, recorder, repeated=repeated)

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.estimate.model import ModelShape, of_one_type
-from patchkit.series.lock import Pin
-from patchkit.timing.against import Published, Refused, Side, pin_of
-from patchkit.timing.network import Batch, ModelTime, time_model
-from patchkit.timing.operation import OperationTime
-from patchkit.timing.recording import Timed
+from patchkit.carry.series.lock import Pin
+from patchkit.gpu.modelled.against import Published, Refused, Side, pin_of
+from patchkit.gpu.modelled.network import Batch, ModelTime, time_model
+from patchkit.gpu.modelled.operation import OperationTime
+from patchkit.gpu.modelled.recording import Timed
+from patchkit.gpu.modelled.shape import ModelShape, of_one_type
 
 _TEST = re.compile(r"(pp|tg)(\d{1,6})")
 _RATE = re.compile(r"\d+(?:\.\d+)?")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.build.parts import BackendName
-from patchkit.build.sides import BuiltSide
-from patchkit.build.toolchain import rocwmma_for
-from patchkit.candidate.build import build_sides, build_tree
-from patchkit.candidate.subject import Subject
+from patchkit.prove.build import build_sides, build_tree
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import rocwmma_for
+from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.sides import BuiltSide
 
 _PROGRAMS = ("llama-bench",)
 
@@ -33,7 +33,7 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
     Raises:
         ROCWMMA_MISSING: upstream has a kernel on rocWMMA, and there is no rocWMMA to measure it with.
         CandidateBuildFailed: the candidate does not build, the baseline does.
-        The errors of :func:`patchkit.build.machine.build_side`.
+        The errors of :func:`patchkit.toolchain.machine.build_side`.
     """
     two_baselines = backend == "hip" and subject.offers_rocwmma
     if two_baselines:

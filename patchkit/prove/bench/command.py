@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.build.parts import BackendName
-from patchkit.candidate.build import Machine, prepare_subject
-from patchkit.candidate.record import Wish
-from patchkit.candidate.workspace import Workspace
-from patchkit.device.bench.arms import BenchArm, build_arms
-from patchkit.device.bench.folder import open_sweep, refuse_other_folder
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.sweep import Sweep
-from patchkit.device.bench.tables import Table
-from patchkit.device.gpus import detect_gpus
-from patchkit.device.runner import LocalRunner, Runner
-from patchkit.gpu.models import SmallModel, head_size_of, model_file
-from patchkit.series.lock import PinWanted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.record import Wish
+from patchkit.carry.series.lock import PinWanted
+from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
+from patchkit.gpu.hardware.bench.folder import open_sweep, refuse_other_folder
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.tables import Table
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.prove.bench.arms import BenchArm, build_arms
+from patchkit.prove.bench.sweep import Sweep
+from patchkit.prove.build import Machine, prepare_subject
+from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1  # of the folder; a change makes every old one another measurement
-# As the bench gate's own, when the user has no model: see patchkit/gates/bench.py.
+# As the bench gate's own, when the user has no model: see patchkit/prove/gates/bench.py.
 _SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 
 
@@ -69,7 +69,7 @@ def run_bench(
     Raises:
         MODEL_MISSING, MODEL_UNREADABLE: there is no such model, or it is none.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        CANDIDATE_MISSING and what building raises: see :func:`patchkit.candidate.build.run_build`.
+        CANDIDATE_MISSING and what building raises: see :func:`patchkit.prove.build.run_build`.
         BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
         BENCH_FAILED and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
         CacheError: the disk refused.

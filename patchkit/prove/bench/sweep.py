@@ -13,21 +13,21 @@ from pathlib import Path
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.process import Completed
 from patchkit.base.reporter import Reporter
-from patchkit.candidate.build import Machine, check_device
-from patchkit.device.bench.arms import BenchArm
-from patchkit.device.bench.conditions import read_conditions, summarise
-from patchkit.device.bench.folder import Run, SweepFolder, plan_runs
-from patchkit.device.bench.options import BenchOptions, BenchPlan, bench_arguments
-from patchkit.device.bench.program import (
+from patchkit.gpu.hardware.bench.conditions import read_conditions, summarise
+from patchkit.gpu.hardware.bench.folder import Run, SweepFolder, plan_runs
+from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments
+from patchkit.gpu.hardware.bench.program import (
     ask_options,
     check_rows,
     keep_output,
     read_output,
     run_bench_program,
 )
-from patchkit.device.bench.rows import BenchRow
-from patchkit.device.bench.tables import Series, Table, compare_series
-from patchkit.device.runner import LocalRunner, Runner
+from patchkit.gpu.hardware.bench.rows import BenchRow
+from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
+from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.prove.bench.arms import BenchArm
+from patchkit.prove.build import Machine, check_device
 
 _MINUTE, _HOUR = 60, 3600
 

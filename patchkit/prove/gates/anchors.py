@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location
-from patchkit.candidate.commit import commit_message
-from patchkit.candidate.plan import Plan, Request, make_plan
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
-from patchkit.gates.blocks import Block, Row, Table, columns, group
-from patchkit.series.lock import PinWanted
-from patchkit.series.profile import ArchProfile
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import commit_message
+from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
+from patchkit.prove.gates.blocks import Block, Row, Table, columns, group
+from patchkit.prove.subject import PatchPart, Subject
 
 
 class FoundEdit(Record):

@@ -10,16 +10,24 @@ from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import GateError, PatchkitError
 from patchkit.base.files import disk_errors
-from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, runs_folder
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import Measured, gate_cases
-from patchkit.device.backend_ops import Choice, Row
-from patchkit.device.program import Elsewhere, Place
-from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
-from patchkit.gates.blocks import Block, Table, columns
-from patchkit.gates.blocks import Row as TableRow
-from patchkit.gates.emulated import not_proven_on, verdict_on
-from patchkit.gates.operations import (
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.backend_ops import Choice, Row
+from patchkit.gpu.hardware.program import Elsewhere, Place
+from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
+from patchkit.prove.gates.base import (
+    Count,
+    DeviceEvidence,
+    DeviceSetup,
+    GateResult,
+    Many,
+    MeasuredNumber,
+    Record,
+)
+from patchkit.prove.gates.blocks import Block, Table, columns
+from patchkit.prove.gates.blocks import Row as TableRow
+from patchkit.prove.gates.emulated import not_proven_on, verdict_on
+from patchkit.prove.gates.operations import (
     TIMEOUT_S,
     AbortedCase,
     BackendOpsBroken,
@@ -33,8 +41,8 @@ from patchkit.gates.operations import (
     select,
     told_aborting,
 )
-from patchkit.gates.sides import BuiltSides, built_sides, sides_on
-from patchkit.gpu.cases import Case
+from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
+from patchkit.prove.subject import Subject
 
 NAME = "backend-ops"
 # max_nmse_err of test_flash_attn_ext, tests/test-backend-ops.cpp of build 6900.

@@ -10,17 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of
-from patchkit.gates.blocks import Block
+from patchkit.prove.gates.blocks import Block
 
 if TYPE_CHECKING:  # reading evidence needs none of these
     from pathlib import Path
 
-    from patchkit.candidate.build import Machine
-    from patchkit.candidate.subject import Subject
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.device.program import Elsewhere
-    from patchkit.device.runner import Runner
-    from patchkit.series.lock import PinWanted
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.series.lock import PinWanted
+    from patchkit.gpu.hardware.program import Elsewhere
+    from patchkit.gpu.hardware.runner import Runner
+    from patchkit.prove.build import Machine
+    from patchkit.prove.subject import Subject
 
 Verdict = Literal["passed", "passed (emulated)", "passed (modelled)", "failed", "not run"]
 

@@ -18,24 +18,33 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
-from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
-from patchkit.candidate.subject import Subject
-from patchkit.device.bench.conditions import summarise
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
-from patchkit.device.bench.rows import BenchTest
-from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
-from patchkit.device.bench.statistics import Verdict, bootstrap_median
-from patchkit.device.runner import Runner
-from patchkit.gates.base import Both, Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
-from patchkit.gates.bench_emulated import (
+from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
+from patchkit.gpu.hardware.bench.conditions import summarise
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
+from patchkit.gpu.hardware.bench.rows import BenchTest
+from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
+from patchkit.gpu.hardware.bench.statistics import Verdict, bootstrap_median
+from patchkit.gpu.hardware.runner import Runner
+from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
+from patchkit.prove.gates.base import (
+    Both,
+    Count,
+    DeviceEvidence,
+    DeviceSetup,
+    GateResult,
+    Many,
+    Number,
+    Record,
+)
+from patchkit.prove.gates.bench_emulated import (
     NO_SPEED,
     BenchBroken,
     Completed,
     complete_bench,
     launches_table,
 )
-from patchkit.gates.blocks import (
+from patchkit.prove.gates.blocks import (
     Block,
     Change,
     Curve,
@@ -46,9 +55,9 @@ from patchkit.gates.blocks import (
     figure,
     percent,
 )
-from patchkit.gates.emulated import not_proven_on, verdict_on
-from patchkit.gates.sides import BuiltSides, built_sides, sides_on
-from patchkit.gpu.models import SmallModel, head_size_of, model_file
+from patchkit.prove.gates.emulated import not_proven_on, verdict_on
+from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
+from patchkit.prove.subject import Subject
 
 ROUNDS = 10
 """Planned rounds: a loss of 10 % is then seen on a machine whose runs differ by 1.5 %, as is simulated in
@@ -107,7 +116,7 @@ class ArmSamples(Record):
 
 
 class SampledTest(Record):
-    """One test as :class:`patchkit.device.bench.rows.BenchTest` has it, with its samples."""
+    """One test as :class:`patchkit.gpu.hardware.bench.rows.BenchTest` has it, with its samples."""
 
     prompt: Count
     generated: Count

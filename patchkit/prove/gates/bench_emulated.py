@@ -8,17 +8,17 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.build.sides import BuiltSide
-from patchkit.candidate.build import Machine, Sides, check_device, runs_folder
-from patchkit.candidate.subject import Subject
-from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
-from patchkit.device.bench.program import check_rows, read_rows
-from patchkit.device.program import Place, run_program
-from patchkit.gates.base import Count, Many, Record
-from patchkit.gates.blocks import Row, Table, columns
-from patchkit.gates.sides import blame_candidate
-from patchkit.gpu.emulator import EmulationOptions, EmulationReport, KernelCount, load_report
-from patchkit.gpu.names import read_name
+from patchkit.gpu.emulated.emulator import EmulationOptions, EmulationReport, KernelCount, load_report
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments, parse_help
+from patchkit.gpu.hardware.bench.program import check_rows, read_rows
+from patchkit.gpu.hardware.program import Place, run_program
+from patchkit.prove.build import Machine, Sides, check_device, runs_folder
+from patchkit.prove.gates.base import Count, Many, Record
+from patchkit.prove.gates.blocks import Row, Table, columns
+from patchkit.prove.gates.sides import blame_candidate
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.sides import BuiltSide
 
 NO_SPEED = "speed: not measured; needs the GPU"
 _PROGRAM = "llama-bench"
@@ -95,7 +95,7 @@ def complete_bench(
     Raises:
         BenchBroken: it does not come to its end on the candidate.
         BENCH_DEVICE_WRONG: it ran on another device.
-        PROGRAM_HUNG and the others of :mod:`patchkit.device.program`, BENCH_HELP_UNKNOWN,
+        PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`, BENCH_HELP_UNKNOWN,
             BENCH_OUTPUT_UNREADABLE, EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
         CacheError: the disk refused.
     """

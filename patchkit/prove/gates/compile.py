@@ -14,14 +14,14 @@ from pathlib import Path
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError
-from patchkit.build.cmake import BuildFailed, BuiltLibrary, build_library
-from patchkit.build.compile import CompiledUnit, CompileFailed
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.remarks import Diagnostic
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
-from patchkit.gates.blocks import Block, Row, Table, columns, was_is
-from patchkit.gates.touched import Pair, compile_touched, unreached_files
+from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
+from patchkit.prove.gates.blocks import Block, Row, Table, columns, was_is
+from patchkit.prove.gates.touched import Pair, compile_touched, unreached_files
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary, build_library
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.remarks import Diagnostic
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
 _HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-tests"

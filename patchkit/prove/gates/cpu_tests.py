@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError
-from patchkit.build.cmake import BuildFailed
-from patchkit.build.ctests import TestBuild, UpstreamTest, open_tests
-from patchkit.build.machine import Source
-from patchkit.build.parts import READ_BY_PROGRAMS
-from patchkit.build.sides import Workshop
-from patchkit.candidate.build import blame_candidate_build
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
-from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.build import blame_candidate_build
+from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
+from patchkit.prove.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.cmake import BuildFailed
+from patchkit.toolchain.ctests import TestBuild, UpstreamTest, open_tests
+from patchkit.toolchain.machine import Source
+from patchkit.toolchain.parts import READ_BY_PROGRAMS
+from patchkit.toolchain.sides import Workshop
 
 NAME = "cpu-tests"
 # Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.

@@ -8,10 +8,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from patchkit.base.errors import PatchkitError
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.edits.tree import ROCWMMA_OPTION
-from patchkit.gates.base import EMULATED, EmulatedOn, Verdict
+from patchkit.carry.placing.tree import ROCWMMA_OPTION
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import EMULATED, EmulatedOn, Verdict
+from patchkit.prove.subject import Subject
 
 _FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes
 
@@ -34,7 +34,7 @@ def not_proven_on(machine: Machine, subject: Subject) -> tuple[str, ...]:
 
 def emulator_digest() -> str:
     """A digest of the sources of the emulator and of the runtime that programs find it behind."""
-    native = files("patchkit.gpu") / "native"
+    native = files("patchkit.gpu.emulated") / "native"
     digest = hashlib.sha256()
     for folder in ("emulator", "runtime"):
         for path in sorted((native / folder).iterdir(), key=_name):

@@ -9,27 +9,33 @@ from dataclasses import dataclass, replace
 from pydantic import computed_field
 
 from patchkit.base.jobs import run_parallel
-from patchkit.build.compile import CompiledKernel, Job, compile_unit
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import find_toolchain, rocwmma_for
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import build_sides
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import Count, Many, Record
-from patchkit.gates.launch.account import launch_row
-from patchkit.gates.launch.cast import make_cast
-from patchkit.gates.launch.evidence import LaunchRow
-from patchkit.gpu.cases import Case, whole_blocks
-from patchkit.gpu.device import PlayedDevice, device_of
-from patchkit.gpu.log import Launch
-from patchkit.gpu.operations import OperationCase, operation_cases, precision_of, route_of, run_operations
-from patchkit.gpu.runtime import RecordedBackend, build_backend
-from patchkit.gpu.selection import Decision, Selection, select
-from patchkit.gpu.session import CaseRecord, Session
-from patchkit.series.lock import PinWanted
-from patchkit.series.profile import load_profile
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.cases import Case, whole_blocks
+from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.operations import (
+    OperationCase,
+    operation_cases,
+    precision_of,
+    route_of,
+    run_operations,
+)
+from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
+from patchkit.gpu.emulated.session import CaseRecord, Session
+from patchkit.prove.build import build_sides
+from patchkit.prove.gates.base import Count, Many, Record
+from patchkit.prove.gates.launch.account import launch_row
+from patchkit.prove.gates.launch.cast import make_cast
+from patchkit.prove.gates.launch.evidence import LaunchRow
+from patchkit.prove.gates.selection import Decision, Selection, select
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.compile import CompiledKernel, Job, compile_unit
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import find_toolchain, rocwmma_for
+from patchkit.toolchain.units import SourceTree
 
 
 class LaunchedKernel(LaunchRow):

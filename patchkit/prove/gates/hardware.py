@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.parts import BackendName
-from patchkit.candidate.build import Machine
-from patchkit.device.gpus import detect_gpus
-from patchkit.device.runner import LocalRunner, Runner, SshRunner
-from patchkit.gates.base import DeviceSetup, Gate
-from patchkit.gates.emulated import choose_emulated, emulated_on
-from patchkit.gates.registry import cpu_names, entries, gate_names, load
-from patchkit.gates.reuse import Reusing, model_identity
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import DeviceSetup, Gate
+from patchkit.prove.gates.emulated import choose_emulated, emulated_on
+from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
+from patchkit.prove.gates.reuse import Reusing, model_identity
+from patchkit.toolchain.parts import BackendName
 
 
 def proven_where(passed: Sequence[str], emulated: Sequence[str] = ()) -> str:

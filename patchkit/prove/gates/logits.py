@@ -9,19 +9,10 @@ from pathlib import Path
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
-from patchkit.build.machine import GATE_PROGRAMS
-from patchkit.build.sides import BuiltSide
-from patchkit.candidate.build import (
-    CandidateBuildFailed,
-    Machine,
-    Sides,
-    check_device,
-    runs_folder,
-)
-from patchkit.candidate.subject import Subject
-from patchkit.device.driver_build import build_driver
-from patchkit.device.logits import PROGRAM as PERPLEXITY
-from patchkit.device.logits import (
+from patchkit.gpu.emulated.models import model_file
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.gpu.hardware.logits import PROGRAM as PERPLEXITY
+from patchkit.gpu.hardware.logits import (
     Distance,
     Divergence,
     Scene,
@@ -32,13 +23,22 @@ from patchkit.device.logits import (
     save_base,
     scenes,
 )
-from patchkit.device.program import Elsewhere, Place
-from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
-from patchkit.gates.blocks import Block, Row, Table, columns
-from patchkit.gates.emulated import not_proven_on, verdict_on
-from patchkit.gates.logits_scenes import Chosen, Group, choose, knows
-from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
-from patchkit.gpu.models import model_file
+from patchkit.gpu.hardware.program import Elsewhere, Place
+from patchkit.prove.build import (
+    CandidateBuildFailed,
+    Machine,
+    Sides,
+    check_device,
+    runs_folder,
+)
+from patchkit.prove.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
+from patchkit.prove.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.gates.emulated import not_proven_on, verdict_on
+from patchkit.prove.gates.logits_scenes import Chosen, Group, choose, knows
+from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.sides import BuiltSide
 
 
 class LogitsBroken(GateError):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.device.logits import Scene, scenes
-from patchkit.gates.touched import told_by_name
-from patchkit.gpu.models import Model, SmallModel
-from patchkit.gpu.recurrent import RecurrentModel
+from patchkit.gpu.emulated.models import Model, SmallModel
+from patchkit.gpu.emulated.recurrent import RecurrentModel
+from patchkit.gpu.hardware.logits import Scene, scenes
+from patchkit.prove.gates.touched import told_by_name
 
 Kind = Literal["attention", "depth", "weights", "experts", "recurrent"]
 

@@ -14,11 +14,9 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.text import counted
-from patchkit.build.sides import BuiltSide
-from patchkit.candidate.build import Machine, Sides, check_device
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import Measured, run_attention
-from patchkit.device.backend_ops import (
+from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
+from patchkit.gpu.hardware.attention import Measured, run_attention
+from patchkit.gpu.hardware.backend_ops import (
     Choice,
     Mode,
     Part,
@@ -31,12 +29,14 @@ from patchkit.device.backend_ops import (
     run_part,
     single_out,
 )
-from patchkit.device.driver_build import build_driver
-from patchkit.device.program import Place, Ran
-from patchkit.gates.base import Record
-from patchkit.gates.sides import blame_candidate
-from patchkit.gates.touched import told_by_name
-from patchkit.gpu.cases import Case, CaseAborted, without_aborts
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.gpu.hardware.program import Place, Ran
+from patchkit.prove.build import Machine, Sides, check_device
+from patchkit.prove.gates.base import Record
+from patchkit.prove.gates.sides import blame_candidate
+from patchkit.prove.gates.touched import told_by_name
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.sides import BuiltSide
 
 
 class BackendOpsBroken(GateError):
@@ -171,7 +171,7 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
         DEVICE_MISSING: no device of that name, or another GPU.
-        PROGRAM_HUNG and the others of :mod:`patchkit.device.program`: on the baseline.
+        PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`: on the baseline.
         CacheError: the disk refused.
     """
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
-from patchkit.gates.base import PASSED, Evidence, Many, Number, Record, Verdict
-from patchkit.gates.blocks import Block, Table
-from patchkit.gates.document import parse_model, read_model
-from patchkit.gates.registry import find_entry, load
+from patchkit.prove.gates.base import PASSED, Evidence, Many, Number, Record, Verdict
+from patchkit.prove.gates.blocks import Block, Table
+from patchkit.prove.gates.document import parse_model, read_model
+from patchkit.prove.gates.registry import find_entry, load
 
 Side = Literal["upstream", "series", "other"]
 

@@ -12,17 +12,17 @@ from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.compile import CompiledKernel, CompiledUnit
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import Toolchain, llvm_tool
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
-from patchkit.gates.blocks import Block, Order, Row, Table, columns, was_is
-from patchkit.gates.touched import Pair, compile_touched
-from patchkit.kernels.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
-from patchkit.series.promises import NOTHING_WORSE, Allowance
+from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
+from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
+from patchkit.prove.gates.blocks import Block, Order, Row, Table, columns, was_is
+from patchkit.prove.gates.touched import Pair, compile_touched
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compile import CompiledKernel, CompiledUnit
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain, llvm_tool
 
 RowState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
 STATES: tuple[RowState, ...] = get_args(RowState)

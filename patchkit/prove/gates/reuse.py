@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError
-from patchkit.build.toolchain import toolchain_identity
-from patchkit.candidate.subject import Subject
-from patchkit.device.runner import Job, Runner
-from patchkit.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
-from patchkit.gates.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.gates.record import GateReport, read_gate
+from patchkit.gpu.hardware.runner import Job, Runner
+from patchkit.prove.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
+from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
+from patchkit.prove.gates.record import GateReport, read_gate
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import toolchain_identity
 
 _FORMAT = 2  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0

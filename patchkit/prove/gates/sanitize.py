@@ -14,16 +14,26 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors, open_regular
 from patchkit.base.text import counted
-from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, runs_folder
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import Measured, gate_cases
-from patchkit.device.backend_ops import Row as OpsRow
-from patchkit.device.backend_ops import parts_of
-from patchkit.device.program import Place
-from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
-from patchkit.gates.blocks import Block, Row, Table, columns
-from patchkit.gates.emulated import emulated_on, not_proven_on, verdict_on
-from patchkit.gates.operations import (
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.emulator import (
+    CHECKS,
+    CodePlace,
+    EmulationOptions,
+    EmulationReport,
+    Found,
+    load_report,
+)
+from patchkit.gpu.emulated.findings import Finding, Instruction, SourceLines, distinct, left_behind
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.backend_ops import Row as OpsRow
+from patchkit.gpu.hardware.backend_ops import parts_of
+from patchkit.gpu.hardware.program import Place
+from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
+from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
+from patchkit.prove.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
+from patchkit.prove.gates.operations import (
     ATTENTION,
     EMULATED_SAMPLE,
     TIMEOUT_S,
@@ -38,11 +48,8 @@ from patchkit.gates.operations import (
     select,
     told_aborting,
 )
-from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
-from patchkit.gpu.cases import Case
-from patchkit.gpu.emulator import CHECKS, CodePlace, EmulationOptions, EmulationReport, Found, load_report
-from patchkit.gpu.findings import Finding, Instruction, SourceLines, distinct, left_behind
-from patchkit.gpu.names import read_name
+from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.prove.subject import Subject
 
 NAME = "sanitize"
 _SHOWN = 20  # findings that become errors of their own, and lines of the terminal

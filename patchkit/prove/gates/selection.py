@@ -14,15 +14,15 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import run_tool
 from patchkit.base.source import SourceText, Span
-from patchkit.build.compile import hip_definitions
-from patchkit.build.compiler import Compiler, nice
-from patchkit.build.toolchain import hip_flags, llvm_tool
-from patchkit.build.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
-from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.gpu.cases import Case
-from patchkit.gpu.log import Launch
-from patchkit.gpu.runtime import HOST_FLAGS, SELECTION_UNIT
-from patchkit.gpu.session import Session
+from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.runtime import HOST_FLAGS, SELECTION_UNIT
+from patchkit.gpu.emulated.session import Session
+from patchkit.toolchain.compile import hip_definitions
+from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.hip import hip_flags, llvm_tool
+from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
 _TIMEOUT_S = 60.0
 
@@ -128,7 +128,7 @@ def decisions(
             code="SELECTION_UNREADABLE",
             where=Location(path=source.path),
             why="the selection of the attention kernel was there at builds 6900 to 11549",
-            hint="compare it with patchkit/gpu/selection.py",
+            hint="compare it with patchkit/prove/gates/selection.py",
         )
     visited = [
         source.line_span(place.line).start + max(place.column - 1, 0)

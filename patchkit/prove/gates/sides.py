@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from patchkit.base.errors import GateError, ToolchainError
-from patchkit.build.compiler import open_compiler
-from patchkit.build.machine import GATE_PROGRAMS
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import Machine, Sides, build_sides
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import Many, Record
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.prove.build import Machine, Sides, build_sides
+from patchkit.prove.gates.base import Many, Record
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.units import SourceTree
 
 _Broken = TypeVar("_Broken", bound=GateError)
 
@@ -30,8 +30,9 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
-        The errors of :func:`patchkit.candidate.build.build_sides`, and on the emulated GPU those of
-        :func:`patchkit.gpu.emulator.emulated_gpu` and :func:`patchkit.gpu.emulated_sides.emulated_side`.
+        The errors of :func:`patchkit.prove.build.build_sides`, and on the emulated GPU those of
+        :func:`patchkit.gpu.emulated.emulator.emulated_gpu` and
+        :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
     """
     if machine.emulates is None:
         yield build_sides(subject, machine.backend, programs)

@@ -13,27 +13,36 @@ from typing import Literal
 
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.text import counted
-from patchkit.build.compiler import open_compiler
-from patchkit.build.machine import GATE_PROGRAMS
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.gates.base import MODELLED, Both, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
-from patchkit.gates.bench import BenchEvidence, JudgedTest
-from patchkit.gates.blocks import Block, Row, Table, columns, figure, percent, was_is
-from patchkit.gates.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.gates.emulated import emulated_on
-from patchkit.gates.record import read_gate
-from patchkit.gates.sides import blame_candidate
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulated_sides import EmulatedSide, emulated_side
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
-from patchkit.gpu.names import read_name
-from patchkit.series.promises import SpeedShape
-from patchkit.timing.machine import Machine as TimedMachine
-from patchkit.timing.machine import in_words, load_machine
-from patchkit.timing.operation import OperationTime, attention_case, matrix_case, time_operation
-from patchkit.timing.recording import Recorder, Timed, as_measured
+from patchkit.carry.series.promises import SpeedShape
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
+from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.machine import Machine as TimedMachine
+from patchkit.gpu.modelled.machine import in_words, load_machine
+from patchkit.gpu.modelled.operation import OperationTime, attention_case, matrix_case, time_operation
+from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
+from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
+from patchkit.prove.gates.base import (
+    MODELLED,
+    Both,
+    DeviceEvidence,
+    DeviceSetup,
+    GateResult,
+    Many,
+    Number,
+    Record,
+)
+from patchkit.prove.gates.bench import BenchEvidence, JudgedTest
+from patchkit.prove.gates.blocks import Block, Row, Table, columns, figure, percent, was_is
+from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
+from patchkit.prove.gates.emulated import emulated_on
+from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.sides import blame_candidate
+from patchkit.prove.subject import PatchPart, Subject
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.units import SourceTree
 
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from patchkit.base.jobs import run_parallel
-from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
-from patchkit.build.compiler import Compiler
-from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import Platform, SourceTree, platform_units, units_including
-from patchkit.candidate.subject import Subject
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_unit
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.hip import rocwmma_for
+from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
 
 _Which = Literal["host", "device"]
 Told = TypeVar("Told")
@@ -65,7 +65,7 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
 
     Raises:
         CompileFailed: the baseline does not compile; nothing can be said about the candidate then.
-        ToolchainError, CacheError: as :func:`patchkit.build.compile.compile_unit`.
+        ToolchainError, CacheError: as :func:`patchkit.toolchain.compile.compile_unit`.
     """
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None

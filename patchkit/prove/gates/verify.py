@@ -12,20 +12,20 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.plain import fields_of, plain
-from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, rocwmma_for
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.listing import Available, find_available
-from patchkit.candidate.record import Candidate
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import Gate, GateResult, RunSetup
-from patchkit.gates.hardware import Hardware, choose_hardware
-from patchkit.gates.registry import cpu_names, entries, gate_names, load
-from patchkit.series.catalogue import load_series
-from patchkit.series.fault import find_faults
-from patchkit.series.lock import PinWanted
-from patchkit.upstream.cache import alone_with
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.listing import Available, find_available
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.fault import find_faults
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.upstream.cache import alone_with
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.base import Gate, GateResult, RunSetup
+from patchkit.prove.gates.hardware import Hardware, choose_hardware
+from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
 

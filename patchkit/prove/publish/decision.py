@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
-from patchkit.gates.base import EMULATED, DeviceEvidence, GateResult
-from patchkit.gates.registry import gate_names
-from patchkit.gates.verify import Report
-from patchkit.series.catalogue import GatePolicy
+from patchkit.carry.series.catalogue import GatePolicy
+from patchkit.prove.gates.base import EMULATED, DeviceEvidence, GateResult
+from patchkit.prove.gates.registry import gate_names
+from patchkit.prove.gates.verify import Report
 
 _NOT_ENOUGH = "passed on the emulated GPU, and the policy asks for hardware"
 

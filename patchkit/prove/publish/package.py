@@ -9,15 +9,15 @@ from pathlib import Path
 
 from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
-from patchkit.build.parts import BackendName
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.wheel import WheelContents, check_folder, make_wheel
-from patchkit.candidate.build import PROGRAMS, build_sides, check_programs, prepare_subject
-from patchkit.candidate.record import Wish
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import OFF_HARDWARE
-from patchkit.gates.verify import NOTHING
-from patchkit.series.lock import PinWanted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.record import Wish
+from patchkit.carry.series.lock import PinWanted
+from patchkit.prove.build import PROGRAMS, build_sides, check_programs, prepare_subject
+from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.prove.gates.verify import NOTHING
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.wheel import WheelContents, check_folder, make_wheel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def run_package(
 
     Raises:
         WHEEL_NOT_MADE: scikit-build-core refused.
-        What :func:`patchkit.candidate.build.run_build` raises.
+        What :func:`patchkit.prove.build.run_build` raises.
         CacheError: the disk refused.
     """
     check_programs(programs)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText
-from patchkit.candidate.find import read_candidate
-from patchkit.candidate.record import Candidate, candidate_ref
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.series.catalogue import Series
-from patchkit.series.patch import Patch
-from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository
+from patchkit.carry.candidate.find import read_candidate
+from patchkit.carry.candidate.record import Candidate, candidate_ref
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository
 
 _SHOWN = 5  # lines of a difference in a message
 _WHOLE = "the whole file"

@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
-from patchkit.candidate.handover import Handover, hand_over
-from patchkit.candidate.lock import check_documented
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.verify import Report
-from patchkit.publish.decision import Decision, decide
-from patchkit.publish.evidence import collect_evidence
-from patchkit.publish.range_proof import carry_range
-from patchkit.publish.seal import Seal, Sealed, find_same, seal_message
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.lock import load_lock
-from patchkit.series.patch import Patch
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.commits import write_note_commit, write_orphan
-from patchkit.upstream.git import redacted
-from patchkit.upstream.push import Replaced, find_key, push_refs, user_setting, write_signed_tag
-from patchkit.upstream.refs import read_ref, update_refs
-from patchkit.upstream.remote import RemoteUrlBad, checked_url
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.handover import Handover, hand_over
+from patchkit.carry.candidate.lock import check_documented
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.commits import write_note_commit, write_orphan
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.push import Replaced, find_key, push_refs, user_setting, write_signed_tag
+from patchkit.carry.upstream.refs import read_ref, update_refs
+from patchkit.carry.upstream.remote import RemoteUrlBad, checked_url
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.verify import Report
+from patchkit.prove.publish.decision import Decision, decide
+from patchkit.prove.publish.evidence import collect_evidence
+from patchkit.prove.publish.range_proof import carry_range
+from patchkit.prove.publish.seal import Seal, Sealed, find_same, seal_message
 
 _ID = 12  # hex digits of an object id in names
 

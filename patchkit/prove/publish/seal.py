@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.gates.verify import Report
-from patchkit.publish.decision import Decision
-from patchkit.publish.range_proof import RangeProof
-from patchkit.series.lock import Pin
-from patchkit.upstream.refs import read_ref
-from patchkit.upstream.repository import Repository
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.upstream.refs import read_ref
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.verify import Report
+from patchkit.prove.publish.decision import Decision
+from patchkit.prove.publish.range_proof import RangeProof
 
 _WIDTH = 72
 _KEYS = (

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from patchkit.base.errors import Location, PatchkitError
-from patchkit.candidate.plan import Plan
-from patchkit.gates.base import Evidence
-from patchkit.gates.isolation.evidence import IsolationEvidence
-from patchkit.pull.side import Side, point_into
-from patchkit.pull.targets import Target
-from patchkit.pull.verdict import Finding
-from patchkit.series.patch import Patch
+from patchkit.carry.candidate.plan import Plan
+from patchkit.carry.series.patch import Patch
+from patchkit.prove.gates.base import Evidence
+from patchkit.prove.gates.isolation.evidence import IsolationEvidence
+from patchkit.prove.pulls.side import Side, point_into
+from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.verdict import Finding
 
 _HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
 _UNITS = "ISOLATION_UNITS"

@@ -8,9 +8,9 @@ from typing import Literal
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.series.folder import is_editors
-from patchkit.upstream.git import Change, Git
-from patchkit.upstream.repository import Repository
+from patchkit.base.series_folder import is_editors
+from patchkit.carry.upstream.git import Change, Git
+from patchkit.carry.upstream.repository import Repository
 
 RepositoryKind = Literal["patchkit", "fork"]
 

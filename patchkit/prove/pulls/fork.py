@@ -6,21 +6,21 @@ import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 
 from patchkit.base.errors import ErrorGroup, GateError, GitError, Location, PatchkitError
-from patchkit.candidate.plan import Plan, Request
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.hardware import Hardware
-from patchkit.publish.range_proof import RangeProofFailed, prove_range
-from patchkit.pull.changes import Pull
-from patchkit.pull.judge import Made, Ran, make_candidate, not_run, run_needed
-from patchkit.pull.look import FirstLook
-from patchkit.pull.needs import every_gate
-from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
-from patchkit.series.catalogue import load_series
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import find_pinned
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Plan, Request
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.hardware import Hardware
+from patchkit.prove.publish.range_proof import RangeProofFailed, prove_range
+from patchkit.prove.pulls.changes import Pull
+from patchkit.prove.pulls.judge import Made, Ran, make_candidate, not_run, run_needed
+from patchkit.prove.pulls.look import FirstLook
+from patchkit.prove.pulls.needs import every_gate
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
 
 _FORMAT = (
     "--format=%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"

@@ -7,25 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, members_of
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.listing import find_available
-from patchkit.candidate.lock import make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, make_plan
-from patchkit.candidate.record import Candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import Evidence
-from patchkit.gates.hardware import Hardware, choose_hardware
-from patchkit.gates.registry import find_entry, gate_names
-from patchkit.gates.verify import NOTHING, Report, run_verify
-from patchkit.pull.blame import blame
-from patchkit.pull.lock_rules import check_made
-from patchkit.pull.look import GateRequest
-from patchkit.pull.needs import every_gate, find_needs
-from patchkit.pull.side import Side, point_into
-from patchkit.pull.targets import Target
-from patchkit.pull.verdict import Finding, GateRow, Judged
-from patchkit.series.lock import Result
-from patchkit.upstream.cache import open_cache
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.listing import find_available
+from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.lock import Result
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.prove.gates.base import Evidence
+from patchkit.prove.gates.hardware import Hardware, choose_hardware
+from patchkit.prove.gates.registry import find_entry, gate_names
+from patchkit.prove.gates.verify import NOTHING, Report, run_verify
+from patchkit.prove.pulls.blame import blame
+from patchkit.prove.pulls.lock_rules import check_made
+from patchkit.prove.pulls.look import GateRequest
+from patchkit.prove.pulls.needs import every_gate, find_needs
+from patchkit.prove.pulls.side import Side, point_into
+from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged
 
 NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
 _UNTRUE = "no gate runs: the lock of the head records something else than the head gives"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.candidate.inputs import hash_inputs
-from patchkit.candidate.lock import difference
-from patchkit.pull.side import Side
-from patchkit.pull.targets import Target
-from patchkit.series.lock import GitSource, Lock, Pin, Result, Source
+from patchkit.carry.candidate.inputs import hash_inputs
+from patchkit.carry.candidate.lock import difference
+from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
+from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.targets import Target
 
 _SHOWN = 8
 

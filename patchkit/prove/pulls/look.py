@@ -8,8 +8,8 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.pull.changes import SERIES_PARTS, Part, Pull, part_of, read_pull
-from patchkit.pull.verdict import Finding, Judged, Verdict
+from patchkit.prove.pulls.changes import SERIES_PARTS, Part, Pull, part_of, read_pull
+from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
 
 _OWN_TESTS = ".ci/run"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from patchkit.gates.registry import entries, gate_names
-from patchkit.pull.side import Side
-from patchkit.pull.targets import Target
-from patchkit.pull.verdict import GateRow, RowState
+from patchkit.prove.gates.registry import entries, gate_names
+from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.verdict import GateRow, RowState
 
 
 def find_needs(

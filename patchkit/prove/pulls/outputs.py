@@ -1,7 +1,8 @@
 """The verdict as files that CI systems show: Markdown, SARIF, and the reports of each candidate's evidence.
 
 The SARIF is of the findings, each at the line of the *patch* that it comes from: that is the line a reviewer
-of the pull request sees. What the gates measured is in the reports of the evidence (:mod:`patchkit.report`).
+of the pull request sees. What the gates measured is in the reports of the evidence
+(:mod:`patchkit.prove.report`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from pathlib import Path
 
 from patchkit.base.errors import Location
 from patchkit.base.files import OTHER_FILE, disk_errors, write_output
-from patchkit.candidate.workspace import Workspace
-from patchkit.pull.text import gate_markdown
-from patchkit.pull.verdict import Finding, Verdict
-from patchkit.report.registry import FORMATS
-from patchkit.report.sarif import Result, location, sarif_text
-from patchkit.report.write import append_report, write_reports
+from patchkit.base.workspace import Workspace
+from patchkit.prove.pulls.text import gate_markdown
+from patchkit.prove.pulls.verdict import Finding, Verdict
+from patchkit.prove.report.registry import FORMATS
+from patchkit.prove.report.sarif import Result, location, sarif_text
+from patchkit.prove.report.write import append_report, write_reports
 
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.files import working_folder
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.hardware import Hardware
-from patchkit.pull.changes import SERIES_PARTS
-from patchkit.pull.fork import judge_fork
-from patchkit.pull.judge import NOT_DESCRIBED, Judge, set_aside
-from patchkit.pull.lock_rules import check_described, check_pins, stale_results
-from patchkit.pull.look import FirstLook
-from patchkit.pull.side import point_into, read_side
-from patchkit.pull.targets import find_attention, find_targets, foreign_profiles
-from patchkit.pull.verdict import Finding, Judged, Verdict
+from patchkit.base.workspace import Workspace
+from patchkit.prove.gates.hardware import Hardware
+from patchkit.prove.pulls.changes import SERIES_PARTS
+from patchkit.prove.pulls.fork import judge_fork
+from patchkit.prove.pulls.judge import NOT_DESCRIBED, Judge, set_aside
+from patchkit.prove.pulls.lock_rules import check_described, check_pins, stale_results
+from patchkit.prove.pulls.look import FirstLook
+from patchkit.prove.pulls.side import point_into, read_side
+from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles
+from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
 
 
 def run_gate(

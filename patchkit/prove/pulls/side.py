@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, load_lock
-from patchkit.series.profile import ArchProfile, list_profiles, load_profile
-from patchkit.upstream.repository import Repository, TreeEntry
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profile
+from patchkit.carry.upstream.repository import Repository, TreeEntry
 
 _MODES = frozenset({"100644", "100755"})
 # Ours: the whole series has about 60 files and 0.3 MB.

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
-from patchkit.pull.side import Side
-from patchkit.series.lock import Lock, Pin, Result
-from patchkit.series.patch import Patch
-from patchkit.series.selection import opted_in, select_patches
+from patchkit.carry.series.lock import Lock, Pin, Result
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.prove.pulls.side import Side
 
 
 def find_attention(before: Side, after: Side) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.text import counted, one_line
-from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
 
 _MARKS = {  # those of gates.base too, which is too large an import for a look at documents
     "passed": "ok",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
-from patchkit.pull.changes import Part, Pull
+from patchkit.prove.pulls.changes import Part, Pull
 
 RowState = Literal[
     "passed", "passed (emulated)", "passed (modelled)", "failed", "not run", "not needed", "would run"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.gates.document import (
+from patchkit.prove.gates.document import (
     FILE_BYTES,
     EvidenceContradicts,
     EvidenceUnreadable,
     parse_model,
 )
-from patchkit.gates.record import GateReport, read_gate
-from patchkit.report.model import EvidenceFile, Run, RunFile
+from patchkit.prove.gates.record import GateReport, read_gate
+from patchkit.prove.report.model import EvidenceFile, Run, RunFile
 
 REPORT = "report.json"
 _MOST_FILES = 200  # all gates, those of a device on two backends, have 12

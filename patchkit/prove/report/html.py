@@ -15,11 +15,11 @@ from pathlib import Path
 
 import jinja2
 
-from patchkit.gates.base import OFF_HARDWARE
-from patchkit.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
-from patchkit.gates.document import harmless
-from patchkit.gates.record import GateReport
-from patchkit.report.model import Run
+from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.prove.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
+from patchkit.prove.gates.document import harmless
+from patchkit.prove.gates.record import GateReport
+from patchkit.prove.report.model import Run
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:

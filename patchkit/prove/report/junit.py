@@ -11,9 +11,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from patchkit.gates.base import OFF_HARDWARE
-from patchkit.gates.record import GateReport, Problem
-from patchkit.report.model import Run
+from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.prove.gates.record import GateReport, Problem
+from patchkit.prove.report.model import Run
 
 
 def junit_report(run: Run) -> str:

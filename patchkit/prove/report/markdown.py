@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.text import one_line
-from patchkit.gates.blocks import Table
-from patchkit.gates.record import GateReport, Problem
-from patchkit.report.model import Run
+from patchkit.prove.gates.blocks import Table
+from patchkit.prove.gates.record import GateReport, Problem
+from patchkit.prove.report.model import Run
 
 _MARKS = {
     "passed": "✅ passed",

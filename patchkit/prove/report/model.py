@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 from pydantic import Field, SkipValidation
 
-from patchkit.gates.base import Many, Record, Verdict
-from patchkit.gates.blocks import Table
-from patchkit.gates.record import GateReport, Problem
+from patchkit.prove.gates.base import Many, Record, Verdict
+from patchkit.prove.gates.blocks import Table
+from patchkit.prove.gates.record import GateReport, Problem
 
 _MOST_GATES = 100
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from patchkit.gates.base import OFF_HARDWARE
-from patchkit.gates.record import GateReport, Place, Problem
-from patchkit.report.model import Run
+from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.prove.gates.record import GateReport, Place, Problem
+from patchkit.prove.report.model import Run
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASES = {"upstream": "UPSTREAM", "series": "SERIES"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patchkit.base.text import one_line
-from patchkit.gates.base import MARKS
-from patchkit.gates.blocks import Table
-from patchkit.gates.record import GateReport, Problem
-from patchkit.report.model import Run
+from patchkit.prove.gates.base import MARKS
+from patchkit.prove.gates.blocks import Table
+from patchkit.prove.gates.record import GateReport, Problem
+from patchkit.prove.report.model import Run
 
 _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55

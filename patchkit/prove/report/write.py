@@ -10,18 +10,18 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
-from patchkit.candidate.find import find_candidate, named_candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.blocks import Table
-from patchkit.gates.document import FILE_BYTES
-from patchkit.gates.record import SERIES
-from patchkit.gates.registry import load
-from patchkit.publish.evidence import neutral, neutral_names
-from patchkit.report.evidence import load_evidence
-from patchkit.report.model import Run
-from patchkit.report.registry import FORMATS, find_format
-from patchkit.report.sweep import sweep_tables
-from patchkit.series.lock import PinWanted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate, named_candidate
+from patchkit.carry.series.lock import PinWanted
+from patchkit.prove.gates.blocks import Table
+from patchkit.prove.gates.document import FILE_BYTES
+from patchkit.prove.gates.record import SERIES
+from patchkit.prove.gates.registry import load
+from patchkit.prove.publish.evidence import neutral, neutral_names
+from patchkit.prove.report.evidence import load_evidence
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.registry import FORMATS, find_format
+from patchkit.prove.report.sweep import sweep_tables
 
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
@@ -89,7 +89,7 @@ def read_evidence(
     """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
 
     Raises EVIDENCE_ABSENT when it is another candidate's, and what
-    :func:`patchkit.report.evidence.load_evidence` raises.
+    :func:`patchkit.prove.report.evidence.load_evidence` raises.
     """
     names = _names(workspace, environ)
     evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)

@@ -13,11 +13,11 @@ from patchkit.base.errors import PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.apt import Client, Wanted
-from patchkit.build.sdk.flags import leading_number
-from patchkit.build.sdk.packages import unpack
-from patchkit.build.sdk.prefix import Package
-from patchkit.build.sdk.versions import clang_version, known_archs
+from patchkit.toolchain.sdk.apt import Client, Wanted
+from patchkit.toolchain.sdk.flags import leading_number
+from patchkit.toolchain.sdk.packages import unpack
+from patchkit.toolchain.sdk.prefix import Package
+from patchkit.toolchain.sdk.versions import clang_version, known_archs
 
 _TOOLS = ("ld.lld", "clang-offload-bundler", "llvm-objdump", "llvm-readelf", "llvm-cxxfilt")
 

@@ -10,8 +10,8 @@ import shlex
 from pathlib import Path
 
 from patchkit.base.files import disk_errors
-from patchkit.build.sdk.flags import needs_wave_macro
-from patchkit.build.sdk.prefix import Prefix
+from patchkit.toolchain.sdk.flags import needs_wave_macro
+from patchkit.toolchain.sdk.prefix import Prefix
 
 _SCRIPTS = Path(__file__).resolve().parent / "scripts"
 _HEADER = "hipcc-wave-size.h"

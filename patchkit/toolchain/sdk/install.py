@@ -15,13 +15,13 @@ from typing import Literal
 from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
-from patchkit.build.sdk.compiler import Compiler, find_compiler, obtain_compiler
-from patchkit.build.sdk.flags import hip_arguments, leading_number
-from patchkit.build.sdk.hipcc import write_hipcc
-from patchkit.build.sdk.packages import unpack
-from patchkit.build.sdk.pins import Pins
-from patchkit.build.sdk.prefix import (
+from patchkit.toolchain.sdk.apt import Client, Wanted, ask_config, make_client
+from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, obtain_compiler
+from patchkit.toolchain.sdk.flags import hip_arguments, leading_number
+from patchkit.toolchain.sdk.hipcc import write_hipcc
+from patchkit.toolchain.sdk.packages import unpack
+from patchkit.toolchain.sdk.pins import Pins
+from patchkit.toolchain.sdk.prefix import (
     STANDIN,
     Package,
     Prefix,
@@ -30,11 +30,11 @@ from patchkit.build.sdk.prefix import (
     sdk_folder,
     write_record,
 )
-from patchkit.build.sdk.rocwmma import obtain_rocwmma
-from patchkit.build.sdk.smoke import smoke
-from patchkit.build.sdk.sources import Entry, choose_mirror, load_entries
-from patchkit.build.sdk.stubs import build_stubs, complete_layout
-from patchkit.build.sdk.versions import (
+from patchkit.toolchain.sdk.rocwmma import obtain_rocwmma
+from patchkit.toolchain.sdk.smoke import smoke
+from patchkit.toolchain.sdk.sources import Entry, choose_mirror, load_entries
+from patchkit.toolchain.sdk.stubs import build_stubs, complete_layout
+from patchkit.toolchain.sdk.versions import (
     bitcode_llvm,
     check_bitcode,
     check_majors,

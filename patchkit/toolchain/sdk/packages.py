@@ -10,8 +10,8 @@ from patchkit.base.errors import Location, SourceError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.apt import Wanted
-from patchkit.build.sdk.prefix import Package
+from patchkit.toolchain.sdk.apt import Wanted
+from patchkit.toolchain.sdk.prefix import Package
 
 _PACKAGE_S = 300.0
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from patchkit.base.errors import Location, SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.pins import RocWmmaPin
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.remote import fetch_commit
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.remote import fetch_commit
+from patchkit.toolchain.sdk.pins import RocWmmaPin
 
 _ANSWER_S = 10.0
 _VERSION_FILE = "rocwmma/internal/rocwmma-version.hpp.in"

@@ -51,7 +51,7 @@ def smoke(
 
     Args:
         clang: the compiler.
-        flags: of :func:`patchkit.build.sdk.flags.hip_arguments`, for both passes.
+        flags: of :func:`patchkit.toolchain.sdk.flags.hip_arguments`, for both passes.
         libraries: the folder of the stubs.
         scratch: where to write.
         wmma: whether rocWMMA is to be tried.

@@ -9,7 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.flags import leading_number
+from patchkit.toolchain.sdk.flags import leading_number
 
 _ANSWER_S = 30.0  # for questions that take a compiler milliseconds
 

@@ -10,12 +10,12 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.base.reporter import NullReporter, Reporter
-from patchkit.candidate.lock import Relocked, relock, relock_all
-from patchkit.candidate.plan import Request
-from patchkit.candidate.workspace import Workspace
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.lock import Relocked, relock, relock_all
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.series.lock import load_lock
 from patchkit.cli.app import main
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
 
 BOTH = ("demo-launch-bounds", "demo-twin")
 ONE, OTHER = ("gfx1151",), ("gfx1100",)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from demo_world import FOLDER, git, make_upstream, pin_text
 
-from patchkit.gates.registry import gate_names
+from patchkit.prove.gates.registry import gate_names
 
 WITHOUT = "gfx1030"  # no patch of the small series is for it
 ON = '[patches]\ndemo-twin = {{ default = "{default}", why = "for the test", source = "the test" }}\n\n'

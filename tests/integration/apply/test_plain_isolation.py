@@ -11,13 +11,13 @@ from demo_world import SOURCE as DEMO
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import Toolchain
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.isolation.gate import IsolationGate
-from patchkit.gates.touched import unreached_files
-from patchkit.series.folder import find_series_dir
+from patchkit.base.series_folder import find_series_dir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.prove.gates.isolation.gate import IsolationGate
+from patchkit.prove.gates.touched import unreached_files
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.hip import Toolchain
 
 _EDIT = """
 [[edit]]

@@ -19,15 +19,15 @@ from refusing import refused
 
 from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.workspace import Workspace
+from patchkit.base.series_folder import find_series_dir
+from patchkit.base.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
-from patchkit.gates.base import EMULATED as EMULATED_PASS
-from patchkit.gates.base import GateResult, Verdict
-from patchkit.gates.registry import gate_names
-from patchkit.gates.verify import Report
-from patchkit.publish.range_proof import RangeProofFailed
-from patchkit.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
-from patchkit.series.folder import find_series_dir
+from patchkit.prove.gates.base import EMULATED as EMULATED_PASS
+from patchkit.prove.gates.base import GateResult, Verdict
+from patchkit.prove.gates.registry import gate_names
+from patchkit.prove.gates.verify import Report
+from patchkit.prove.publish.range_proof import RangeProofFailed
+from patchkit.prove.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
 
 GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
@@ -315,7 +315,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
     def stop(*_args: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"patchkit.publish.run.{name}", stop)
+    monkeypatch.setattr(f"patchkit.prove.publish.run.{name}", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         publish(made)
     assert ready.refs() == before
@@ -324,7 +324,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
 
 
 def test_somebody_else_moves_the_branch_meanwhile(ready, report, publish, monkeypatch) -> None:
-    import patchkit.publish.run as module
+    import patchkit.prove.publish.run as module
 
     moved = module.write_note_commit
 

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.verify import run_verify
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.prove.gates.verify import run_verify
 
 ONE, OTHER = "gfx1151", "gfx1100"
 _PIN = "b1"

@@ -10,9 +10,9 @@ from command_line import run_patchkit
 from demo_world import FOLDER
 from refusing import refused
 
-from patchkit.authoring.own import refuse_installed
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.authoring.own import refuse_installed
+from patchkit.carry.series.lock import load_lock
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 
 from patchkit.cli.app import main
 from patchkit.cli.verbs.bench import ACROSS, _painted
-from patchkit.device.bench.tables import CONDITIONS
+from patchkit.gpu.hardware.bench.tables import CONDITIONS
 
-_RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 _PUBLISHED = _RECORDED / "published"
 _HIP, _TUNED = (str(_PUBLISHED / f"llama-3.2-1b.{name}.jsonl") for name in ("hip", "tuned"))
 _LABELS = ("--label", "HIP", "--label", "lhl-tune-tile")

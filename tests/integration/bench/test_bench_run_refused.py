@@ -11,12 +11,12 @@ from refusing import refused
 from toolchains import toolchain_in
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.machine import _hip_part
-from patchkit.build.toolchain import RocWmma
-from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
-from patchkit.device.bench import command as bench_run
-from patchkit.device.bench.arms import build_arms
+from patchkit.gpu.hardware.bench import command as bench_run
+from patchkit.prove.bench.arms import build_arms
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import RocWmma
+from patchkit.toolchain.machine import _hip_part
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from demo_world import pin_at
 
-from patchkit.series.lock import SdistSource, load_lock, write_lock
+from patchkit.carry.series.lock import SdistSource, load_lock, write_lock
 
 
 def bump(river, *args):

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 
-from patchkit.series.lock import load_lock
+from patchkit.carry.series.lock import load_lock
 
 BOUNDS = "patches/0001-demo-launch-bounds/patch.toml"
 TWIN = "patches/0002-demo-twin/patch.toml"

@@ -19,7 +19,7 @@ from demo_world import git
 from filelock import FileLock
 from shipped import LOCK, ROOT, recorded, recorded_opt_in
 
-from patchkit.series.lock import load_lock
+from patchkit.carry.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

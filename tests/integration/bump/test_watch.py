@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from demo_world import FOLDER, git
 
-from patchkit.series.lock import load_lock
+from patchkit.carry.series.lock import load_lock
 
 DEMO = f"{FOLDER}/demo.cu"
 NAME = "fork"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from demo_world import git
 
-from patchkit.series.lock import Lock, parse_lock
-from patchkit.series.toml import parse_toml
+from patchkit.base.toml import parse_toml
+from patchkit.carry.series.lock import Lock, parse_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 SHELL = ROOT / "ci" / "shell"

@@ -17,22 +17,22 @@ from pseudocode.comparison import compare
 from pseudocode.emulated import run_cases
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.sdk.flags import Pass
-from patchkit.build.toolchain import Toolchain, hip_flags
-from patchkit.gpu.device import PlayedDevice, device_of, device_text
-from patchkit.gpu.emulator import (
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import PlayedDevice, device_of, device_text
+from patchkit.gpu.emulated.emulator import (
     EmulationOptions,
     build_alone,
     emulated_gpu,
     find_disassembler,
     this_level,
 )
-from patchkit.gpu.runtime import build_stub, cxx_of
-from patchkit.series.profile import load_profile
+from patchkit.gpu.emulated.runtime import build_stub, cxx_of
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import Toolchain, hip_flags
+from patchkit.toolchain.sdk.flags import Pass
 
 _HERE = Path(__file__).parent
-_EMULATOR = Path(__file__).parents[3] / "patchkit" / "gpu" / "native" / "emulator"
+_EMULATOR = Path(__file__).parents[3] / "patchkit" / "gpu" / "emulated" / "native" / "emulator"
 _LOADER = ("bundle", "bytes", "code_object", "elf_file", "library", "metadata")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

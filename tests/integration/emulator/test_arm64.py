@@ -16,19 +16,19 @@ import pytest
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.sdk.apt import make_client
-from patchkit.build.sdk.install import machine_entries
-from patchkit.build.sdk.packages import unpack
-from patchkit.build.toolchain import Toolchain
-from patchkit.gpu.emulator import (
+from patchkit.gpu.emulated.emulator import (
     EmulatedGpu,
     EmulationOptions,
     build_alone,
     build_emulator,
     level_of,
 )
-from patchkit.gpu.runtime import build_stub
+from patchkit.gpu.emulated.runtime import build_stub
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.sdk.apt import make_client
+from patchkit.toolchain.sdk.install import machine_entries
+from patchkit.toolchain.sdk.packages import unpack
 
 pytestmark = [pytest.mark.extra_tools, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.toolchain import Toolchain
-from patchkit.gpu.runtime import _NATIVE, _WARNINGS, cxx_of
+from patchkit.gpu.emulated.runtime import _NATIVE, _WARNINGS, cxx_of
+from patchkit.toolchain.hip import Toolchain
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

@@ -19,12 +19,12 @@ import pytest
 import yaml
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import Toolchain, hip_flags, llvm_tool
+from patchkit.toolchain.hip import Toolchain, hip_flags, llvm_tool
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _HERE = Path(__file__).parent
-_EMULATOR = Path(__file__).resolve().parents[3] / "patchkit" / "gpu" / "native" / "emulator"
+_EMULATOR = Path(__file__).resolve().parents[3] / "patchkit" / "gpu" / "emulated" / "native" / "emulator"
 _SOURCES = [_EMULATOR / f"{name}.cpp" for name in ("bytes", "elf_file", "metadata", "code_object", "bundle")]
 _KERNELS = _HERE / "code_kernels.hip"
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.emulator import Level, build_alone, build_emulator, find_disassembler, level_of, this_level
+from patchkit.gpu.emulated.emulator import (
+    Level,
+    build_alone,
+    build_emulator,
+    find_disassembler,
+    level_of,
+    this_level,
+)
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

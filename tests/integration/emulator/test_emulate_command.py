@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from gate_subject import subject_for
 
-from patchkit.build.toolchain import Toolchain
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.toolchain.hip import Toolchain
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.toolchain import Toolchain
+from patchkit.toolchain.hip import Toolchain
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -20,9 +20,9 @@ import pickle, resource, sys
 from pathlib import Path
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.gpu.emulator import build_emulator, this_level
-from patchkit.gpu.runtime import build_stub
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.gpu.emulated.emulator import build_emulator, this_level
+from patchkit.gpu.emulated.runtime import build_stub
 
 compiler = open_compiler(pickle.loads(sys.stdin.buffer.read()), Path(sys.argv[1]), NullReporter())
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import patchkit_process
 
-from patchkit.build.sdk.prefix import Prefix, current_prefix
+from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

@@ -18,8 +18,8 @@ from subprocess import CompletedProcess
 import pytest
 from thorough import ordinary
 
-from patchkit.build.sdk.prefix import STANDIN
-from patchkit.build.toolchain import Toolchain, knows_arch
+from patchkit.toolchain.hip import Toolchain, knows_arch
+from patchkit.toolchain.sdk.prefix import STANDIN
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gpu.emulator import CHECKS
+from patchkit.gpu.emulated.emulator import CHECKS
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

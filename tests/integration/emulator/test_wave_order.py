@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compiler import Compiler
-from patchkit.gpu.device import device_of
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.toolchain.compiler import Compiler
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

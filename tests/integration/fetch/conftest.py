@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import GitSource, Pin, SdistSource
+from patchkit.carry.series.lock import GitSource, Pin, SdistSource
 
 FILES = {
     "ggml/src/a.cu": (0o644, b"int a;\r\n"),

@@ -8,11 +8,11 @@ import pytest
 from processes import command_lines, is_gone
 from refusing import refused
 
-from patchkit.upstream import remote
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.git import Finished
-from patchkit.upstream.remote import RemoteUrlBad, fetch_commit
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream import remote
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.git import Finished
+from patchkit.carry.upstream.remote import RemoteUrlBad, fetch_commit
+from patchkit.carry.upstream.repository import Repository
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from demo_world import git, make_upstream, pin_at
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.history import open_history
+from patchkit.carry.upstream.history import open_history
 
 BUILDS = {
     1: {"a.cu": "1", "b.cu": "1"},

@@ -14,10 +14,10 @@ import pytest
 _DRIVER = """
 import os, pickle, shutil, signal, sys, time
 from contextlib import contextmanager
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream import gitpython
+from patchkit.carry.upstream import gitpython
 import git
 
 pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))

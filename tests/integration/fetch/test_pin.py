@@ -13,11 +13,11 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import GitSource, Pin, load_lock
-from patchkit.upstream import pin as module
-from patchkit.upstream.cache import Cache, open_cache
-from patchkit.upstream.pin import find_pinned, obtain, pin_ref
-from patchkit.upstream.refs import list_refs
+from patchkit.carry.series.lock import GitSource, Pin, load_lock
+from patchkit.carry.upstream import pin as module
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import find_pinned, obtain, pin_ref
+from patchkit.carry.upstream.refs import list_refs
 
 REPORTER = NullReporter()
 
@@ -233,8 +233,8 @@ def test_a_hostile_environment(
 _OBTAIN = """
 import pickle, sys
 from pathlib import Path
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import obtain
 from patchkit.base.reporter import NullReporter
 pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
 print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()))

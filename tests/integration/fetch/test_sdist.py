@@ -8,9 +8,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.series.lock import SdistSource
-from patchkit.upstream import sdist
-from patchkit.upstream.sdist import fetch_sdist
+from patchkit.carry.series.lock import SdistSource
+from patchkit.carry.upstream import sdist
+from patchkit.carry.upstream.sdist import fetch_sdist
 
 
 def _source(upstream, **changes) -> SdistSource:

@@ -14,7 +14,7 @@ import pytest
 from command_line import run_patchkit
 from demo_world import git
 
-from patchkit.series.lock import GitSource, format_lock, load_lock
+from patchkit.carry.series.lock import GitSource, format_lock, load_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"

@@ -20,17 +20,17 @@ from refusing import refused
 
 from patchkit.base.errors import ConfigError, ErrorGroup, ExitCode
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.lock import relock
-from patchkit.candidate.plan import Request
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.hardware import Hardware, choose_hardware
-from patchkit.gates.registry import gate_names
-from patchkit.pull.look import GateRequest, look_first
-from patchkit.pull.run import run_gate
-from patchkit.pull.text import gate_lines, gate_markdown
-from patchkit.pull.verdict import Verdict
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Followed, format_lock, load_lock
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.lock import relock
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.series.lock import Followed, format_lock, load_lock
+from patchkit.prove.gates.hardware import Hardware, choose_hardware
+from patchkit.prove.gates.registry import gate_names
+from patchkit.prove.pulls.look import GateRequest, look_first
+from patchkit.prove.pulls.run import run_gate
+from patchkit.prove.pulls.text import gate_lines, gate_markdown
+from patchkit.prove.pulls.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 FIRST = "patches/0001-demo-launch-bounds/patch.toml"
@@ -140,8 +140,8 @@ def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
 def test_a_look_at_documents_imports_nothing_large() -> None:
     program = """
 import sys
-import patchkit.pull.look, patchkit.pull.text
-print([name for name in ("clang", "jinja2", "pydantic", "gguf", "patchkit.build") if name in sys.modules])
+import patchkit.prove.pulls.look, patchkit.prove.pulls.text
+print([name for name in ("clang", "jinja2", "pydantic", "gguf", "patchkit.toolchain") if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

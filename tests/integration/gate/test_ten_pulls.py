@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from thorough import ordinary
 
-from patchkit.gates.registry import gate_names
-from patchkit.kernels.wmma import UPSTREAM, WmmaRow, wmma_table
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.wmma import UPSTREAM, WmmaRow, wmma_table
+from patchkit.prove.gates.registry import gate_names
 
 if TYPE_CHECKING:
     from conftest import Project

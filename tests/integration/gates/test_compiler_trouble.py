@@ -17,10 +17,10 @@ from small_disk import on_small_disk
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compile import CompilerCrashed, Job, compile_unit
-from patchkit.build.compiler import open_compiler
-from patchkit.build.toolchain import Toolchain
-from patchkit.build.units import SourceTree
+from patchkit.toolchain.compile import CompilerCrashed, Job, compile_unit
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.units import SourceTree
 
 pytestmark = pytest.mark.hip
 
@@ -117,9 +117,9 @@ def test_a_crash_of_the_real_compiler_is_told_with_what_it_said(
 _COMPILE = """
 import pickle, resource, sys
 from pathlib import Path
-from patchkit.build.compile import Job, compile_unit
-from patchkit.build.compiler import open_compiler
-from patchkit.build.units import SourceTree
+from patchkit.toolchain.compile import Job, compile_unit
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.units import SourceTree
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
 

@@ -9,12 +9,12 @@ import pytest
 from dask_cluster import dask_cluster
 from gate_subject import subject_for
 
-from patchkit.build.toolchain import Toolchain
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import gate_cases
-from patchkit.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.gpu.hardware.attention import gate_cases
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.hip, pytest.mark.slow]

@@ -8,9 +8,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build import cmake as cmake_project
-from patchkit.build.cmake import BuildFailed, build_library
-from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.toolchain import cmake as cmake_project
+from patchkit.toolchain.cmake import BuildFailed, build_library
+from patchkit.toolchain.compiler import Compiler, open_compiler
 
 pytestmark = pytest.mark.hip
 

@@ -13,13 +13,13 @@ import pytest
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.apply import run_apply
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.plan import Request
-from patchkit.candidate.subject import Subject, make_subject
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.apply import run_apply
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.series.lock import load_lock
+from patchkit.prove.subject import Subject, make_subject
 
 CPU_OPS = "ggml/src/ggml-cpu/ops.cpp"
 

@@ -11,11 +11,11 @@ from typing import cast
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import Machine
-from patchkit.candidate.subject import Subject
-from patchkit.device.runner import LocalRunner
-from patchkit.gates.base import GateResult
-from patchkit.gates.bench import BenchOnDevice
+from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.bench import BenchOnDevice
+from patchkit.prove.subject import Subject
 
 pytestmark = pytest.mark.cpu_build
 

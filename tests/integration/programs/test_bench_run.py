@@ -16,8 +16,8 @@ import pytest
 from shipped import SEED
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.subject import Subject
-from patchkit.gpu.models import SmallModel, model_file
+from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.prove.subject import Subject
 
 pytestmark = pytest.mark.cpu_build
 
@@ -99,7 +99,7 @@ def test_a_sweep_is_measured_once_compared_and_added_to(command: Command, tmp_pa
     assert (more["measured"], more["kept"]) == (4, 8)
     assert kept.items() <= _kept(sweep).items()
 
-    from patchkit.device.bench.compare import CompareRequest, run_bench_compare
+    from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
 
     table = run_bench_compare(CompareRequest(files=(sweep / "baseline.jsonl", sweep / "candidate.jsonl")))
     assert [line.test for line in table.lines] == [line["test"] for line in more["table"]["lines"]]

@@ -9,8 +9,8 @@ import pytest
 from shipped import SEED
 
 from patchkit.base.errors import ExitCode
-from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
+from patchkit.prove.subject import Subject
 
 
 def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import Machine, build_sides
-from patchkit.candidate.subject import Subject
-from patchkit.device.attention import gate_cases
-from patchkit.device.logits import scenes
-from patchkit.gates.backend_ops import BackendOpsGate
-from patchkit.gates.logits import LogitsGate
-from patchkit.gates.logits_scenes import Group, groups
-from patchkit.gpu.models import SmallModel, model_file
+from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.gpu.hardware.attention import gate_cases
+from patchkit.gpu.hardware.logits import scenes
+from patchkit.prove.build import Machine, build_sides
+from patchkit.prove.gates.backend_ops import BackendOpsGate
+from patchkit.prove.gates.logits import LogitsGate
+from patchkit.prove.gates.logits_scenes import Group, groups
+from patchkit.prove.subject import Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

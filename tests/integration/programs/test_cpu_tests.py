@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.edits.context import make_guard
-from patchkit.gates.cpu_tests import CpuTestsGate
+from patchkit.carry.placing.context import make_guard
+from patchkit.prove.gates.cpu_tests import CpuTestsGate
+from patchkit.prove.subject import PatchPart, Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import pytest
 from shipped import SEED
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.subject import Subject
-from patchkit.gpu.models import SmallModel, model_file
+from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.prove.subject import Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from shipped import SEED
 
-from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
+from patchkit.prove.subject import Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

@@ -8,10 +8,10 @@ import pytest
 from gate_subject import subject_for
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import Toolchain
-from patchkit.candidate.subject import Subject
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[3]
 # The target, its nearest relatives, one whose size is a guess, one without matrix units, one with 64 lanes.

@@ -3,7 +3,7 @@
 // Facts: the HIP header's @returns (6.4.43484) and, where it names no code that fits, the runtime (clr
 // f9f995c6d: hip_memory, hip_stream, hip_event, hip_peer, hip_device*, hip_module, hip_platform, hip_graph,
 // hip_mempool, hip_hmm); hipBLAS 27cf7beb over rocBLAS b520bc83f. "crash" below: the real runtime follows the
-// bad pointer there, and the stub answers by kind of argument (patchkit/gpu/native/runtime/answers.hpp).
+// bad pointer there, and the stub answers by kind of argument (patchkit/gpu/emulated/native/runtime/answers.hpp).
 #include "stub_probe.hpp"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // they are there all the same

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compile import CompileFailed
-from patchkit.build.compiler import Compiler
-from patchkit.build.store import Store
-from patchkit.build.tree import overlay_tree
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import build_sides
-from patchkit.candidate.subject import Subject
-from patchkit.edits.guard import Target
-from patchkit.gates import touched
-from patchkit.gates.base import GateResult
-from patchkit.gates.launch.gate import LaunchGate
-from patchkit.gates.launch.runs import known_cases
-from patchkit.gpu.cases import own_cases
-from patchkit.gpu.device import device_of
-from patchkit.gpu.runtime import RecordedBackend, build_backend
-from patchkit.gpu.session import RecordedRunFailed, RecordedRunHangs, Session
+from patchkit.carry.placing.guard import Target
+from patchkit.gpu.emulated.cases import own_cases
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
+from patchkit.gpu.emulated.session import RecordedRunFailed, RecordedRunHangs, Session
+from patchkit.prove.build import build_sides
+from patchkit.prove.gates import touched
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.launch.gate import LaunchGate
+from patchkit.prove.gates.launch.runs import known_cases
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compile import CompileFailed
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.store import Store
+from patchkit.toolchain.tree import overlay_tree
+from patchkit.toolchain.units import SourceTree
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -221,7 +221,7 @@ def test_upstreams_code_that_does_not_end_is_stopped_and_named(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("patchkit.gpu.session._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("patchkit.gpu.emulated.session._TIMEOUT_S", 0.001)
     with pytest.raises(RecordedRunHangs) as caught:
         _session(baseline, subject, replace(compiler, store=Store(root=tmp_path / "objects"))).run_cases(
             own_cases()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compiler import Compiler
-from patchkit.gpu.device import device_of, device_text
-from patchkit.gpu.runtime import (
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of, device_text
+from patchkit.gpu.emulated.runtime import (
     _NATIVE,
     _STUB_SOURCES,
     _WARNINGS,
@@ -25,7 +25,7 @@ from patchkit.gpu.runtime import (
     build_stub,
     cxx_of,
 )
-from patchkit.series.profile import load_profile
+from patchkit.toolchain.compiler import Compiler
 
 pytestmark = pytest.mark.slow
 

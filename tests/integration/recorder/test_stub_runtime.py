@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compiler import Compiler
-from patchkit.build.toolchain import hip_flags
-from patchkit.gpu.device import device_of, device_text
-from patchkit.gpu.log import Recording, parse_recording
-from patchkit.gpu.runtime import STUB_NAMES, build_stub, cxx_of
-from patchkit.kernels.occupancy import limits_of, waves_by_vgprs
-from patchkit.series.profile import load_profile
+from patchkit.base.occupancy import limits_of, waves_by_vgprs
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of, device_text
+from patchkit.gpu.emulated.log import Recording, parse_recording
+from patchkit.gpu.emulated.runtime import STUB_NAMES, build_stub, cxx_of
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.hip import hip_flags
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

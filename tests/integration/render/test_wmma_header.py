@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.edits.context import make_context, make_guard
-from patchkit.edits.templates import PatchRenderer
-from patchkit.kernels.wmma import lds_bytes, wmma_table
-from patchkit.series.catalogue import load_series
-from patchkit.series.profile import load_profile
+from patchkit.carry.placing.context import make_context, make_guard
+from patchkit.carry.placing.templates import PatchRenderer
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.wmma import lds_bytes, wmma_table
 
 _STUB = """
 #include <cstdint>

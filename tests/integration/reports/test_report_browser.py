@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from patchkit.report.evidence import parse_evidence
-from patchkit.report.html import html_report
-from patchkit.report.sweep import sweep_tables
+from patchkit.prove.report.evidence import parse_evidence
+from patchkit.prove.report.html import html_report
+from patchkit.prove.report.sweep import sweep_tables
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from command_line import process_environment, process_start, run_patchkit
 from shipped import SEED
 
 from patchkit.base.errors import ExitCode
-from patchkit.report.registry import FORMATS
+from patchkit.prove.report.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device.runner import SshRunner, parse_target
+from patchkit.gpu.hardware.runner import SshRunner, parse_target
 
 
 @dataclass

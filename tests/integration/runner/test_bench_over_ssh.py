@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device.bench.conditions import read_conditions
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.run import BenchSetup, open_session
+from patchkit.gpu.hardware.bench.conditions import read_conditions
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.run import BenchSetup, open_session
 
-_RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 
 # Stands for the program there: its own folder holds what it writes, and the model must have come along.
 _PROGRAM = """\

@@ -13,16 +13,16 @@ import pytest
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sides import BuiltSide
-from patchkit.candidate.build import Machine
-from patchkit.device.bench.arms import BenchArm
-from patchkit.device.bench.folder import open_sweep
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.sweep import Sweep
-from patchkit.device.bench.tables import Table
-from patchkit.device.runner import LocalRunner, Runner
+from patchkit.gpu.hardware.bench.folder import open_sweep
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.tables import Table
+from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.prove.bench.arms import BenchArm
+from patchkit.prove.bench.sweep import Sweep
+from patchkit.prove.build import Machine
+from patchkit.toolchain.sides import BuiltSide
 
-_RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 _LABELS = ("HIP", "rocWMMA", "candidate")
 
 _PROGRAM = """\

@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device.program import Place, run_program
+from patchkit.gpu.hardware.program import Place, run_program
 
 pytestmark = pytest.mark.extra_tools  # sshd and rsync
 

@@ -12,7 +12,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.process import ToolTimeout
-from patchkit.device.runner import (
+from patchkit.gpu.hardware.runner import (
     Job,
     RunnerError,
 )

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from patchkit.build.sdk.install import Request
-from patchkit.build.sdk.pins import load_pins
-from patchkit.build.sdk.prefix import Prefix, current_prefix
-from patchkit.build.sdk.sources import Entry
-from patchkit.build.toolchain import places
+from patchkit.toolchain.hip import places
+from patchkit.toolchain.sdk.install import Request
+from patchkit.toolchain.sdk.pins import load_pins
+from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
+from patchkit.toolchain.sdk.sources import Entry
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A ROCm of the machine would be preferred over the SDK; these tests look for it in an empty folder."""
     monkeypatch.setattr(
-        "patchkit.build.toolchain.places", lambda environ: places(environ, system=tmp_path / "no-rocm")
+        "patchkit.toolchain.hip.places", lambda environ: places(environ, system=tmp_path / "no-rocm")
     )
 
 

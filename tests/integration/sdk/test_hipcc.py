@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.install import Request, install
-from patchkit.build.sdk.pins import load_pins
-from patchkit.build.sdk.prefix import Prefix, current_prefix
-from patchkit.build.toolchain import Toolchain, llvm_tool
+from patchkit.toolchain.hip import Toolchain, llvm_tool
+from patchkit.toolchain.sdk.install import Request, install
+from patchkit.toolchain.sdk.pins import load_pins
+from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

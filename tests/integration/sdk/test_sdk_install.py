@@ -16,17 +16,17 @@ from refusing import refused
 from patchkit.base.errors import PatchkitError
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
-from patchkit.build.cmake import cmake_settings
-from patchkit.build.sdk import apt
-from patchkit.build.sdk.apt import Wanted, make_client
-from patchkit.build.sdk.compiler import obtain_compiler
-from patchkit.build.sdk.flags import hip_arguments
-from patchkit.build.sdk.install import install, remove
-from patchkit.build.sdk.packages import unpack
-from patchkit.build.sdk.pins import RocWmmaPin
-from patchkit.build.sdk.prefix import STANDIN, Prefix, current_prefix
-from patchkit.build.sdk.smoke import smoke
-from patchkit.build.toolchain import find_toolchain, hip_flags, llvm_tool
+from patchkit.toolchain.cmake import cmake_settings
+from patchkit.toolchain.hip import find_toolchain, hip_flags, llvm_tool
+from patchkit.toolchain.sdk import apt
+from patchkit.toolchain.sdk.apt import Wanted, make_client
+from patchkit.toolchain.sdk.compiler import obtain_compiler
+from patchkit.toolchain.sdk.flags import hip_arguments
+from patchkit.toolchain.sdk.install import install, remove
+from patchkit.toolchain.sdk.packages import unpack
+from patchkit.toolchain.sdk.pins import RocWmmaPin
+from patchkit.toolchain.sdk.prefix import STANDIN, Prefix, current_prefix
+from patchkit.toolchain.sdk.smoke import smoke
 
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
 

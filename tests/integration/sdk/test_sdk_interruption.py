@@ -14,8 +14,8 @@ import pytest
 from small_disk import on_small_disk
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.install import Request, install
-from patchkit.build.sdk.prefix import current_prefix, load_prefix
+from patchkit.toolchain.sdk.install import Request, install
+from patchkit.toolchain.sdk.prefix import current_prefix, load_prefix
 
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ _PROGRAM = """
 import pickle, resource, sys
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.install import install
+from patchkit.toolchain.sdk.install import install
 
 class Steps(NullReporter):
     def step(self, text): print("step", text, flush=True)

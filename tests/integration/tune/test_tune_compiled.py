@@ -11,11 +11,11 @@ import pytest
 from strix_halo import LIMITS
 
 from patchkit.base.jobs import local_pool, run_tasks
+from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.process import ToolStopped
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
-from patchkit.build.units import SourceTree
-from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.units import SourceTree
 from patchkit.tune import measure as measuring
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Family, Setting, Traits
 from patchkit.tune.measure import Bench, find_mca, is_kept, measure, prepare

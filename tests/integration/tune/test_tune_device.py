@@ -12,7 +12,7 @@ from patchkit.cli.app import main
 from patchkit.tune.report import report_path
 from patchkit.tune.search import NOT_WORTH_TIMING
 
-RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
+RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 
 # The recorded rows with every time scaled, and a noise of at most a tenth of a per cent.
 PROGRAM = """\

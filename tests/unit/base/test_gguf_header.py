@@ -15,7 +15,7 @@ from refusing import refused
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.gguf import GgufError, LongArray, load_gguf, load_gguf_parts
-from patchkit.gpu.models import head_size_of
+from patchkit.gpu.emulated.models import head_size_of
 
 # Files that went wrong once or were made to: CODE-what.gguf. What hypothesis finds is added here.
 CORPUS = sorted((Path(__file__).parent / "gguf_corpus").glob("*.gguf"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.kernels.occupancy import (
+from patchkit.base.occupancy import (
     reported_waves,
     resident_blocks,
     resident_waves,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import places
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.commits import CommitStream
+from patchkit.carry.upstream.refs import update_ref
+from patchkit.carry.upstream.repository import Repository
 from patchkit.cli import doctor
 from patchkit.cli.doctor import Check, check_toolchain, run_doctor
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.commits import CommitStream
-from patchkit.upstream.refs import update_ref
-from patchkit.upstream.repository import Repository
+from patchkit.toolchain.hip import places
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -114,7 +114,7 @@ def test_a_damaged_cache_is_a_failure_that_says_what_to_delete(
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in ("patchkit.cli.doctor", "patchkit.build.toolchain"):
+    for module in ("patchkit.cli.doctor", "patchkit.toolchain.hip"):
         monkeypatch.setattr(f"{module}.places", lambda environ: places(environ, system=tmp_path / "system"))
 
     def checks(*archs: str, **environ: str) -> dict[str, Check]:

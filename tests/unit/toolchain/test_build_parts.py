@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.cmake import follow, last_status
-from patchkit.build.parts import cpu_part, gpu_part, programs_part
-from patchkit.build.sides import BuiltPart, Workshop, assemble, build_part, put_file
+from patchkit.toolchain.cmake import follow, last_status
+from patchkit.toolchain.parts import cpu_part, gpu_part, programs_part
+from patchkit.toolchain.sides import BuiltPart, Workshop, assemble, build_part, put_file
 
 FILES = (
     "CMakeLists.txt",

@@ -16,8 +16,8 @@ from refusing import refused
 
 from patchkit.base.process import ToolStopped
 from patchkit.base.reporter import NullReporter
-from patchkit.build import cmake as cmake_project
-from patchkit.build.cmake import BuildFailed, Project, build_targets
+from patchkit.toolchain import cmake as cmake_project
+from patchkit.toolchain.cmake import BuildFailed, Project, build_targets
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18...4.4)
@@ -30,7 +30,7 @@ add_custom_target(slow COMMAND ${CMAKE_COMMAND} -E touch began COMMAND ${CMAKE_C
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.build.cmake import Project, build_targets
+from patchkit.toolchain.cmake import Project, build_targets
 from patchkit.base.reporter import NullReporter
 source, folder = map(Path, sys.argv[1:])
 project = Project(source=source, folder=folder, entries={"CMAKE_BUILD_TYPE": "Release"})

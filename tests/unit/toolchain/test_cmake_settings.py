@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from toolchains import toolchain_in
 
-from patchkit.build.cmake import _compiler_cache, cmake_settings
-from patchkit.build.machine import _runtime
-from patchkit.build.sdk.prefix import STANDIN
+from patchkit.toolchain.cmake import _compiler_cache, cmake_settings
+from patchkit.toolchain.machine import _runtime
+from patchkit.toolchain.sdk.prefix import STANDIN
 
 SDK = replace(toolchain_in(Path("/p/usr")), device_libs=Path("/p/bitcode"))
 

@@ -14,10 +14,10 @@ from toolchains import script_compiler
 from patchkit.base.errors import CacheError
 from patchkit.base.process import ToolFailed, ToolMissing, ToolTimeout
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compile import CompileFailed, CompilerCrashed, Job, compile_unit
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
-from patchkit.build.units import SourceTree
+from patchkit.toolchain.compile import CompileFailed, CompilerCrashed, Job, compile_unit
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.preprocess import PreprocessFailed, Reading, reading_digest
+from patchkit.toolchain.units import SourceTree
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 

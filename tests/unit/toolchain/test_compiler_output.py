@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from refusing import refused
 
-from patchkit.build.compile import parse_kernels
-from patchkit.build.remarks import parse_diagnostics, parse_remarks
+from patchkit.toolchain.compile import parse_kernels
+from patchkit.toolchain.remarks import parse_diagnostics, parse_remarks
 
 _AT = "ggml/src/ggml-cuda/template-instances/../fattn-tile.cuh:719:1"
 _TAIL = "[-Rpass-analysis=kernel-resource-usage]"

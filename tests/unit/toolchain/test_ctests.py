@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.ctests import UpstreamTest, read_tests
+from patchkit.toolchain.ctests import UpstreamTest, read_tests
 
 
 def listed(folder: Path, *lines: str) -> Path:

@@ -12,9 +12,9 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.build.tree import export_tree, overlay_tree
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.repository import Repository
+from patchkit.toolchain.tree import export_tree, overlay_tree
 
 
 @pytest.fixture

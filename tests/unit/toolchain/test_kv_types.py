@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.units import kv_definitions, kv_units, platform_units
+from patchkit.toolchain.units import kv_definitions, kv_units, platform_units
 
 _GPU = "ggml/src/ggml-cuda"
 _CALL = 'file(GLOB SRCS "../ggml-cuda/*.cu")\nggml_cuda_fattn_vec_instances(${DIR}/../ggml-cuda SRCS)\n'

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.store import Store, key_of
+from patchkit.toolchain.store import Store, key_of
 
 _KEY = key_of({"what": "test"})
 

@@ -12,9 +12,7 @@ from refusing import refused
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.prefix import STANDIN, Package, Record, write_record
-from patchkit.build.sdk.versions import rocwmma_version
-from patchkit.build.toolchain import (
+from patchkit.toolchain.hip import (
     RocWmma,
     Toolchain,
     ToolchainMissing,
@@ -26,6 +24,8 @@ from patchkit.build.toolchain import (
     places,
     rocwmma_for,
 )
+from patchkit.toolchain.sdk.prefix import STANDIN, Package, Record, write_record
+from patchkit.toolchain.sdk.versions import rocwmma_version
 
 
 class Warnings(NullReporter):
@@ -116,7 +116,7 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Toolc
     """Looks for a toolchain on a machine whose whole file system is below ``system``."""
     system = tmp_path / "system"
     monkeypatch.setattr(
-        "patchkit.build.toolchain.places", lambda environ: places(environ, system=system)
+        "patchkit.toolchain.hip.places", lambda environ: places(environ, system=system)
     )  # the machine that runs the tests may have a ROCm
 
     def look(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.units import SourceTree, platform_units, units_including
+from patchkit.toolchain.units import SourceTree, platform_units, units_including
 
 _CMAKE = """
 if (FOO)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.wheel import WheelContents, init_text
+from patchkit.toolchain.wheel import WheelContents, init_text
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.workspace import Workspace
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
 from patchkit.cli.app import main
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
 from patchkit.tune.batch import BatchReport, TimedColumns, TypeLimit, always_matrix, write_limits
 
 ROOT = Path(__file__).resolve().parents[3]

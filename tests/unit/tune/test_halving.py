@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from patchkit.device.bench.statistics import compare
+from patchkit.gpu.hardware.bench.statistics import compare
 from patchkit.tune.device import FIRST_ROUNDS, RUNGS, race
 
 MOST = FIRST_ROUNDS * 2 ** (RUNGS - 1)

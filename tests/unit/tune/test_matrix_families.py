@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.estimate.model import load_models
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.profile import load_profile
+from patchkit.base.occupancy import limits_of
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.modelled.shape import load_models
 from patchkit.tune import mma, mmq
 from patchkit.tune.family import Candidate, binding_bounds
 from patchkit.tune.table import local_includes, table_rows, with_own_row

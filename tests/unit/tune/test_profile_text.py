@@ -9,7 +9,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
 from patchkit.tune.profile_text import replace_rows, row_text, write_profile
 
 TEXT = """arch = "gfx1151"

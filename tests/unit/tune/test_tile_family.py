@@ -6,8 +6,8 @@ import pytest
 from refusing import refused
 from strix_halo import LIMITS
 
-from patchkit.estimate.model import load_models
-from patchkit.gpu.names import read_name
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.shape import load_models
 from patchkit.tune.family import Candidate
 from patchkit.tune.tile import TILE_FILE, make_tile_family
 

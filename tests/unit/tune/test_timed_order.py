@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 from strix_halo import CUS, LOOP
 
+from patchkit.base.occupancy import limits_of
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compile import CompileFailed
-from patchkit.estimate.model import load_models
-from patchkit.gpu.device import device_of
-from patchkit.gpu.names import read_name
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.profile import load_profile
-from patchkit.timing.machine import ModelError, load_machine
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.machine import ModelError, load_machine
+from patchkit.gpu.modelled.shape import load_models
+from patchkit.toolchain.compile import CompileFailed
 from patchkit.tune import mmq
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate

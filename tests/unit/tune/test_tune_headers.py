@@ -9,7 +9,7 @@ import pytest
 from refusing import refused
 from toolchains import toolchain_in
 
-from patchkit.build.toolchain import RocWmma
+from patchkit.toolchain.hip import RocWmma
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
 from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest

@@ -9,7 +9,7 @@ import pytest
 from refusing import refused
 from strix_halo import CUS, LIMITS, LOOP
 
-from patchkit.kernels.occupancy import HardwareLimits, resident_waves
+from patchkit.base.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
 from patchkit.tune.family import Candidate, Family, Traits
 from patchkit.tune.outcome import OUTCOME, Failure, Figures, as_launched

@@ -11,10 +11,10 @@ from refusing import refused
 from strix_halo import LOOP
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.tree import files_digest
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import SeriesDir
-from patchkit.timing.machine import ModelError
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.gpu.modelled.machine import ModelError
+from patchkit.toolchain.tree import files_digest
 from patchkit.tune.cost import Judged, Modelled
 from patchkit.tune.family import Candidate
 from patchkit.tune.outcome import Failure, Figures

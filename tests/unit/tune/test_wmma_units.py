@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
+from patchkit.base.occupancy import limits_of
 from patchkit.base.source import SourceText
-from patchkit.estimate.model import load_models
-from patchkit.gpu.names import read_name
-from patchkit.kernels.occupancy import limits_of
-from patchkit.kernels.wmma import VARIANTS, WmmaParams, legal_params
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.wmma import VARIANTS, WmmaParams, legal_params
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.shape import load_models
 from patchkit.tune.family import Candidate
 from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily, cut_behind, family_of, name_of, variant_of
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
-from patchkit.bump.onto.pin import Onto
-from patchkit.bump.onto.plan import OntoPlan, plan_onto
-from patchkit.candidate.apply import cmake_command, move_candidate, refuse_faults
-from patchkit.candidate.commit import write_plan
-from patchkit.candidate.known import make_record
-from patchkit.candidate.lock import make_result, read_inputs
-from patchkit.candidate.plan import Request
-from patchkit.candidate.record import Candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.clone import check_branch_name, look_at_branch, put_branch
-from patchkit.upstream.refs import read_ref
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.apply import cmake_command, move_candidate, refuse_faults
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.known import make_record
+from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.following.onto.plan import OntoPlan, plan_onto
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import check_branch_name, look_at_branch, put_branch
+from patchkit.carry.upstream.refs import read_ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

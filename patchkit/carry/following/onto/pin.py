@@ -9,16 +9,16 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
-from patchkit.bump.target import catalogue_pins
-from patchkit.candidate.record import candidate_ref, read_record
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import OPTIONS_FILE
-from patchkit.series.lock import Lock, Pin
-from patchkit.series.patch import Patch
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
-from patchkit.upstream.git import IDENTITY_EMAIL
-from patchkit.upstream.refs import list_refs
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.record import candidate_ref, read_record
+from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.placing.tree import OPTIONS_FILE
+from patchkit.carry.series.lock import Lock, Pin
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
+from patchkit.carry.upstream.git import IDENTITY_EMAIL
+from patchkit.carry.upstream.refs import list_refs
 
 _TAG = re.compile(r"b([1-9][0-9]{0,8})")
 _VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)

@@ -15,22 +15,22 @@ from patchkit.base.errors import (
     UsageError,
 )
 from patchkit.base.plain import plain
-from patchkit.bump.classes import GOOD, Classified
-from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
-from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
-from patchkit.candidate.plan import Choice, Plan, PlannedPatch, Request, name_opt_ins
-from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import UpstreamFiles, read_upstream
-from patchkit.series.catalogue import Series, load_series
-from patchkit.series.lock import Pin, load_lock
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, load_profiles
-from patchkit.series.selection import Selected, default_of, opted_in, select_patches
-from patchkit.upstream.cache import Cache
-from patchkit.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
-from patchkit.upstream.pin import obtain
-from patchkit.upstream.repository import Repository
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_opt_ins
+from patchkit.carry.following.classes import GOOD, Classified
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
+from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import Selected, default_of, opted_in, select_patches
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.repository import Repository
 
 
 def _last_renderings(
@@ -145,7 +145,7 @@ def plan_onto(
     """Copy the commit into the cache, class every patch on it, and plan. The clone is only read.
 
     What cannot be placed is in ``plan.errors``, or left out with ``drop_conflicts``. Raises as
-    :func:`patchkit.bump.onto.apply.run_onto`.
+    :func:`patchkit.carry.following.onto.apply.run_onto`.
     """
     series_dir = workspace.series
     lock = load_lock(series_dir.lock)

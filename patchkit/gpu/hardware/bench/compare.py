@@ -9,9 +9,9 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import check_output, write_output
-from patchkit.device.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
-from patchkit.device.bench.rows import BenchRow, parse_rows
-from patchkit.device.bench.tables import Series, Table, compare_series
+from patchkit.gpu.hardware.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
+from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
+from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 
 # A row has some 1500 bytes (build 6900 to 11549). A sweep of 5 depths in 5 repetitions has 50 of them.
 _MOST_BYTES = 16 * 2**20

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from patchkit.device.runner import Job, Runner
+from patchkit.gpu.hardware.runner import Job, Runner
 
 _PATIENCE_S = 20.0
 

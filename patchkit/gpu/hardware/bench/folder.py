@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.process import Completed
-from patchkit.device.bench.rows import BenchRow, parse_rows
+from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 
 _NOTE = "session.json"
 _LOCK = "lock"

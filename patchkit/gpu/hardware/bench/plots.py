@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from patchkit.base.errors import ToolchainError
-from patchkit.device.bench.rows import BenchModel
-from patchkit.device.bench.tables import Cell, Line, Table
+from patchkit.gpu.hardware.bench.rows import BenchModel
+from patchkit.gpu.hardware.bench.tables import Cell, Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

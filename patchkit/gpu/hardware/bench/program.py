@@ -9,10 +9,10 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.files import write_whole
 from patchkit.base.process import Completed, ToolTimeout
-from patchkit.device.bench.options import BenchOptions, parse_help
-from patchkit.device.bench.rows import BenchRow, BenchUnreadable, parse_rows
-from patchkit.device.program import has_lost_gpu, has_no_memory, signal_name
-from patchkit.device.runner import Job, Runner
+from patchkit.gpu.hardware.bench.options import BenchOptions, parse_help
+from patchkit.gpu.hardware.bench.rows import BenchRow, BenchUnreadable, parse_rows
+from patchkit.gpu.hardware.program import has_lost_gpu, has_no_memory, signal_name
+from patchkit.gpu.hardware.runner import Job, Runner
 
 _HELP_S = 60.0
 _TAIL = 15  # lines of stderr in a message

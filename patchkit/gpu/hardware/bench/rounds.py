@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from patchkit.base.errors import GateError
-from patchkit.device.bench.rows import BenchRow, BenchTest
-from patchkit.device.bench.statistics import Comparison, Interval, compare
-from patchkit.series.promises import BenchRules, ExpectedGain
+from patchkit.carry.series.promises import BenchRules, ExpectedGain
+from patchkit.gpu.hardware.bench.rows import BenchRow, BenchTest
+from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, compare
 
 Arm = Literal["baseline", "candidate", "again"]
 ARMS: tuple[Arm, ...] = get_args(Arm)

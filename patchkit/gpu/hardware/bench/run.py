@@ -14,18 +14,18 @@ from pathlib import Path
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.device.bench.conditions import read_conditions
-from patchkit.device.bench.options import BenchPlan, bench_arguments
-from patchkit.device.bench.program import (
+from patchkit.gpu.hardware.bench.conditions import read_conditions
+from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments
+from patchkit.gpu.hardware.bench.program import (
     ask_options,
     check_rows,
     keep_output,
     read_output,
     run_bench_program,
 )
-from patchkit.device.bench.rounds import ARMS, Arm, Rounds, round_order
-from patchkit.device.bench.rows import BenchRow, parse_rows
-from patchkit.device.runner import Runner
+from patchkit.gpu.hardware.bench.rounds import ARMS, Arm, Rounds, round_order
+from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
+from patchkit.gpu.hardware.runner import Runner
 
 _FORMAT = 1
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.device.bench.rows import BenchModel, BenchRow
-from patchkit.device.bench.statistics import CONFIDENCE, Interval, bootstrap_change, bootstrap_mean
+from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow
+from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, bootstrap_change, bootstrap_mean
 
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""

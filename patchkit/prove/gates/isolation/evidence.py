@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from patchkit.base.text import counted
-from patchkit.build.units import Platform
-from patchkit.gates.base import Count, Evidence, Many, Record
-from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.gates.base import Count, Evidence, Many, Record
+from patchkit.prove.gates.blocks import Block, Row, Table, columns
+from patchkit.toolchain.units import Platform
 
 _FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
 _DIGEST = 12

@@ -4,7 +4,8 @@ For CUDA, MUSA, and every GPU outside of the guards, each touched unit is read b
 trees, host and device pass: the tokens must be equal. For some of those GPUs the device code is compiled
 and compared too. A guard that asks for rocWMMA is *live* only with rocWMMA on: without it the targets'
 own readings must be equal as well. The host pass of HIP is one for all GPUs and holds the branch at run
-time where a guard is live; :mod:`patchkit.gates.isolation.host_branch` says what is proven of it instead.
+time where a guard is live; :mod:`patchkit.prove.gates.isolation.host_branch` says what is proven of it
+instead.
 """
 
 from __future__ import annotations
@@ -16,21 +17,16 @@ from typing import Literal
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.jobs import run_parallel
-from patchkit.build.compile import CompileFailed, Job, compile_unit
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import Toolchain, rocwmma_for
-from patchkit.build.units import Platform, SourceTree, platform_units, units_including
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.edits.tree import ROCWMMA_OPTION
-from patchkit.gates.base import GateResult, RunSetup
-from patchkit.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
-from patchkit.gates.isolation.host_branch import (
+from patchkit.carry.placing.tree import ROCWMMA_OPTION
+from patchkit.prove.gates.base import GateResult, RunSetup
+from patchkit.prove.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
+from patchkit.prove.gates.isolation.host_branch import (
     HostBranchLeaks,
     HostExpressionForeign,
     closed_tree,
     dead_tree,
 )
-from patchkit.gates.isolation.readings import (
+from patchkit.prove.gates.isolation.readings import (
     Configuration,
     ReadUnit,
     compare,
@@ -41,7 +37,12 @@ from patchkit.gates.isolation.readings import (
     rocwmma_flags,
     stand_in_headers,
 )
-from patchkit.gates.touched import touched_units
+from patchkit.prove.gates.touched import touched_units
+from patchkit.prove.subject import PatchPart, Subject
+from patchkit.toolchain.compile import CompileFailed, Job, compile_unit
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import Toolchain, rocwmma_for
+from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
 
 
 def _summary(reads: Sequence[ReadUnit], host: HostBranch) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
-from patchkit.build.tree import overlay_tree
-from patchkit.build.units import GPU_SOURCES
-from patchkit.candidate.subject import Subject
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.tree import overlay_tree
+from patchkit.toolchain.units import GPU_SOURCES
 
 _DEAD = b"(false)"
 _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")

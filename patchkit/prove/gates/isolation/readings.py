@@ -16,15 +16,15 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.files import disk_errors
 from patchkit.base.jobs import run_parallel
 from patchkit.base.source import SourceText
-from patchkit.build.compile import hip_definitions
-from patchkit.build.compiler import Compiler
-from patchkit.build.preprocess import PreprocessFailed, reading_digest, reading_text
-from patchkit.build.preprocess import Reading as Job
-from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for
-from patchkit.build.units import Platform, SourceTree, kv_definitions
-from patchkit.candidate.subject import Subject
-from patchkit.cpp.lexer import TokenKind, lex
-from patchkit.gates.isolation.evidence import Reading, Unreadable
+from patchkit.carry.cpp.lexer import TokenKind, lex
+from patchkit.prove.gates.isolation.evidence import Reading, Unreadable
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compile import hip_definitions
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.hip import RocWmma, Toolchain, hip_flags, rocwmma_for
+from patchkit.toolchain.preprocess import PreprocessFailed, reading_digest, reading_text
+from patchkit.toolchain.preprocess import Reading as Job
+from patchkit.toolchain.units import Platform, SourceTree, kv_definitions
 
 
 class TokensDiffer(GateError):

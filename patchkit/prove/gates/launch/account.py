@@ -6,7 +6,10 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from patchkit.gates.launch.evidence import (
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.session import CaseRecord, RecordedRun
+from patchkit.prove.gates.launch.evidence import (
     BenchRow,
     GpuRecord,
     Kernels,
@@ -16,11 +19,8 @@ from patchkit.gates.launch.evidence import (
     Transition,
     UpstreamOwn,
 )
-from patchkit.gates.launch.rules import MATRIX_KERNELS, Broken, grouping_applies
-from patchkit.gates.launch.runs import CasePair, Comparison, last_step
-from patchkit.gpu.cases import Case
-from patchkit.gpu.log import Launch
-from patchkit.gpu.session import CaseRecord, RecordedRun
+from patchkit.prove.gates.launch.rules import MATRIX_KERNELS, Broken, grouping_applies
+from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
 
 _SAMPLE_KV = 65536
 _SAMPLE_GQA = 4

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.candidate.subject import Subject
-from patchkit.gpu.device import PlayedDevice, device_of
-from patchkit.series.facts import FactNotForDecisions
-from patchkit.series.profile import ArchProfile
+from patchkit.base.arch import FactNotForDecisions
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.prove.subject import Subject
 
 # hip/amd_detail/amd_hip_runtime.h (HIP 6.4) makes the second into the first: the only line in which the host
 # pass of a unit of build 6900 differs between the two wave sizes (clang -E of all 103 units). Members of that

@@ -1,8 +1,8 @@
 """Gate ``launch``: which kernels run, before and after, recorded from the real host code without a GPU.
 
 On every GPU of the candidate each attention case and each small model is run on the launch recorder with
-both trees, and the launches are held against the rules of :mod:`patchkit.gates.launch.rules`. On every other
-GPU the two logs must be identical.
+both trees, and the launches are held against the rules of :mod:`patchkit.prove.gates.launch.rules`. On every
+other GPU the two logs must be identical.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import counted
-from patchkit.build.compile import CompiledUnit, CompileFailed
-from patchkit.build.compiler import open_compiler
-from patchkit.build.units import SourceTree
-from patchkit.candidate.build import CandidateBuildFailed, build_sides
-from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult, RunSetup
-from patchkit.gates.launch.account import (
+from patchkit.carry.series.wmma import wmma_table
+from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.runtime import SELECTION_UNIT, RecordedBackend, build_backend
+from patchkit.prove.build import CandidateBuildFailed, build_sides
+from patchkit.prove.gates.base import GateResult, RunSetup
+from patchkit.prove.gates.launch.account import (
     aborting_lines,
     guarded_evidence,
     guarded_lines,
     other_evidence,
     other_lines,
 )
-from patchkit.gates.launch.cast import make_cast
-from patchkit.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
-from patchkit.gates.launch.geometry import Code, Guarded
-from patchkit.gates.launch.rules import (
+from patchkit.prove.gates.launch.cast import make_cast
+from patchkit.prove.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
+from patchkit.prove.gates.launch.geometry import Code, Guarded
+from patchkit.prove.gates.launch.rules import (
     about_matrices,
     check_graphs,
     check_guarded,
@@ -38,11 +37,12 @@ from patchkit.gates.launch.rules import (
     unshown_matrices,
     upstream_own,
 )
-from patchkit.gates.launch.runs import CandidateAborts, CasePair, Comparison, Sides, compare_on
-from patchkit.gates.touched import Pair, compile_touched
-from patchkit.gpu.device import PlayedDevice
-from patchkit.gpu.runtime import SELECTION_UNIT, RecordedBackend, build_backend
-from patchkit.kernels.wmma import wmma_table
+from patchkit.prove.gates.launch.runs import CandidateAborts, CasePair, Comparison, Sides, compare_on
+from patchkit.prove.gates.touched import Pair, compile_touched
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.units import SourceTree
 
 _NOT_PROVEN = (
     "numbers: nothing is computed on the recorder",

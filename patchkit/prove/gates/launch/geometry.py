@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from patchkit.build.compile import CompiledKernel
-from patchkit.gpu.cases import Case
-from patchkit.gpu.device import PlayedDevice
-from patchkit.gpu.log import Launch
-from patchkit.kernels.wmma import UPSTREAM, WmmaRow
-from patchkit.series.promises import CasePromise, KernelMove
+from patchkit.carry.series.promises import CasePromise, KernelMove
+from patchkit.carry.series.wmma import UPSTREAM, WmmaRow
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.log import Launch
+from patchkit.toolchain.compile import CompiledKernel
 
 _MAX_THREADS = 1024
 # hipDeviceProp_t.maxGridSize says 65535 for y and z; the runtime takes 65536 and refuses more (rocSPARSE's

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.text import counted
-from patchkit.candidate.subject import PatchPart
-from patchkit.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRule, code_of
-from patchkit.gates.launch.runs import CasePair, Comparison, last_step
-from patchkit.gpu.cases import Case, OpRow
-from patchkit.gpu.log import Launch
-from patchkit.gpu.names import KernelName
-from patchkit.gpu.runtime import SELECTION_UNIT
-from patchkit.gpu.session import RecordedRun
-from patchkit.kernels.wmma import KV_PADDING
-from patchkit.series.promises import CasePromise
+from patchkit.carry.series.promises import CasePromise
+from patchkit.carry.series.wmma import KV_PADDING
+from patchkit.gpu.emulated.cases import Case, OpRow
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.names import KernelName
+from patchkit.gpu.emulated.runtime import SELECTION_UNIT
+from patchkit.gpu.emulated.session import RecordedRun
+from patchkit.prove.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRule, code_of
+from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
+from patchkit.prove.subject import PatchPart
 
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _MATRIX_FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549

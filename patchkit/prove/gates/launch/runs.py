@@ -9,15 +9,19 @@ from functools import lru_cache
 
 from patchkit.base.errors import GateError
 from patchkit.base.jobs import run_parallel
-from patchkit.build.compile import CompiledKernel
-from patchkit.build.compiler import Compiler
-from patchkit.gates.launch.geometry import Code
-from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case, without_aborts
-from patchkit.gpu.device import PlayedDevice
-from patchkit.gpu.log import Launch
-from patchkit.gpu.models import SmallModel
-from patchkit.gpu.runtime import RecordedBackend
-from patchkit.gpu.session import (
+from patchkit.gpu.emulated.cases import (
+    Case,
+    CaseNotUnderstood,
+    OpRow,
+    own_cases,
+    upstream_case,
+    without_aborts,
+)
+from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.emulated.runtime import RecordedBackend
+from patchkit.gpu.emulated.session import (
     BenchRun,
     CaseRecord,
     RecordedRun,
@@ -25,6 +29,9 @@ from patchkit.gpu.session import (
     RecordedRunHangs,
     Session,
 )
+from patchkit.prove.gates.launch.geometry import Code
+from patchkit.toolchain.compile import CompiledKernel
+from patchkit.toolchain.compiler import Compiler
 
 _HEAD_SIZES = (64, 128, 256)
 _PROMPT, _GENERATED = 512, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.candidate.build import PROGRAMS, check_programs
+from patchkit.prove.build import PROGRAMS, check_programs
 
 
 def test_upstreams_programs_are_taken() -> None:

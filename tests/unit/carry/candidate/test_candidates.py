@@ -10,15 +10,15 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.diff import FileChange, difference
-from patchkit.candidate.find import find_candidate, read_candidate
-from patchkit.candidate.record import is_candidate
-from patchkit.candidate.workspace import Workspace
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Pin, load_lock
-from patchkit.upstream.refs import delete_ref, list_refs, update_ref
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.diff import FileChange, difference
+from patchkit.carry.candidate.find import find_candidate, read_candidate
+from patchkit.carry.candidate.record import is_candidate
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.upstream.refs import delete_ref, list_refs, update_ref
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
 PIN = Pin(
     build=6900, commit=None, tree="0" * 40, committed="2026-01-01T00:00:00Z", commit_object=None, sources=()

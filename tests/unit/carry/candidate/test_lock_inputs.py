@@ -12,9 +12,9 @@ import jinja2
 import pytest
 from refusing import refused
 
-from patchkit.candidate.lock import read_inputs
-from patchkit.edits.templates import BoundedEnvironment
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.candidate.lock import read_inputs
+from patchkit.carry.placing.templates import BoundedEnvironment
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.candidate.commit import _fill
-from patchkit.series.patch import BREAKS_MAIL
+from patchkit.carry.candidate.commit import _fill
+from patchkit.carry.series.patch import BREAKS_MAIL
 
 DANGERS = ["---", "--- a/file", "diff -u", "Index: file", "From someone", "From: x", "Subject: y", ">From z"]
 

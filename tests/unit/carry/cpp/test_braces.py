@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sources import read
 
-from patchkit.edits.select import brace_role
+from patchkit.carry.placing.select import brace_role
 
 
 @pytest.mark.parametrize(

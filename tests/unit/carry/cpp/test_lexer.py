@@ -6,8 +6,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.source import SourceText
-from patchkit.cpp import lexer
-from patchkit.cpp.lexer import TokenKind, lex, lex_pattern
+from patchkit.carry.cpp import lexer
+from patchkit.carry.cpp.lexer import TokenKind, lex, lex_pattern
 
 
 def texts(data: bytes) -> list[bytes]:

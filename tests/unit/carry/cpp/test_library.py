@@ -6,7 +6,7 @@ import pytest
 from clang import cindex
 from refusing import refused
 
-from patchkit.cpp.libclang import library_version, parse_unit
+from patchkit.carry.cpp.libclang import library_version, parse_unit
 
 
 def test_the_version_is_that_of_the_pinned_wheel():
@@ -41,5 +41,5 @@ class _Unit:
 
 
 def test_a_library_that_does_not_tell_its_version_is_named_so(monkeypatch):
-    monkeypatch.setattr("patchkit.cpp.libclang.parse_unit", lambda *_: _Unit())
+    monkeypatch.setattr("patchkit.carry.cpp.libclang.parse_unit", lambda *_: _Unit())
     assert library_version() == "clang (unknown version)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.cpp.ast import parse_tree
+from patchkit.carry.cpp.ast import parse_tree
 
 PATH = "ggml/src/ggml-cuda/t.cu"
 

@@ -9,9 +9,9 @@ from demo_world import git
 
 from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
-from patchkit.bump.commit import check_branch, check_committed, commit_lock
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.following.commit import check_branch, check_committed, commit_lock
+from patchkit.carry.series.lock import load_lock
 
 LOCK = """\
 version = 1

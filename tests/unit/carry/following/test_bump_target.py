@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.bump.target import find_target_pin, own_pin
-from patchkit.series.lock import GitSource, Lock, Pin, SdistSource
+from patchkit.carry.following.target import find_target_pin, own_pin
+from patchkit.carry.series.lock import GitSource, Lock, Pin, SdistSource
 
 PACKAGE = SdistSource(package="some", version="1", sha256="2" * 64, subdir="src", omit=())
 BARE = Pin(

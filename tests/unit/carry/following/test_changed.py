@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.bump.changed import Versions, compare_changes, function_changes
+from patchkit.carry.following.changed import Versions, compare_changes, function_changes
 
 PATH = "src/a.cpp"
 BASE = b"int x;\nint f() {\n    a();\n    b();\n}\nint g() {\n    c();\n}\n"

@@ -6,7 +6,8 @@ from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
-from patchkit.bump.derive import (
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.following.derive import (
     Step,
     bare,
     compare_derivations,
@@ -15,10 +16,9 @@ from patchkit.bump.derive import (
     same_tokens,
     take_out,
 )
-from patchkit.bump.drift import align, find_drift, list_statements
-from patchkit.bump.follow import find_resemblances, find_target, near_target
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.tree import UpstreamFiles
+from patchkit.carry.following.drift import align, find_drift, list_statements
+from patchkit.carry.following.follow import find_resemblances, find_target, near_target
+from patchkit.carry.placing.tree import UpstreamFiles
 
 QUIET = NullReporter()
 BASE = b"int f(int x) {\n    int a = 1;\n    int b = 2;\n    int c = 3;\n    return a + b + c + x;\n}\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.bump.staging import name_series
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.following.staging import name_series
 
 
 def test_every_part_of_an_error_names_the_series(tmp_path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, ToolchainError
-from patchkit.bump.sweep_gates import Proof
-from patchkit.gates.base import GateResult
-from patchkit.gates.verify import Report
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.verify import Report
+from patchkit.prove.sweep import Proof
 
 
 def report(*results):

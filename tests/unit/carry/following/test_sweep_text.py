@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.errors import AnchorError, Location
-from patchkit.bump.classes import Classified, Drift
-from patchkit.bump.sweep import Row, Sweep, markdown_matrix, text_matrix
-from patchkit.series.lock import Pin
+from patchkit.carry.following.classes import Classified, Drift
+from patchkit.carry.following.sweep import Row, Sweep, markdown_matrix, text_matrix
+from patchkit.carry.series.lock import Pin
 
 PIN = Pin(build=7, commit=None, tree="1" * 40, committed="x", commit_object=None, sources=())
 DRIFT = Drift(file="a.cu", entity="run", before="1", after="2", removed=(), added=("x",))

@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from patchkit.base.errors import Location
-from patchkit.edits.guard import Guard, Target
-from patchkit.series.patch import Alias, Edit
-from patchkit.series.selector import Selector
+from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.series.patch import Alias, Edit
+from patchkit.carry.series.selector import Selector
 
 GFX1151 = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
 GFX90A = Target(arch="gfx90a", macro="__gfx90a__", cc=0x90A)

@@ -8,15 +8,15 @@ from sources import read
 
 from patchkit.base.errors import AnchorError
 from patchkit.base.source import Span
-from patchkit.cpp.ast import Definition, ParseIssue, Tree, parse_tree
-from patchkit.cpp.scopes import parse_scopes
-from patchkit.edits.confirm import (
+from patchkit.carry.cpp.ast import Definition, ParseIssue, Tree, parse_tree
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.placing.confirm import (
     EditUnparsable,
     confirm_entities,
     confirm_passes,
 )
-from patchkit.edits.expand import Applied, Placement, apply_placements
-from patchkit.edits.resolve import Anchor, resolve_anchor
+from patchkit.carry.placing.expand import Applied, Placement, apply_placements
+from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 
 SOURCE = """\
 #define SIZE 4

@@ -8,9 +8,9 @@ import pytest
 from refusing import refused
 from sources import read
 
-from patchkit.edits.expand import apply_placements, expand_alias, expand_edit
-from patchkit.edits.guard import GuardLeak, require_isolated
-from patchkit.edits.resolve import EntityNotFound, resolve_anchor
+from patchkit.carry.placing.expand import apply_placements, expand_alias, expand_edit
+from patchkit.carry.placing.guard import GuardLeak, require_isolated
+from patchkit.carry.placing.resolve import EntityNotFound, resolve_anchor
 
 HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.edits.context import make_guard
-from patchkit.series.patch import GuardMacros
-from patchkit.series.profile import load_profile
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.series.patch import GuardMacros
+from patchkit.carry.series.profile import load_profile
 
-PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
+PROFILES = Path(__file__).resolve().parents[4] / "arch_profiles"
 
 
 def test_one_gpu(guard):

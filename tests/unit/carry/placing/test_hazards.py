@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 from sources import read
 
-from patchkit.edits.resolve import resolve_anchor
+from patchkit.carry.placing.resolve import resolve_anchor
 
 
 def resolve(text, edit):

@@ -6,8 +6,8 @@ import pytest
 from sources import read
 
 from patchkit.base.source import Span
-from patchkit.edits.expand import guard_insertion, guard_replacement
-from patchkit.edits.guard import GuardLeak, require_isolated
+from patchkit.carry.placing.expand import guard_insertion, guard_replacement
+from patchkit.carry.placing.guard import GuardLeak, require_isolated
 
 BEFORE = '#include "a.h"\nvoid f() {\n    old(); /* note */\n    last();\n}\n'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.source import SourceText, Span
-from patchkit.edits.expand import guard_insertion, guard_removal, guard_replacement
+from patchkit.carry.placing.expand import guard_insertion, guard_removal, guard_replacement
 
 
 def lay(how, text, new=b"", **kwargs):

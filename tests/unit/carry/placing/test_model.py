@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.source import SourceText, Span
-from patchkit.edits.expand import Placement, apply_placements
+from patchkit.carry.placing.expand import Placement, apply_placements
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError
-from patchkit.edits.place import PlacedPatch, check_place, place_patch
-from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.patch import NewFile, parse_patch
-from patchkit.series.profile import load_profile
-from patchkit.series.selection import Selected
-from patchkit.series.toml import parse_toml
+from patchkit.base.toml import parse_toml
+from patchkit.carry.placing.place import PlacedPatch, check_place, place_patch
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import NewFile, parse_patch
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import Selected
 
 HOME = "ggml/src/ggml-cuda"
 TREE = (f"{HOME}/a.cu", f"{HOME}/CMakeLists.txt", f"{HOME}/instances/b.cu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sources import read
 
-from patchkit.edits.pattern import find_runs, matches_exactly, parse_pattern, similar_runs
+from patchkit.carry.placing.pattern import find_runs, matches_exactly, parse_pattern, similar_runs
 
 
 def whole(text):

@@ -7,7 +7,7 @@ from refusing import refused
 from sources import read
 
 from patchkit.base.errors import Location
-from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
+from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
 
 PATH = "ggml/src/ggml-cuda/t.cu"
 HERE = "patches/0001-p/patch.toml:7:1"

@@ -6,8 +6,8 @@ import pytest
 from pydantic import TypeAdapter
 from sources import read
 
-from patchkit.edits.select import select
-from patchkit.series.selector import Selector
+from patchkit.carry.placing.select import select
+from patchkit.carry.series.selector import Selector
 
 KERNEL = """\
 #include "common.cuh"

@@ -6,7 +6,7 @@ import pytest
 from sources import read
 
 from patchkit.base.source import Span
-from patchkit.edits.select import (
+from patchkit.carry.placing.select import (
     covers_controlled,
     ends_controlled,
     is_one_statement,

@@ -10,12 +10,12 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import Location, RenderError
-from patchkit.edits.templates import (
+from patchkit.base.toml import parse_toml
+from patchkit.carry.placing.templates import (
     MAX_OUTPUT,
     PatchRenderer,
 )
-from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.toml import parse_toml
+from patchkit.carry.series.patch import Patch, parse_patch
 
 HERE = Location(path="patches/0001-p/patch.toml", line=9, column=1)
 

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from patchkit.kernels.occupancy import HardwareLimits, limits_of
-from patchkit.kernels.wmma import Accumulator, WmmaParams, WmmaVariant
-from patchkit.series.profile import load_profile
+from patchkit.base.occupancy import HardwareLimits, limits_of
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.wmma import Accumulator, WmmaParams, WmmaVariant
 
-PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
+PROFILES = Path(__file__).resolve().parents[4] / "arch_profiles"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
+from patchkit.base.arch import Confidence, Fact, FactNotForDecisions, Facts, FactValue
 from patchkit.base.errors import Location
-from patchkit.series.facts import Confidence, Fact, FactNotForDecisions, Facts, FactValue
 
 PLACE = Location(path="gfx1151.toml", line=9)
 
@@ -53,6 +53,6 @@ def test_a_fact_the_profile_does_not_state() -> None:
 
 
 def test_every_name_of_the_lists_is_a_fact() -> None:
-    from patchkit.series.facts import REPORT_ONLY, REQUIRED
+    from patchkit.base.arch import REPORT_ONLY, REQUIRED
 
     assert set(REQUIRED) | REPORT_ONLY <= set(Facts.keys())

@@ -8,8 +8,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ExitCode
-from patchkit.series.fault import Fault, check_faults, find_faults, refused_faults
-from patchkit.series.patch import BuildRange
+from patchkit.carry.series.fault import Fault, check_faults, find_faults, refused_faults
+from patchkit.carry.series.patch import BuildRange
 
 FAULT = Fault(
     id="reads-ahead",

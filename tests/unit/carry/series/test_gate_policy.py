@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.gates.registry import gate_names
-from patchkit.series.catalogue import load_series
+from patchkit.carry.series.catalogue import load_series
+from patchkit.prove.gates.registry import gate_names
 
 GATES = gate_names()
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def _series(folder: Path, table: str) -> Path:

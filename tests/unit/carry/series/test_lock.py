@@ -13,7 +13,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.series.lock import (
+from patchkit.base.toml import parse_toml
+from patchkit.carry.series.lock import (
     Followed,
     GitSource,
     Lock,
@@ -25,7 +26,6 @@ from patchkit.series.lock import (
     record_result,
     write_lock,
 )
-from patchkit.series.toml import parse_toml
 
 TREE = "2ce50226eadb9957ae4adba311d1516c7758f80f"
 RAW = (

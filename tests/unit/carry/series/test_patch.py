@@ -7,10 +7,10 @@ import datetime as dt
 import pytest
 
 from patchkit.base.errors import ErrorGroup, ExitCode
-from patchkit.series.patch import BuildRange, Edit, NewFile, Replacement, parse_patch
-from patchkit.series.promises import Allowance, BenchRules, ExpectedGain, ResourceRules
-from patchkit.series.selector import Selector
-from patchkit.series.toml import parse_toml
+from patchkit.base.toml import parse_toml
+from patchkit.carry.series.patch import BuildRange, Edit, NewFile, Replacement, parse_patch
+from patchkit.carry.series.promises import Allowance, BenchRules, ExpectedGain, ResourceRules
+from patchkit.carry.series.selector import Selector
 
 TODAY = dt.date(2026, 11, 21)
 PATH = "patches/0007-my-patch/patch.toml"

@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, ExitCode
-from patchkit.series.profile import list_profiles, load_profile
+from patchkit.carry.series.profile import list_profiles, load_profile
 
 FAMILY = """family = "top"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import PatchkitError
-from patchkit.series.catalogue import load_series
-from patchkit.series.profile import load_profile
-from patchkit.series.selection import Selected, select_patches
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import Selected, select_patches
 
 CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
 

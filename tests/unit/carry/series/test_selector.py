@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from patchkit.series.selector import Selector
+from patchkit.carry.series.selector import Selector
 
 READER = TypeAdapter(Selector)
 

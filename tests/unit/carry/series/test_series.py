@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.series.catalogue import Series, load_series
+from patchkit.carry.series.catalogue import Series, load_series
 
 CUDA = "ggml/src/ggml-cuda/"
 PATCH = """\

@@ -14,7 +14,7 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, Location
 from patchkit.base.text import near_miss
-from patchkit.series.toml import (
+from patchkit.base.toml import (
     MAX_BYTES,
     NOWHERE,
     NotInFile,

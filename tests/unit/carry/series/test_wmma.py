@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.kernels.wmma import (
+from patchkit.carry.series.wmma import (
     VARIANTS,
     WmmaParams,
     WmmaVariant,

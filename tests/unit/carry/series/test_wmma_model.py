@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from refusing import refused
 
-from patchkit.kernels.occupancy import resident_blocks
-from patchkit.kernels.wmma import (
+from patchkit.base.occupancy import resident_blocks
+from patchkit.carry.series.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaVariant,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ErrorGroup, Location
-from patchkit.kernels.occupancy import limits_of, resident_blocks
-from patchkit.kernels.wmma import (
+from patchkit.base.occupancy import limits_of, resident_blocks
+from patchkit.carry.series.profile import TunedWmma, Tuning, load_profile
+from patchkit.carry.series.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaParams,
@@ -18,9 +19,8 @@ from patchkit.kernels.wmma import (
     violations,
     wmma_table,
 )
-from patchkit.series.profile import TunedWmma, Tuning, load_profile
 
-PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
+PROFILES = Path(__file__).resolve().parents[4] / "arch_profiles"
 PLACE = Location(path="gfx1151.toml", line=40, column=1)
 
 

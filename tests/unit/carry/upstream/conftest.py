@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import Advance
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.commits import CommitStream, Written
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.commits import CommitStream, Written
+from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 

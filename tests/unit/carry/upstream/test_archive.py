@@ -11,8 +11,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import SourceError
-from patchkit.upstream import sdist as module
-from patchkit.upstream.sdist import Limits, Member, read_archive
+from patchkit.carry.upstream import sdist as module
+from patchkit.carry.upstream.sdist import Limits, Member, read_archive
 
 TREE = "pkg-1.0/third/llama.cpp/"
 

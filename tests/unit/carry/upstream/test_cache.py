@@ -13,7 +13,7 @@ from small_disk import on_small_disk
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import default_cache_root, open_cache
+from patchkit.carry.upstream.cache import default_cache_root, open_cache
 
 REPORTER = NullReporter()
 
@@ -44,7 +44,7 @@ def test_the_holder_may_hold_again(tmp_path: Path) -> None:
 _HOLD = """
 import sys
 from pathlib import Path
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
 class Talk(NullReporter):
     def info(self, text): print(text, flush=True)
@@ -80,7 +80,7 @@ def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
 _LEAVE = """
 import os, signal, sys
 from pathlib import Path
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
 with open_cache(Path(sys.argv[1])).hold(NullReporter()) as repository:
     def die(text):
@@ -118,7 +118,7 @@ def test_the_next_holder_waits_for_a_git_that_a_killed_one_left(
 def test_an_orphan_that_never_ends_does_not_block_forever(
     tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from patchkit.upstream import cache as orphans
+    from patchkit.carry.upstream import cache as orphans
 
     monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(orphans, "_LONGEST_S", 0.1)
@@ -195,7 +195,7 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 _READ_ONLY = """
 import sys
 from pathlib import Path
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
 cache = open_cache(Path(sys.argv[1]))
 print(cache.peek(NullReporter()) is not None)
@@ -226,9 +226,9 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
 _FULL = """
 import sys
 from pathlib import Path
-from patchkit.upstream.cache import open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.commits import CommitStream
+from patchkit.carry.upstream.commits import CommitStream
 def store(data):
     with open_cache(Path(sys.argv[1])).hold(NullReporter()) as repository:
         with CommitStream(repository) as stream:

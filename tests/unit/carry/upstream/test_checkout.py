@@ -16,13 +16,13 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.checkout import check_out
-from patchkit.upstream.commits import NewCommit, Written, write_commits
-from patchkit.upstream.export import format_patches
-from patchkit.upstream.git import ObjectDamaged
-from patchkit.upstream.packs import carry, cut_history
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.checkout import check_out
+from patchkit.carry.upstream.commits import NewCommit, Written, write_commits
+from patchkit.carry.upstream.export import format_patches
+from patchkit.carry.upstream.git import ObjectDamaged
+from patchkit.carry.upstream.packs import carry, cut_history
+from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 BRANCH = "candidate/gfx1151/b1"

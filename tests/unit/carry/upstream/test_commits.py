@@ -7,9 +7,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.commits import CommitStream, NewCommit, Written, git_date, write_commits
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.commits import CommitStream, NewCommit, Written, git_date, write_commits
+from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 SERIES = (

@@ -9,9 +9,9 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import create_repository, open_cache
-from patchkit.upstream.commits import NewCommit, Written, write_commits
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository, open_cache
+from patchkit.carry.upstream.commits import NewCommit, Written, write_commits
+from patchkit.carry.upstream.repository import Repository
 
 REPORTER = NullReporter()
 

@@ -10,10 +10,10 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import create_repository
-from patchkit.upstream.commits import write_note_commit, write_orphan
-from patchkit.upstream.push import push_refs
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.commits import write_note_commit, write_orphan
+from patchkit.carry.upstream.push import push_refs
+from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 

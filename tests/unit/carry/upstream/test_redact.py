@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.errors import SourceError
-from patchkit.upstream.git import redacted
-from patchkit.upstream.remote import fetch_commit
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.remote import fetch_commit
+from patchkit.carry.upstream.repository import Repository
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,16 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.upstream.commits import Written
-from patchkit.upstream.refs import delete_ref, drop_damaged_refs, list_refs, read_ref, update_ref, update_refs
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.commits import Written
+from patchkit.carry.upstream.refs import (
+    delete_ref,
+    drop_damaged_refs,
+    list_refs,
+    read_ref,
+    update_ref,
+    update_refs,
+)
+from patchkit.carry.upstream.repository import Repository
 
 NAME = "refs/heads/candidate/gfx1151+gfx1100/b6900"
 

@@ -6,9 +6,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import create_repository, mark, open_cache
-from patchkit.upstream.commits import Written
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.cache import create_repository, mark, open_cache
+from patchkit.carry.upstream.commits import Written
+from patchkit.carry.upstream.repository import Repository
 
 ODD = "src/odd \"n\\ame'.cu"
 

@@ -11,8 +11,8 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError, GitError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.git import Finished, Git, check_git, fixed_environment, leaking_names
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.git import Finished, Git, check_git, fixed_environment, leaking_names
+from patchkit.carry.upstream.repository import Repository
 
 
 def test_output_keeps_every_byte(repo: Repository) -> None:
@@ -66,8 +66,8 @@ def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
     # GitPython refuses to be imported on such a machine; the message must be ours.
     code = (
         "from patchkit.base.reporter import NullReporter\n"
-        "from patchkit.upstream.git import check_git\n"
-        "from patchkit.upstream import gitpython\n"
+        "from patchkit.carry.upstream.git import check_git\n"
+        "from patchkit.carry.upstream import gitpython\n"
         "import os; from pathlib import Path\n"
         "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None, keep_open=())\n"
         "except Exception as e: print(type(e).__name__)\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.cases import Case, without_aborts
-from patchkit.gpu.session import RecordedRunFailed
+from patchkit.gpu.emulated.cases import Case, without_aborts
+from patchkit.gpu.emulated.session import RecordedRunFailed
 
 
 def case(name, size):

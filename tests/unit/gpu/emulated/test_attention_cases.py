@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.cases import (
+from patchkit.gpu.emulated.cases import (
     CaseNotUnderstood,
     SupportMalformed,
     case_line,

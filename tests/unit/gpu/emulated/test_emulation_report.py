@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.gpu.emulator import parse_report
+from patchkit.gpu.emulated.emulator import parse_report
 
 WHOLE = '{"arch": "gfx1151", "schedule": "in-order", "kernels": [], "on_cpu": [], "fault": null}'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.names import family_of, read_name
+from patchkit.gpu.emulated.names import family_of, read_name
 
 _TAIL = "EvPKcS1_S1_S1_S1_PKiPfP15HIP_vector_typeIfLj2EEffffjfiiiiiiiiiiiiiliiliiiiil"
 _WMMA = f"_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0E{_TAIL}"

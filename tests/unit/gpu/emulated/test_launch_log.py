@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from patchkit.gpu.log import RecordingUnreadable, parse_recording
+from patchkit.gpu.emulated.log import RecordingUnreadable, parse_recording
 
 
 def _lines(*events: dict[str, object]) -> list[str]:

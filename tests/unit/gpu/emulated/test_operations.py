@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from launches import launch_of
 
-from patchkit.gpu.log import Launch, Section
-from patchkit.gpu.operations import (
+from patchkit.gpu.emulated.log import Launch, Section
+from patchkit.gpu.emulated.operations import (
     BATCHES,
     operation_cases,
     operation_line,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.device import device_of, device_text
-from patchkit.series.facts import FactNotForDecisions
-from patchkit.series.profile import load_profile
+from patchkit.base.arch import FactNotForDecisions
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of, device_text
 
 
 def test_gfx1151_is_played_as_rocm_reports_it(checkout):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.logits_scenes import groups
-from patchkit.gpu.models import SmallModel, model_file
-from patchkit.gpu.random_tensors import RandomTensors
-from patchkit.gpu.recurrent import RecurrentModel
+from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.gpu.emulated.random_tensors import RandomTensors
+from patchkit.gpu.emulated.recurrent import RecurrentModel
+from patchkit.prove.gates.logits_scenes import groups
 
 QUANTIZED = tuple(
     kind

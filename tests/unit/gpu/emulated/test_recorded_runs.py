@@ -14,21 +14,21 @@ from refusing import refused
 from toolchains import script_compiler
 
 from patchkit.base.process import ToolFailed, ToolStopped
-from patchkit.build.compiler import Compiler
-from patchkit.build.sides import BuiltSide
-from patchkit.build.units import SourceTree
-from patchkit.gpu.cases import Case, SupportMalformed
-from patchkit.gpu.device import device_of
-from patchkit.gpu.log import RecordingUnreadable, parse_recording
-from patchkit.gpu.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
-from patchkit.gpu.session import (
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.cases import Case, SupportMalformed
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.log import RecordingUnreadable, parse_recording
+from patchkit.gpu.emulated.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
+from patchkit.gpu.emulated.session import (
     RecordedRunFailed,
     RecordedRunHangs,
     RecordingIncomplete,
     Session,
     case_records,
 )
-from patchkit.series.profile import load_profile
+from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.units import SourceTree
 
 _CASES = [
     Case(id="one", head_size=64, head_size_v=64, kv_heads=2, gqa=4, kv=256, tokens=1),
@@ -180,7 +180,7 @@ def test_a_refused_configuration_is_told_apart(session):
 
 
 def test_a_program_that_does_not_end_is_stopped_and_the_case_named(session, monkeypatch):
-    monkeypatch.setattr("patchkit.gpu.session._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("patchkit.gpu.emulated.session._TIMEOUT_S", 1.0)
     script = """echo '{"mark":"case two"}' >> "$PATCHKIT_RECORDER_LOG"; echo stuck >&2; exec sleep 600"""
     with pytest.raises(RecordedRunHangs) as caught:
         session(script).run_cases(_CASES)

@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.source import SourceText
-from patchkit.gpu.selection import Place, decisions
+from patchkit.prove.gates.selection import Place, decisions
 
 _CODE = b"""\
 static int choose(int a, int b) {

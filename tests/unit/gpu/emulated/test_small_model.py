@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 
 from patchkit.base.reporter import NullReporter
-from patchkit.gpu.models import SmallModel, model_file
+from patchkit.gpu.emulated.models import SmallModel, model_file
 
 
 def test_the_model_is_what_it_is_asked_to_be(tmp_path):

@@ -6,8 +6,8 @@ import socket
 import threading
 from pathlib import Path
 
-from patchkit.build.units import SourceTree
-from patchkit.gpu.emulator import DeviceUnits
+from patchkit.gpu.emulated.emulator import DeviceUnits
+from patchkit.toolchain.units import SourceTree
 
 
 class _Late(DeviceUnits):

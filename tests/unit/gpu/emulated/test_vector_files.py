@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.gpu.vectors import load_vectors
+from patchkit.gpu.emulated.vectors import load_vectors
 
 GOOD = {"name": "good", "lanes": 2, "code": "0000b0bf", "after": {"v": {"0": ["1", "2"]}, "m0": "1"}}
 

@@ -8,8 +8,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ToolchainError
-from patchkit.device.backend_ops import Choice, Part, Stage, loaded_backends, parse_rows, single_out
-from patchkit.device.program import Ran
+from patchkit.gpu.hardware.backend_ops import Choice, Part, Stage, loaded_backends, parse_rows, single_out
+from patchkit.gpu.hardware.program import Ran
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from refusing import refused
 
-from patchkit.device.bench.rounds import (
+from patchkit.carry.series.promises import BenchRules, ExpectedGain
+from patchkit.gpu.hardware.bench.rounds import (
     ARMS,
     Judged,
     Promise,
@@ -18,9 +19,8 @@ from patchkit.device.bench.rounds import (
     promises_for,
     round_order,
 )
-from patchkit.device.bench.rows import BenchModel, BenchRow, BenchTest
-from patchkit.device.bench.statistics import bootstrap_median, compare
-from patchkit.series.promises import BenchRules, ExpectedGain
+from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow, BenchTest
+from patchkit.gpu.hardware.bench.statistics import bootstrap_median, compare
 
 NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
 

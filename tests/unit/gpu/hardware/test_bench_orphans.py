@@ -11,7 +11,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device.bench.sweep import processes_of, wait_for_orphans
+from patchkit.prove.bench.sweep import processes_of, wait_for_orphans
 
 _PROGRAM = b"""
 #include <cstdio>

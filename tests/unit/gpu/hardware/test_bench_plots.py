@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.device.bench.plots import draw_plot
-from patchkit.device.bench.rows import parse_rows
-from patchkit.device.bench.tables import Series, Table, compare_series
+from patchkit.gpu.hardware.bench.plots import draw_plot
+from patchkit.gpu.hardware.bench.rows import parse_rows
+from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 
 _RECORDED = Path(__file__).parent / "recorded"
 _NAMES = ("hip", "rocwmma", "tuned")
@@ -46,9 +46,9 @@ def test_equal_tables_give_equal_bytes_in_every_process() -> None:
     assert b"<dc:date>" not in here
     program = f"""
 import sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "support")!r}]
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[3] / "support")!r}]
 import test_bench_plots
-from patchkit.device.bench.plots import draw_plot
+from patchkit.gpu.hardware.bench.plots import draw_plot
 sys.stdout.buffer.write(draw_plot(test_bench_plots._table(), "svg"))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

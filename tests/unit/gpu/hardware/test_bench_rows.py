@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
-from patchkit.device.bench.rows import parse_rows
+from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments, parse_help
+from patchkit.gpu.hardware.bench.rows import parse_rows
 
 _RECORDED = Path(__file__).parent / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.process import Completed
-from patchkit.device.bench.folder import Run, open_sweep, plan_runs
+from patchkit.gpu.hardware.bench.folder import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.device.bench.rows import parse_rows
-from patchkit.device.bench.tables import (
+from patchkit.gpu.hardware.bench.rows import parse_rows
+from patchkit.gpu.hardware.bench.tables import (
     Series,
     compare_series,
     csv_table,

@@ -10,10 +10,10 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device.attention import gate_cases, parse_measured, run_attention
-from patchkit.device.logits import parse_distance, parse_divergence, scenes
-from patchkit.device.program import Place
-from patchkit.gpu.cases import CaseAborted
+from patchkit.gpu.emulated.cases import CaseAborted
+from patchkit.gpu.hardware.attention import gate_cases, parse_measured, run_attention
+from patchkit.gpu.hardware.logits import parse_distance, parse_divergence, scenes
+from patchkit.gpu.hardware.program import Place
 
 CASES = gate_cases()[:2]
 DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.device.gpus import detect_gpus, gfx_name
+from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from refusing import refused
 from small_disk import on_small_disk
 
 from patchkit.base.reporter import NullReporter
-from patchkit.device import program as run_module
-from patchkit.device.program import (
+from patchkit.gpu.hardware import program as run_module
+from patchkit.gpu.hardware.program import (
     Place,
     run_program,
 )
@@ -88,7 +88,7 @@ def test_a_program_that_hangs_is_stopped(place: Place) -> None:
 _PART = """
 import json, sys
 from pathlib import Path
-from patchkit.device.program import Place, run_program
+from patchkit.gpu.hardware.program import Place, run_program
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
 place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
@@ -103,7 +103,7 @@ except PatchkitError as error:
 def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place) -> None:
     done = subprocess.run(
         [*on_small_disk(place.folder, 3000), sys.executable, "-c", _PART, str(place.folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[3])},
         capture_output=True,
         text=True,
         check=False,
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) ->
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.device.program import Place, run_program
+from patchkit.gpu.hardware.program import Place, run_program
 from patchkit.base.reporter import NullReporter
 place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
 run_program("one", ["/bin/sh", "-c", "echo part; sleep 600"], place=place, timeout_s=60)
@@ -131,7 +131,7 @@ run_program("one", ["/bin/sh", "-c", "echo part; sleep 600"], place=place, timeo
 def test_ctrl_c_leaves_the_record_marked(place: Place) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _INTERRUPTED, str(place.folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[3])},
         stderr=subprocess.DEVNULL,
     )
     out = place.folder / "one.out"

@@ -9,7 +9,7 @@ from refusing import refused
 
 from patchkit.base.process import Completed, ToolMissing, ToolTimeout
 from patchkit.base.reporter import NullReporter
-from patchkit.device.runner import (
+from patchkit.gpu.hardware.runner import (
     Job,
     LocalRunner,
     SshRunner,

@@ -8,10 +8,10 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.gpu.device import device_of
-from patchkit.series.lock import load_lock
-from patchkit.series.profile import load_profile
-from patchkit.timing.against import (
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.modelled.against import (
     Published,
     TileConfig,
     errors_of,
@@ -19,7 +19,7 @@ from patchkit.timing.against import (
     points_of,
     with_config,
 )
-from patchkit.timing.machine import load_machine
+from patchkit.gpu.modelled.machine import load_machine
 
 _ROW = {
     "kind": "kernel-time",

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.estimate.model import load_models
-from patchkit.gpu.cases import Case
-from patchkit.series.lock import load_lock
-from patchkit.timing.against import Published
-from patchkit.timing.attention import attention_points_of, compare_attention
-from patchkit.timing.compare import Comparison
-from patchkit.timing.network import Batch
-from patchkit.timing.operation import kind_of
+from patchkit.carry.series.lock import load_lock
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.modelled.against import Published
+from patchkit.gpu.modelled.attention import attention_points_of, compare_attention
+from patchkit.gpu.modelled.compare import Comparison
+from patchkit.gpu.modelled.network import Batch
+from patchkit.gpu.modelled.operation import kind_of
+from patchkit.gpu.modelled.shape import load_models
 
 _SPEED = {
     "kind": "model-prefill",

@@ -7,7 +7,7 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.gguf import load_gguf
-from patchkit.estimate.model import shape_of_file, shape_of_header
+from patchkit.gpu.modelled.shape import shape_of_file, shape_of_header
 
 
 def _read(path):

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from patchkit.base.gguf import tensor_kinds_by_name
-from patchkit.estimate.model import shape_of_file
-from patchkit.estimate.roofline import Figure, Peaks, bound_of
-from patchkit.estimate.roofline import Test as Run
+from patchkit.gpu.modelled.roofline import Figure, Peaks, bound_of
+from patchkit.gpu.modelled.roofline import Test as Run
+from patchkit.gpu.modelled.shape import shape_of_file
 
 _SHAPES = ("llama-3.2-1b-q4_k_m", "gpt-oss-20b-f16")
 # The speeds that the document names for its tables; the profile may change without them.

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.gguf import GgufHeader, LongArray, Tensor, tensor_kinds
-from patchkit.estimate.model import shape_of_header
-from patchkit.estimate.roofline import Figure, Peaks, bound_of
-from patchkit.estimate.roofline import Test as Run
+from patchkit.gpu.modelled.roofline import Figure, Peaks, bound_of
+from patchkit.gpu.modelled.roofline import Test as Run
+from patchkit.gpu.modelled.shape import shape_of_header
 
 _NAMES = (
     "block_count",

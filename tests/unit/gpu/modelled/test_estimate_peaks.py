@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from refusing import refused
 
+from patchkit.base.arch import Fact
 from patchkit.base.errors import Location
-from patchkit.estimate.roofline import peaks_of
-from patchkit.series.facts import Fact
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.modelled.roofline import peaks_of
 
 
 def _with(checkout, **values):

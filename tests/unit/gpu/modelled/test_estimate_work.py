@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 from refusing import refused
 
 from patchkit.base.gguf import tensor_kinds_by_name
-from patchkit.device.bench.rows import parse_rows
-from patchkit.estimate.model import Layer, ModelShape, Weight, role_of, with_output
-from patchkit.estimate.roofline import Figure, Peaks, attention_work, bound_of, distinct_experts, weight_work
-from patchkit.estimate.roofline import Test as Run
-from patchkit.estimate.run import measured_of
+from patchkit.gpu.hardware.bench.rows import parse_rows
+from patchkit.gpu.modelled.estimate import measured_of
+from patchkit.gpu.modelled.roofline import (
+    Figure,
+    Peaks,
+    attention_work,
+    bound_of,
+    distinct_experts,
+    weight_work,
+)
+from patchkit.gpu.modelled.roofline import Test as Run
+from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight, role_of, with_output
 
 _F16, _Q8, _INT8 = tensor_kinds_by_name()["F16"], tensor_kinds_by_name()["Q8_0"], tensor_kinds_by_name()["I8"]
 _LAYER = Layer(heads=32, kv_heads=8, head_size_k=64, head_size_v=64)

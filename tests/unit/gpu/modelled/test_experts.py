@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.timing.operation import attention_case, matrix_case, working_of
-from patchkit.timing.recording import Recorded, TraceHead
+from patchkit.gpu.modelled.operation import attention_case, matrix_case, working_of
+from patchkit.gpu.modelled.recording import Recorded, TraceHead
 
 MMQ = "_Z9mul_mat_qIL9ggml_type12ELi128ELb0EL9ggml_prec10EEvPKc"
 

@@ -8,9 +8,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.gpu.device import device_of
-from patchkit.series.profile import load_profile
-from patchkit.timing.machine import load_machine
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.modelled.machine import load_machine
 
 _ERROR = """
 [[error]]

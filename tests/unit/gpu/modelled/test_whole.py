@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.estimate.model import load_models, of_one_type
-from patchkit.series.lock import load_lock
-from patchkit.timing.against import Published
-from patchkit.timing.compare import Comparison
-from patchkit.timing.network import Batch, ModelTime
-from patchkit.timing.whole import ComparedModel, model_points_of
+from patchkit.carry.series.lock import load_lock
+from patchkit.gpu.modelled.against import Published
+from patchkit.gpu.modelled.compare import Comparison
+from patchkit.gpu.modelled.network import Batch, ModelTime
+from patchkit.gpu.modelled.shape import load_models, of_one_type
+from patchkit.gpu.modelled.whole import ComparedModel, model_points_of
 
 _ROW = {
     "kind": "model-prefill",
@@ -26,7 +26,7 @@ _ROW = {
 
 @pytest.fixture(scope="module")
 def models():
-    return load_models(Path(__file__).resolve().parents[3] / "arch_profiles")
+    return load_models(Path(__file__).resolve().parents[4] / "arch_profiles")
 
 
 @pytest.fixture

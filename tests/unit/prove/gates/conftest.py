@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compile import CompiledKernel, CompiledUnit
-from patchkit.build.remarks import ResourceRemark
-from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.edits.context import make_guard
-from patchkit.series.catalogue import load_series
-from patchkit.series.patch import GuardMacros
-from patchkit.series.profile import load_profile
-from patchkit.series.promises import NOTHING_WORSE, ResourceRules
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.patch import GuardMacros
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.promises import NOTHING_WORSE, ResourceRules
+from patchkit.prove.subject import PatchPart, Subject
+from patchkit.toolchain.compile import CompiledKernel, CompiledUnit
+from patchkit.toolchain.remarks import ResourceRemark
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 UNIT = "ggml/src/ggml-cuda/k.cu"
 
 

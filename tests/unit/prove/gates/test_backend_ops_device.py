@@ -9,10 +9,10 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import Machine
-from patchkit.device.backend_ops import Choice, Stage
-from patchkit.device.program import Place
-from patchkit.gates.operations import Tools, _mode
+from patchkit.gpu.hardware.backend_ops import Choice, Stage
+from patchkit.gpu.hardware.program import Place
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.operations import Tools, _mode
 
 TALK = """\
 load_backend: loaded CPU backend from {reference}

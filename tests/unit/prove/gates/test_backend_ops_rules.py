@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.candidate.build import Machine, check_device
-from patchkit.device.attention import Measured, gate_cases
-from patchkit.device.backend_ops import Row
-from patchkit.gates.backend_ops import (
+from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.backend_ops import Row
+from patchkit.prove.build import Machine, check_device
+from patchkit.prove.gates.backend_ops import (
     allowed_nmse,
     confirm_near_misses,
     judge_ops,
     judge_own,
     near_misses,
 )
-from patchkit.gates.operations import OpsRun, ops_of, sample_of
+from patchkit.prove.gates.operations import OpsRun, ops_of, sample_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")

@@ -12,17 +12,17 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.subject import Subject
-from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.run import (
+from patchkit.carry.series.promises import NO_GAIN, BenchRules, ExpectedGain
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.run import (
     BenchSetup,
 )
-from patchkit.device.runner import LocalRunner
-from patchkit.gates.base import GateResult
-from patchkit.gates.bench import BenchGate
-from patchkit.series.promises import NO_GAIN, BenchRules, ExpectedGain
+from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.bench import BenchGate
+from patchkit.prove.subject import Subject
 
-_RECORDED = Path(__file__).parents[1] / "device" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "gpu" / "hardware" / "recorded"
 
 # Writes the recorded rows, every time scaled by FACTOR and a small noise that depends on how often it ran.
 _PROGRAM = """\

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from patchkit.base.errors import Location
-from patchkit.build.cmake import BuildFailed, BuiltLibrary
-from patchkit.build.compile import CompileFailed
-from patchkit.build.remarks import Diagnostic
-from patchkit.gates import compile as compile_gate
-from patchkit.gates.touched import Pair
+from patchkit.prove.gates import compile as compile_gate
+from patchkit.prove.gates.touched import Pair
+from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary
+from patchkit.toolchain.compile import CompileFailed
+from patchkit.toolchain.remarks import Diagnostic
 
 _FILE = "ggml/src/ggml-cuda/k.cuh"
 

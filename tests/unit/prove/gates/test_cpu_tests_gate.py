@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.build.ctests import UpstreamTest
-from patchkit.gates.cpu_tests import CpuTestsGate, choose_tests, host_files, targets_of
-from patchkit.series.patch import GuardMacros
+from patchkit.carry.series.patch import GuardMacros
+from patchkit.prove.gates.cpu_tests import CpuTestsGate, choose_tests, host_files, targets_of
+from patchkit.toolchain.ctests import UpstreamTest
 
 TREE = {
     "tests/test-grammar.cpp": '#include "../src/llama-grammar.h"\n#include <vector>\n',

@@ -5,10 +5,10 @@ from __future__ import annotations
 from launches import launch_of
 
 from patchkit.cli.verbs.explain import path_lines
-from patchkit.gates.explain import Line, PathReport, _spans
-from patchkit.gpu.log import Section
-from patchkit.gpu.operations import OperationCase
-from patchkit.gpu.session import CaseRecord
+from patchkit.gpu.emulated.log import Section
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.emulated.session import CaseRecord
+from patchkit.prove.gates.explain import Line, PathReport, _spans
 
 _Found = CaseRecord[OperationCase]
 

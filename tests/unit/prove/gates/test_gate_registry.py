@@ -13,15 +13,15 @@ import pytest
 from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
 
 from patchkit.cli.app import main
-from patchkit.gates import registry
-from patchkit.gates.base import Evidence
+from patchkit.prove.gates import registry
+from patchkit.prove.gates.base import Evidence
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 GATE = """
 from dataclasses import dataclass
 
-from patchkit.gates.base import Count, Evidence, GateResult, Many, Record
-from patchkit.gates.blocks import Row, Table, columns
+from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record
+from patchkit.prove.gates.blocks import Row, Table, columns
 
 
 class Counted(Record):
@@ -116,10 +116,11 @@ def test_what_an_entry_names_is_there(entry: registry.Entry) -> None:
 
 
 def test_names_alone_import_nothing_of_the_gates() -> None:
-    source = "import sys, patchkit.gates.registry; print([m for m in sys.modules if 'patchkit.gates.' in m])"
+    shown = "[name for name in sys.modules if 'patchkit.prove.gates.' in name]"
+    source = f"import sys, patchkit.prove.gates.registry; print({shown})"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['patchkit.gates.registry']"
-    assert import_module("patchkit.gates.registry").find_entry("nothing") is None
+    assert done.stdout.strip() == "['patchkit.prove.gates.registry']"
+    assert import_module("patchkit.prove.gates.registry").find_entry("nothing") is None
 
 
 def test_a_name_on_the_cpu_is_the_gates() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from patchkit.base.errors import GateError
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import Machine
-from patchkit.device.runner import choose_runner
-from patchkit.edits.tree import OPTIONS_FILE, ROCWMMA_OPTION
-from patchkit.gates import hardware
-from patchkit.gates.emulated import emulator_digest, not_proven_on, verdict_on
-from patchkit.gates.hardware import choose_hardware, proven_where
-from patchkit.gates.registry import cpu_names, gate_names
-from patchkit.gates.reuse import Reusing
+from patchkit.carry.placing.tree import OPTIONS_FILE, ROCWMMA_OPTION
+from patchkit.gpu.hardware.runner import choose_runner
+from patchkit.prove.build import Machine
+from patchkit.prove.gates import hardware
+from patchkit.prove.gates.emulated import emulator_digest, not_proven_on, verdict_on
+from patchkit.prove.gates.hardware import choose_hardware, proven_where
+from patchkit.prove.gates.registry import cpu_names, gate_names
+from patchkit.prove.gates.reuse import Reusing
 
 
 def test_a_gpu_that_is_neither_here_nor_emulated_is_missing_in_every_row(monkeypatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.edits.guard import Guard, Target
-from patchkit.gates.isolation.host_branch import host_expressions
+from patchkit.carry.placing.guard import Guard, Target
+from patchkit.prove.gates.isolation.host_branch import host_expressions
 
 _ONE = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
 _TWO = Target(arch="gfx1100", macro="__gfx1100__", cc=0x1100)

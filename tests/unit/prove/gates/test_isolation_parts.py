@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from toolchains import toolchain_in
 
-from patchkit.build.units import SourceTree
-from patchkit.gates.isolation import gate as isolation
-from patchkit.gates.isolation.evidence import Compared
-from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
-from patchkit.gates.isolation.readings import (
+from patchkit.prove.gates.isolation import gate as isolation
+from patchkit.prove.gates.isolation.evidence import Compared
+from patchkit.prove.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
+from patchkit.prove.gates.isolation.readings import (
     Configuration,
     ReadUnit,
     cuda_configurations,
@@ -19,7 +18,8 @@ from patchkit.gates.isolation.readings import (
     musa_configurations,
     stand_in_headers,
 )
-from patchkit.gates.touched import touched_units
+from patchkit.prove.gates.touched import touched_units
+from patchkit.toolchain.units import SourceTree
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 _REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.gates.launch.cast import make_cast
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.prove.gates.launch.cast import make_cast
 
 _ALL = ("gfx1030", "gfx1100", "gfx1151", "gfx1153", "gfx906", "gfx942")
 

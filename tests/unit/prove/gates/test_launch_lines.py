@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 from launches import Event, comparison_of, recorded
 
-from patchkit.gates.launch.account import (
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.emulated.session import BenchRun, RecordedRun
+from patchkit.prove.gates.launch.account import (
     aborting_lines,
     guarded_evidence,
     guarded_lines,
     other_evidence,
     other_lines,
 )
-from patchkit.gates.launch.evidence import GpuRecord
-from patchkit.gates.launch.rules import Broken
-from patchkit.gates.launch.runs import Comparison
-from patchkit.gpu.cases import Case
-from patchkit.gpu.models import SmallModel
-from patchkit.gpu.names import read_name
-from patchkit.gpu.session import BenchRun, RecordedRun
+from patchkit.prove.gates.launch.evidence import GpuRecord
+from patchkit.prove.gates.launch.rules import Broken
+from patchkit.prove.gates.launch.runs import Comparison
 
 _WMMA = ("_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc", "a/fattn-wmma-f16.cu")
 _TILE = ("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc", "a/tile.cu")

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 from launches import comparison_of, compiled_kernel, recorded
 
-from patchkit.gates.launch.account import matrix_lines
-from patchkit.gates.launch.geometry import Guarded
-from patchkit.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
-from patchkit.gates.launch.runs import Comparison, bench_runs
-from patchkit.gpu.device import device_of
-from patchkit.gpu.models import SmallModel
-from patchkit.gpu.session import BenchRun, RecordedRun
-from patchkit.series.profile import load_profile
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.emulated.session import BenchRun, RecordedRun
+from patchkit.prove.gates.launch.account import matrix_lines
+from patchkit.prove.gates.launch.geometry import Guarded
+from patchkit.prove.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
+from patchkit.prove.gates.launch.runs import Comparison, bench_runs
 
 _UNIT = "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
 _MMQ = "_Z9mul_mat_qIL9ggml_type12ELi64ELb0EEvPKc"

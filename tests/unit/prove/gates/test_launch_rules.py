@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from launches import compiled_kernel, launch_of
 
-from patchkit.gates.launch.geometry import Guarded
-from patchkit.gates.launch.rules import check_guarded, check_support, grouping_applies, upstream_own
-from patchkit.gates.launch.runs import CasePair
-from patchkit.gpu.cases import Case, OpRow
-from patchkit.gpu.device import device_of
-from patchkit.gpu.log import Launch, Section
-from patchkit.gpu.session import CaseRecord
-from patchkit.kernels.wmma import wmma_table
-from patchkit.series.catalogue import load_series
-from patchkit.series.profile import load_profile
-from patchkit.series.promises import CasePromise, KernelMove
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.promises import CasePromise, KernelMove
+from patchkit.carry.series.wmma import wmma_table
+from patchkit.gpu.emulated.cases import Case, OpRow
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.log import Launch, Section
+from patchkit.gpu.emulated.session import CaseRecord
+from patchkit.prove.gates.launch.geometry import Guarded
+from patchkit.prove.gates.launch.rules import check_guarded, check_support, grouping_applies, upstream_own
+from patchkit.prove.gates.launch.runs import CasePair
 
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _TILE_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu"

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from patchkit.device.logits import Distance, Divergence, scenes
-from patchkit.gates.logits import Pair, TextPair, allowed_distance, judge_logits, judge_text
+from patchkit.gpu.hardware.logits import Distance, Divergence, scenes
+from patchkit.prove.gates.logits import Pair, TextPair, allowed_distance, judge_logits, judge_text
 
 NEAR = Distance(
     rows=25,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.logits_scenes import choose, groups, kinds_of, knows
-from patchkit.gpu.models import SmallModel
-from patchkit.gpu.recurrent import RecurrentModel
+from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.emulated.recurrent import RecurrentModel
+from patchkit.prove.gates.logits_scenes import choose, groups, kinds_of, knows
 
 CUDA = "ggml/src/ggml-cuda/"
 EVERY = {"attention", "depth", "weights", "experts", "recurrent"}

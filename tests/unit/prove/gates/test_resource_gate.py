@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.gates import resources
-from patchkit.gates.resources import kernel_rows, variant_of
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.promises import Allowance, ResourceRules
+from patchkit.base.occupancy import limits_of
+from patchkit.carry.series.promises import Allowance, ResourceRules
+from patchkit.prove.gates import resources
+from patchkit.prove.gates.resources import kernel_rows, variant_of
 
 
 @pytest.fixture

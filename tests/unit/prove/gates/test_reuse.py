@@ -13,13 +13,13 @@ import pytest
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.subject import Subject
-from patchkit.device.runner import LocalRunner
-from patchkit.gates.base import EMULATED, EmulatedOn, GateResult, Verdict
-from patchkit.gates.bench import BenchEvidence
-from patchkit.gates.reuse import Reusing, machine_facts, model_identity
+from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.gates.base import EMULATED, EmulatedOn, GateResult, Verdict
+from patchkit.prove.gates.bench import BenchEvidence
+from patchkit.prove.gates.reuse import Reusing, machine_facts, model_identity
+from patchkit.prove.subject import Subject
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _KEPT = json.loads((ROOT / "tests/corpus/evidence/whole/bench@cpu.json").read_text())["evidence"]
 EVIDENCE = BenchEvidence.model_validate(
     {key: value for key, value in _KEPT.items() if key not in {"identity", "run_at"}}

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.candidate.build import Machine
-from patchkit.gates import registry
-from patchkit.gates.base import DeviceSetup
-from patchkit.gates.record import GateReport
-from patchkit.gates.sanitize import (
+from patchkit.gpu.emulated.findings import Finding, Instruction
+from patchkit.prove.build import Machine
+from patchkit.prove.gates import registry
+from patchkit.prove.gates.base import DeviceSetup
+from patchkit.prove.gates.record import GateReport
+from patchkit.prove.gates.sanitize import (
     Places,
     SanitizeEvidence,
     SanitizeGate,
@@ -22,7 +23,6 @@ from patchkit.gates.sanitize import (
     judge,
     source_lines,
 )
-from patchkit.gpu.findings import Finding, Instruction
 
 FILE = "ggml/src/ggml-cuda/sum.cu"
 BASELINE = """\

@@ -10,20 +10,20 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from refusing import refused
 
-from patchkit.candidate.build import Machine
-from patchkit.gates.base import DeviceSetup, Identity
-from patchkit.gates.bench import BenchEvidence, JudgedTest, Samples
-from patchkit.gates.record import GateReport
-from patchkit.gates.speed import SpeedEvidence, SpeedGate, case_of, hardware_bench, judged_shape
-from patchkit.gpu.device import device_of
-from patchkit.gpu.operations import OperationCase
-from patchkit.series.profile import load_profile
-from patchkit.series.promises import SpeedRules, SpeedShape
-from patchkit.timing.machine import Busy, KernelTime, load_machine
-from patchkit.timing.machine import Machine as TimedMachine
-from patchkit.timing.operation import OperationTime, TimedKernel, kind_of
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.promises import SpeedRules, SpeedShape
+from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.modelled.machine import Busy, KernelTime, load_machine
+from patchkit.gpu.modelled.machine import Machine as TimedMachine
+from patchkit.gpu.modelled.operation import OperationTime, TimedKernel, kind_of
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import DeviceSetup, Identity
+from patchkit.prove.gates.bench import BenchEvidence, JudgedTest, Samples
+from patchkit.prove.gates.record import GateReport
+from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate, case_of, hardware_bench, judged_shape
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EMULATED = Machine(backend="hip", emulates="gfx1151")
 SHAPE = SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=512)
 ATTENTION = SpeedShape(head_size=128, heads=32, kv_heads=8, kv=4096, tokens=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.gates.isolation.readings import differing_runs
+from patchkit.prove.gates.isolation.readings import differing_runs
 
 
 def _text(*lines: str) -> bytes:

@@ -18,14 +18,14 @@ from refusing import refused
 from patchkit.base.errors import CacheError, GateError, ToolchainError
 from patchkit.base.process import ToolCrashed
 from patchkit.base.reporter import NullReporter
-from patchkit.build.toolchain import RocWmma, Toolchain
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates import verify
-from patchkit.gates.base import Evidence, GateResult
-from patchkit.gates.registry import entries
-from patchkit.series.folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.prove.gates import verify
+from patchkit.prove.gates.base import Evidence, GateResult
+from patchkit.prove.gates.registry import entries
+from patchkit.toolchain.hip import RocWmma, Toolchain
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 TREE = "c" * 40
 CRASH = ToolCrashed("clang++ was ended by SIGSEGV", why="a stack", hint="the command was: clang++")
 
@@ -135,7 +135,8 @@ def test_what_passed_on_an_emulated_gpu_is_no_failure_and_is_kept_apart(run, tmp
 def test_a_second_run_over_the_same_tree_waits_for_the_first(run, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from patchkit.base.reporter import NullReporter; from patchkit.upstream.cache import alone_with\n"
+        "from patchkit.base.reporter import NullReporter\n"
+        "from patchkit.carry.upstream.cache import alone_with\n"
         "with alone_with(Path(sys.argv[1]), NullReporter(), ''):\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )

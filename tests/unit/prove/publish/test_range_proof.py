@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.publish.range_proof import stray_lines
+from patchkit.prove.publish.range_proof import stray_lines
 
 _BASE = b"""#include "a.h"
 

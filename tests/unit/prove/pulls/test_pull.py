@@ -9,10 +9,10 @@ from demo_world import git
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.pull.changes import part_of, read_pull
-from patchkit.pull.side import read_side
-from patchkit.upstream.git import Change
-from patchkit.upstream.repository import Repository
+from patchkit.carry.upstream.git import Change
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.pulls.changes import part_of, read_pull
+from patchkit.prove.pulls.side import read_side
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.workspace import Workspace
-from patchkit.gates.isolation.readings import TokensDiffer
-from patchkit.pull.changes import Pull
-from patchkit.pull.outputs import gate_sarif, write_outputs
-from patchkit.pull.run import in_order
-from patchkit.pull.text import gate_lines, gate_markdown
-from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
-from patchkit.series.folder import SeriesDir
-from patchkit.upstream.git import Change
-from patchkit.upstream.repository import Repository
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.upstream.git import Change
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.isolation.readings import TokensDiffer
+from patchkit.prove.pulls.changes import Pull
+from patchkit.prove.pulls.outputs import gate_sarif, write_outputs
+from patchkit.prove.pulls.run import in_order
+from patchkit.prove.pulls.text import gate_lines, gate_markdown
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
 
 LEAK = Finding(
     problem=TokensDiffer(

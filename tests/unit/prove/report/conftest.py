@@ -10,15 +10,15 @@ import pytest
 from evidence_files import files_of
 
 from patchkit.base.errors import GateError, Location, PatchkitError
-from patchkit.gates.anchors import AnchorsEvidence
-from patchkit.gates.base import EmulatedOn, GateResult
-from patchkit.gates.bench import BenchEvidence, Samples
-from patchkit.gates.bench_emulated import Completed, Launched
-from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
-from patchkit.report.evidence import parse_evidence
-from patchkit.report.model import Run
+from patchkit.prove.gates.anchors import AnchorsEvidence
+from patchkit.prove.gates.base import EmulatedOn, GateResult
+from patchkit.prove.gates.bench import BenchEvidence, Samples
+from patchkit.prove.gates.bench_emulated import Completed, Launched
+from patchkit.prove.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
+from patchkit.prove.report.evidence import parse_evidence
+from patchkit.prove.report.model import Run
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
 
 

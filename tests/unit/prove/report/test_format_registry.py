@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli.app import main
-from patchkit.gates.registry import load
-from patchkit.report import registry
+from patchkit.prove.gates.registry import load
+from patchkit.prove.report import registry
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
 TOY = registry.Format(
     name="toy",

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.gates.document import (
+from patchkit.prove.gates.document import (
     EvidenceContradicts,
     EvidenceMalformed,
     EvidenceUnreadable,
     parse_model,
 )
-from patchkit.gates.record import Place, Problem
-from patchkit.report.html import html_report
-from patchkit.report.model import Run
-from patchkit.report.sweep import sweep_tables
+from patchkit.prove.gates.record import Place, Problem
+from patchkit.prove.report.html import html_report
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.sweep import sweep_tables
 
 
 def test_a_key_repeated_among_very_many_is_found() -> None:

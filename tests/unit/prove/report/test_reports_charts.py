@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.gates.blocks import Change, Curve, Point
-from patchkit.report.html import curve_charts, strip_chart
-from patchkit.report.model import Run
+from patchkit.prove.gates.blocks import Change, Curve, Point
+from patchkit.prove.report.html import curve_charts, strip_chart
+from patchkit.prove.report.model import Run
 
 
 def _drawn(evidence: Run, kind: type[Change | Curve]) -> list:

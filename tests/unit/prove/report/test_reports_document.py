@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from patchkit.gates.base import Count, Many, MeasuredNumber, Number, Record
-from patchkit.gates.document import (
+from patchkit.prove.gates.base import Count, Many, MeasuredNumber, Number, Record
+from patchkit.prove.gates.document import (
     FILE_BYTES,
     TEXT_LENGTH,
     EvidenceMalformed,

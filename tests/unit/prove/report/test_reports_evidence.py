@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from evidence_files import files_of
 
-from patchkit.gates.base import Evidence, GateResult
-from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.gates.record import Place
-from patchkit.report.evidence import load_evidence, parse_evidence
-from patchkit.report.model import Run
+from patchkit.prove.gates.base import Evidence, GateResult
+from patchkit.prove.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.prove.gates.record import Place
+from patchkit.prove.report.evidence import load_evidence, parse_evidence
+from patchkit.prove.report.model import Run
 
 
 def test_the_whole_ladder_is_read(whole: Run) -> None:

@@ -7,11 +7,11 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
-from patchkit.gates.registry import load
-from patchkit.report.junit import junit_report
-from patchkit.report.model import Run
-from patchkit.report.registry import FORMATS
-from patchkit.report.sarif import SCHEMA, sarif_report
+from patchkit.prove.gates.registry import load
+from patchkit.prove.report.junit import junit_report
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.registry import FORMATS
+from patchkit.prove.report.sarif import SCHEMA, sarif_report
 
 
 def _suite(evidence: Run) -> ET.Element:

@@ -13,17 +13,17 @@ import html5lib
 import pytest
 from evidence_files import files_of
 
-import patchkit.report
+import patchkit.prove.report
 from patchkit.base.errors import GateError
-from patchkit.gates.anchors import AnchorsEvidence, FoundEdit
-from patchkit.gates.base import GateResult
-from patchkit.gates.blocks import Row, Table, columns
-from patchkit.report.evidence import parse_evidence
-from patchkit.report.html import findings_page, html_report
-from patchkit.report.model import Run
-from patchkit.report.sweep import sweep_tables
+from patchkit.prove.gates.anchors import AnchorsEvidence, FoundEdit
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.blocks import Row, Table, columns
+from patchkit.prove.report.evidence import parse_evidence
+from patchkit.prove.report.html import findings_page, html_report
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.sweep import sweep_tables
 
-STYLE = (Path(patchkit.report.__file__).parent / "page" / "style.css").read_text("utf-8")
+STYLE = (Path(patchkit.prove.report.__file__).parent / "page" / "style.css").read_text("utf-8")
 SWEEP = {
     "archs": ["gfx1151"],
     "patches": ["one", "two"],
@@ -269,7 +269,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
 def test_a_template_never_prints_nothing_for_a_name_it_lacks(tmp_path: Path) -> None:
     from jinja2 import UndefinedError
 
-    from patchkit.report.html import render_page
+    from patchkit.prove.report.html import render_page
 
     (tmp_path / "a.html").write_text("<p title='{{ here }}'>{{ there }}</p>")
     with pytest.raises(UndefinedError):
@@ -316,8 +316,8 @@ def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -
 
 
 def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Run) -> None:
-    from patchkit.gates.resources import STATES
-    from patchkit.report.html import _MOST_STATES
+    from patchkit.prove.gates.resources import STATES
+    from patchkit.prove.report.html import _MOST_STATES
 
     orders = max(len(table.orders) for gate in whole.gates for table in gate.tables)
     assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.gates.blocks import Row, Table, columns
-from patchkit.gates.record import Problem
-from patchkit.report.markdown import cell, escaped, markdown_report, markdown_table
-from patchkit.report.model import Run
-from patchkit.report.terminal import terminal_report
+from patchkit.prove.gates.blocks import Row, Table, columns
+from patchkit.prove.gates.record import Problem
+from patchkit.prove.report.markdown import cell, escaped, markdown_report, markdown_table
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.terminal import terminal_report
 
 
 def test_the_terminal_names_what_was_not_proven_before_what_was(whole: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.process import Completed, ToolCrashed
-from patchkit.build.sdk.apt import apt_error
+from patchkit.toolchain.sdk.apt import apt_error
 
 
 def error(stderr: str, returncode: int = 100) -> PatchkitError:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.apt import Wanted
-from patchkit.build.sdk.compiler import Compiler, find_compiler, parts_to_unpack
+from patchkit.toolchain.sdk.apt import Wanted
+from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, parts_to_unpack
 
 
 def put_clang(

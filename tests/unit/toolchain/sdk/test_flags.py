@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.sdk.flags import hip_arguments, leading_number, wave_size
+from patchkit.toolchain.sdk.flags import hip_arguments, leading_number, wave_size
 
 
 def arguments(**changes: object) -> list[str]:

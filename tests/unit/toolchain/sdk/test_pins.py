@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.sdk.pins import PINS_FILE, load_pins
+from patchkit.toolchain.sdk.pins import PINS_FILE, load_pins
 
 
 def test_the_pins_are_whole() -> None:

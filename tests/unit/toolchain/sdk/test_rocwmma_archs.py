@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.build.sdk.rocwmma import teach_archs
+from patchkit.toolchain.sdk.rocwmma import teach_archs
 
 CONFIG = b"""#if defined(__gfx908__) && ROCWMMA_DEVICE_COMPILE
 #define ROCWMMA_ARCH_GFX908 __gfx908__

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.sdk.sources import Entry, choose_mirror, load_entries, parse_list, parse_sources
+from patchkit.toolchain.sdk.sources import Entry, choose_mirror, load_entries, parse_list, parse_sources
 
 DEBIAN = "http://mirror.example/debian"
 

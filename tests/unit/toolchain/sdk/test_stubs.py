@@ -7,7 +7,13 @@ from pathlib import Path
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.stubs import Library, build_stubs, declared_functions, named_libraries, stub_source
+from patchkit.toolchain.sdk.stubs import (
+    Library,
+    build_stubs,
+    declared_functions,
+    named_libraries,
+    stub_source,
+)
 
 TARGETS = """set_target_properties(hip::amdhip64 PROPERTIES
   IMPORTED_LOCATION_RELEASE "${_IMPORT_PREFIX}/lib/x86_64-linux-gnu/libamdhip64.so.6.4.43484"

@@ -8,8 +8,8 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.pins import load_pins
-from patchkit.build.sdk.versions import (
+from patchkit.toolchain.sdk.pins import load_pins
+from patchkit.toolchain.sdk.versions import (
     bitcode_llvm,
     check_bitcode,
     check_majors,

@@ -1,4 +1,4 @@
-// Reads the case files that case_line of patchkit/gpu/cases.py writes, for the programs that run attention.
+// Reads the case files that case_line of patchkit/gpu/emulated/cases.py writes, for the programs that run attention.
 //
 // A line is an id and "name=value" words: hsk hsv (head sizes of K and V), nh (KV heads), nr2 (query heads per KV
 // head), nr3 (sequences), kv (KV rows), nb (tokens), mask sinks (0/1), max_bias logit_softcap, prec (f32/default),

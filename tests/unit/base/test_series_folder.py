@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base import series_folder as folder
 from patchkit.base.errors import ExitCode
-from patchkit.series import folder
-from patchkit.series.folder import find_series_dir
+from patchkit.base.series_folder import find_series_dir
 
 
 def _fill(root: Path) -> Path:

@@ -1,0 +1,1 @@
+"""GPUs: emulated, modelled and real. It knows no patch."""

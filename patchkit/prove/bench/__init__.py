@@ -1,0 +1,1 @@
+"""llama-bench on baselines and candidate in one go: built, measured by turns, kept, compared."""
