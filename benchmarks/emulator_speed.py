@@ -34,6 +34,7 @@ from patchkit.base.series_folder import find_series_dir
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.cache import default_cache_root, open_cache
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.cases import Case, case_line
@@ -51,7 +52,6 @@ from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.sides import BuiltSide, Workshop
-from patchkit.toolchain.tree import export_tree
 from patchkit.toolchain.units import SourceTree
 
 # "Must hold" of issue 14: of TILE at D = 128, per second and core.

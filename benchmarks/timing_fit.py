@@ -17,21 +17,31 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from patchkit.base.jobs import run_parallel
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.cache import default_cache_root
-from patchkit.gpu.modelled.against import Published, errors_of, load_published, points_of
+from patchkit.carry.upstream.exported import export_pin
+from patchkit.gpu.modelled.against import (
+    Published,
+    Release,
+    errors_of,
+    load_published,
+    points_of,
+)
 from patchkit.gpu.modelled.compare import recorders_of
 from patchkit.gpu.modelled.machine import Machine
 from patchkit.gpu.modelled.operation import kind_of, time_recorded
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.machine import Source
 
 _SPREAD = 1.35  # figures are drawn within this factor of the file's
 
@@ -64,6 +74,11 @@ def _loss(times: Mapping[tuple[int, str], tuple[float, float]]) -> float:
     return statistics.mean(absolute) + (statistics.mean(ratios) if ratios else 0.0)
 
 
+def _tree(workspace: Workspace, lock: Lock, release: Release) -> Source:
+    exported = export_pin(lock.pin(release.build), workspace)
+    return Source(root=exported.root, tree=exported.tree, build=release.build, commit=exported.commit[:9])
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -80,9 +95,10 @@ def main() -> None:
     workspace = Workspace(series=series, cache_root=options.cache_dir, reporter=reporter)
     timings = Timings.of(workspace, load_profile(series.profiles, options.arch), compiler)
     rows = load_published(options.measured)
-    points, _ = points_of(rows, timings.machine, timings.pins)
+    lock = load_lock(series.lock)
+    points, _ = points_of(rows, timings.machine, lock.pins)
     recorded = []
-    for several, recorder in recorders_of(timings, points):
+    for several, recorder in recorders_of(timings, partial(_tree, workspace, lock), points):
         recorded += [(point, recorder.record(point.case)) for point in several]
     usable = [
         (point, found)

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from patchkit.base.errors import ExitCode
-from patchkit.carry.series.schema import make_schemas
 from patchkit.cli.commands import COMMANDS, Verbs
+from patchkit.cli.schema import make_schemas
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.report.registry import FORMATS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from patchkit.carry.series.schema import make_schemas
+from patchkit.cli.schema import make_schemas
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,6 +23,5 @@ if __name__ == "__main__":
     stale = stale_schemas(_ROOT)
     if stale:
         sys.exit(
-            f"not what the models say: {' '.join(stale)}\n"
-            "write them with: python -m patchkit.carry.series.schema"
+            f"not what the models say: {' '.join(stale)}\nwrite them with: python -m patchkit.cli.schema"
         )

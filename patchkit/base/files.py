@@ -9,8 +9,9 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -150,6 +151,39 @@ def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def whole_folder(root: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes ``root`` when the context ends well: whole, or not at all.
+
+    Where somebody else made ``root`` meanwhile, theirs is as good. Raises OSError.
+    """
+    root.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(root.parent.glob(".*.partial-*"))
+    partial = Path(tempfile.mkdtemp(prefix=f".{root.name}.partial-", dir=root.parent))
+    try:
+        yield partial
+        partial.chmod(0o755)
+        try:
+            partial.rename(root)
+        except OSError:
+            if not root.is_dir():
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+_STALE_S = 86400.0  # nothing takes a day to fill: whoever filled it was killed
+
+
+def remove_stale(partials: Iterable[Path]) -> None:
+    """Remove what killed runs left of what they were making; what is younger may be somebody's work."""
+    now = time.time()
+    for folder in partials:
+        with suppress(OSError):  # another run removes it at the same moment
+            if now - folder.stat().st_mtime > _STALE_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def temporary_folder(what: str) -> AbstractContextManager[Path]:

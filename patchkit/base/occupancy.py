@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from patchkit.base.arch import MatrixKind
-from patchkit.carry.series.profile import ArchProfile
+from patchkit.base.arch import GpuProfile, MatrixKind
 
 _CUS_PER_WGP = 2
 
@@ -29,7 +28,7 @@ class HardwareLimits:
     lds_per_workgroup_bytes: int
 
 
-def limits_of(profile: ArchProfile) -> HardwareLimits:
+def limits_of(profile: GpuProfile) -> HardwareLimits:
     """The limits a profile states. Raises what :meth:`Facts.require` raises: nothing is guessed."""
     facts = profile.facts
     per_wgp = facts.report("lds_per_wgp_bytes") is not None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.base.workspace import Workspace
@@ -19,11 +20,12 @@ from patchkit.carry.placing.guard import Guard
 from patchkit.carry.placing.tree import OPTIONS_FILE, ROCWMMA_OPTION, declares_option
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profile, load_profiles
+from patchkit.carry.series.profile import ArchProfile, load_profile, load_profiles
 from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.toolchain.hip import Toolchain
-from patchkit.toolchain.tree import export_tree, overlay_tree
+from patchkit.toolchain.tree import overlay_tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from patchkit.base.files import disk_errors
-
-_STALE_S = 86400.0  # no build of one entry takes a day: whoever filled it was killed
+from patchkit.base.files import disk_errors, remove_stale
 
 
 def key_of(parts: Mapping[str, object]) -> str:
@@ -86,12 +82,3 @@ _of_locks = threading.Lock()
 def _making(folder: Path) -> threading.RLock:
     with _of_locks:
         return _locks.setdefault(folder, threading.RLock())
-
-
-def remove_stale(partials: Iterable[Path]) -> None:
-    """Remove what killed runs left of what they were making; what is younger may be somebody's work."""
-    now = time.time()
-    for folder in partials:
-        with contextlib.suppress(OSError):  # another run removes it at the same moment
-            if now - folder.stat().st_mtime > _STALE_S:
-                shutil.rmtree(folder, ignore_errors=True)

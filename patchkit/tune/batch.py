@@ -21,15 +21,15 @@ from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
-from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.exported import export_pin
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.modelled.shape import load_models
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.machine import Source
 from patchkit.tune.family import MODELLED_ONLY, Row
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.request import TuneRequest
@@ -134,7 +134,8 @@ def run_batch_limits(
         TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the model has no say for this GPU.
         TUNE_VARIANT_UNKNOWN: a name is no type.
         TUNE_KERNEL_NOT_FOUND: the build chooses in another way.
-        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
+        SourceError, GitError: the pin could not be had.
+        The errors of recording.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -148,18 +149,17 @@ def run_batch_limits(
             why="the timing model is not held to measurements of both kernels on it",
             hint="docs/timing-model.md says what a timing file needs",
         )
-    pin = timings.pin(request.upstream)
+    pin = load_lock(workspace.series.lock).pin(request.upstream)
     known = _types(request.variants)
-    obtain(
-        pin, cache=open_cache(workspace.cache_root), reporter=workspace.reporter
-    )  # once, not in each thread
+    exported = export_pin(pin, workspace)  # once, not in each thread
+    source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
     models = load_models(workspace.series.profiles)
     shapes = {kind: _three(matrices_of(models, kind, whole=_ROWS)) for kind in known}
     sides = ("vector", "matrix")
     with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
         done = run_tasks(
             pool,
-            partial(_time, timings, pin, shapes),
+            partial(_time, timings, source, shapes),
             list(sides),
             reporter=workspace.reporter,
             what="modelling kernels",
@@ -200,18 +200,18 @@ def _three(shapes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _time(
-    timings: Timings, pin: Pin, shapes: Mapping[str, Sequence[tuple[int, int]]], side: str
+    timings: Timings, source: Source, shapes: Mapping[str, Sequence[tuple[int, int]]], side: str
 ) -> dict[OperationCase, float]:
     """Microseconds of each product by that kernel; none where another one ran."""
     wanted = "mmvq" if side == "vector" else "mmq"
     found = {}
     with contextlib.ExitStack() as stack:
-        recorder = timings.upstream(pin, stack)
+        recorder = timings.record(source, stack)
         if side == "matrix":
             if not recorder.tree.has(_FILE):
                 raise ToolchainError(f"there is no {_FILE}", code="TUNE_KERNEL_NOT_FOUND")
             changed = always_matrix((recorder.tree.root / _FILE).read_bytes())
-            recorder = timings.upstream(pin, stack, {_FILE: changed}, "mmvq-never")
+            recorder = timings.record(source, stack, {_FILE: changed}, "mmvq-never")
         for kind, several in shapes.items():
             for columns in COLUMNS:
                 for case in product_cases(kind, several, columns):

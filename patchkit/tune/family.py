@@ -12,10 +12,12 @@ from patchkit.base.occupancy import HardwareLimits, limits_of, waves_by_vgprs
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.series.profile import ArchProfile, TunedTile, TunedWmma
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.names import KernelName
 from patchkit.gpu.modelled.machine import Kind as TimedKind
 from patchkit.gpu.modelled.recording import Timed
+from patchkit.toolchain.machine import Source
 
 
 def numbers_of(variant: str) -> tuple[int, int]:
@@ -201,6 +203,12 @@ class Site:
     def limits(self) -> HardwareLimits:
         """The limits of the GPU."""
         return limits_of(self.profile)
+
+    @property
+    def source(self) -> Source:
+        """The pin's tree, exported. Raises TREE_ENTRY_REFUSED and CacheError."""
+        exported = export_tree(self.repository, self.base, self.workspace.cache_root / "trees")
+        return Source(root=exported.root, tree=exported.tree, build=self.pin.build, commit=self.base[:9])
 
     def read(self, *paths: str) -> Mapping[str, bytes]:
         """Upstream's files.

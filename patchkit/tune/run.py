@@ -22,7 +22,7 @@ from patchkit.gpu.modelled.recording import as_measured
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import Toolchain, find_toolchain
-from patchkit.toolchain.tree import export_tree, files_digest, overlay_tree
+from patchkit.toolchain.tree import files_digest, overlay_tree
 from patchkit.toolchain.units import GPU_SOURCES, SourceTree
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
@@ -188,8 +188,7 @@ def _overlay(site: Site, files: Mapping[str, bytes]) -> SourceTree:
     Raises:
         TREE_ENTRY_REFUSED, CacheError: exporting failed.
     """
-    exported = export_tree(site.repository, site.base, site.workspace.cache_root / "trees")
-    return SourceTree(overlay_tree(exported.root, files, "tune", below=GPU_SOURCES))
+    return SourceTree(overlay_tree(site.source.root, files, "tune", below=GPU_SOURCES))
 
 
 def _report(

@@ -123,7 +123,7 @@ def time_settings(
     A variant whose operations do not run it, or are left to a BLAS library, has none.
 
     Raises:
-        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
+        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.record` and of recording.
         SCHEDULER_UNREACHABLE and its like: no workers.
     """
     base = {
@@ -228,7 +228,7 @@ def _open(
     changes = family.with_settings(dict(task.tree)) if task.tree else None
     own = {name: setting for name, setting in task.tree if name == task.variant}
     known_as = f"{family.name} {task.variant} {files_digest(family.with_settings(own))}" if own else None
-    return timings.upstream(site.pin, stack, changes, family.name, known_as=known_as)
+    return timings.record(site.source, stack, changes, family.name, known_as=known_as)
 
 
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:

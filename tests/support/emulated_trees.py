@@ -10,6 +10,7 @@ from pathlib import Path
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.pin import obtain
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
@@ -17,7 +18,6 @@ from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.sides import BuiltSide, Workshop
-from patchkit.toolchain.tree import export_tree
 from patchkit.toolchain.units import SourceTree
 
 ROOT = Path(__file__).resolve().parents[2]

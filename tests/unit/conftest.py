@@ -1,4 +1,4 @@
-"""A cache with a pin and a candidate, small enough to read."""
+"""A cache with a pin and a candidate, small enough to read; the limits of every GPU with a profile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.arch import load_gpu
+from patchkit.base.occupancy import HardwareLimits, limits_of
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.cache import create_repository
 from patchkit.carry.upstream.commits import CommitStream, NewCommit, Written, write_commits
@@ -48,3 +50,12 @@ def made(tmp_path: Path) -> Made:
     update_ref(repository, "refs/patchkit/pin/b6900", base.commit, None)
     update_ref(repository, REF, commits[-1].commit, None)
     return Made(cache=cache, repository=repository, base=base.commit, commits=commits)
+
+
+@pytest.fixture(scope="session")
+def limits() -> dict[str, HardwareLimits]:
+    """Limits by gfx id, of the profiles that come with patchkit."""
+    profiles = Path(__file__).resolve().parents[2] / "arch_profiles"
+    return {
+        path.stem: limits_of(load_gpu(profiles, path.stem)) for path in sorted(profiles.glob("gfx*.toml"))
+    }

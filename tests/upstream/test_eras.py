@@ -18,8 +18,8 @@ from thorough import ordinary
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.toolchain.hip import hip_flags
-from patchkit.toolchain.tree import export_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.gpu.emulated.emulator import CHECKS, EmulationOptions, load_report
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.emulated.names import read_name
@@ -30,7 +31,6 @@ from patchkit.gpu.hardware.logits import Distance, Scene, compare_logits, run_lo
 from patchkit.gpu.hardware.program import Place
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
-from patchkit.toolchain.tree import export_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
 _PASSED = re.compile(r"(\d+)/(\d+) tests passed")

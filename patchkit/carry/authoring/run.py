@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
@@ -37,7 +38,7 @@ from patchkit.carry.placing.tree import OPTIONS_FILE
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.series.patch import BREAKS_MAIL
-from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.clone import open_clone, read_file
 from patchkit.carry.upstream.pin import find_pinned, obtain

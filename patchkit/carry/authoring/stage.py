@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, Location, PatchkitError
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.series_folder import SeriesDir
@@ -25,7 +26,7 @@ from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import find_pinned

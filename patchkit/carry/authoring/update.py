@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
@@ -22,7 +23,7 @@ from patchkit.carry.series.body import is_as_imported, named_templates
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profiles
+from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir
@@ -14,13 +15,7 @@ from patchkit.base.text import counted
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import (
-    ArchProfile,
-    PatchDefault,
-    list_profiles,
-    load_profile,
-    load_profiles,
-)
+from patchkit.carry.series.profile import ArchProfile, PatchDefault, load_profile, load_profiles
 from patchkit.carry.series.selection import default_of, select_patches
 
 _T = TypeVar("_T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import (
     ConfigError,
     ErrorGroup,
@@ -23,7 +24,7 @@ from patchkit.carry.candidate.plan import Plan, Request, make_plan
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock, record_result, replace_results
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import list_profiles, load_profiles
+from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.series.selection import opted_in, select_patches
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import SourceWanted

@@ -12,10 +12,10 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.inputs import left_out_on
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.series.profile import ArchProfile, load_profiles
-from patchkit.carry.series.selection import Selected, select_patches
+from patchkit.carry.series.selection import Selected, live_in, select_patches
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import SourceWanted, obtain
 

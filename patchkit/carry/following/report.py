@@ -13,6 +13,7 @@ from typing import Literal
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
+from patchkit.base.verdict import EMULATED, MODELLED
 from patchkit.carry.following.classes import DROPPED, GOOD
 from patchkit.carry.following.commit import BumpCommitted
 from patchkit.carry.following.pulls import FollowedPull
@@ -21,7 +22,6 @@ from patchkit.carry.following.request import BumpRequest
 from patchkit.carry.following.successor import Successor
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.lock import Lock, Pin
-from patchkit.prove.gates.base import EMULATED, MODELLED
 
 State = Literal["done", "blocked", "faulty", "refuted", "fewer"]
 

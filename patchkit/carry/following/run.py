@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.following.classes import GOOD
 from patchkit.carry.following.commit import check_branch, check_committed, commit_lock
 from patchkit.carry.following.history import with_commits
+from patchkit.carry.following.proof import Prove
 from patchkit.carry.following.remotes import ask_following, imported_pulls, read_following
 from patchkit.carry.following.report import Bump, State, bump_message
 from patchkit.carry.following.request import BumpRequest, Variant, check_series, find_variants
@@ -24,15 +25,13 @@ from patchkit.carry.series.lock import Lock, load_lock, write_lock
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import pin_ref
 from patchkit.carry.upstream.refs import read_ref
-from patchkit.prove.gates.verify import run_verify
 
 
-def run_bump(
-    request: BumpRequest, workspace: Workspace, environ: Mapping[str, str], now: dt.datetime
-) -> Bump:
+def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove: Prove) -> Bump:
     """Bump. One that is blocked, faulty, refuted or fewer is returned, not raised; then nothing was changed.
 
-    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead.
+    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove`` is
+    asked of each candidate unless the request leaves the gates out.
 
     Raises what finding the target, fetching, planning and the gates raise, BUMP_GATES_NEEDED, PIN_DIFFERS and
     BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.following.commit` raises. Whatever
@@ -89,7 +88,7 @@ def run_bump(
             old=lock.pin(None),
             new=new,
             told=told,
-            environ=environ,
+            prove=prove,
             pulls=imported_pulls(known, series.patches, cache, reporter),
         )
         state, successors, next_lock = _work(work, variants, next_lock)
@@ -209,13 +208,6 @@ def _with_commits(work: Work, one: Successor) -> Successor:
 
 
 def _verified(work: Work, one: Successor) -> Successor:
-    report = run_verify(
-        work.stage,
-        archs=one.variant.archs,
-        upstream=work.new.name,
-        only=(),
-        full=False,
-        environ=work.environ,
-        candidate=one.candidate,
-    )
-    return replace(one, report=report)
+    if one.candidate is None:
+        raise AssertionError("it was made just now")
+    return replace(one, report=work.prove(work.stage, one.candidate, work.new))

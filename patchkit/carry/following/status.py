@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir
@@ -23,7 +24,7 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, Result, load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import list_profiles, load_profiles
+from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.series.selection import opted_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned, pin_ref

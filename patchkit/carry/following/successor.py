@@ -17,18 +17,18 @@ from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.following.changed import Versions
 from patchkit.carry.following.classes import DROPPED, GOOD, Classified
 from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.proof import Proof, Prove
 from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.carry.following.request import BumpRequest, Variant
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Followed, LeftOut, Lock, Pin, write_lock
 from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import Selected, opted_in
+from patchkit.carry.series.selection import Selected, live_in, opted_in
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.gates.verify import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Successor:
     left_out: tuple[LeftOut, ...] = ()
     candidate: Candidate | None = None
     tree: str | None = None
-    report: Report | None = None
+    report: Proof | None = None
     history: str = ""
 
     @property
@@ -181,7 +181,7 @@ class Work:
     old: Pin
     new: Pin
     told: Pin
-    environ: Mapping[str, str]
+    prove: Prove
     pulls: Mapping[str, tuple[Versions, ...]]
     trees: dict[str, UpstreamFiles] = field(default_factory=dict)
 

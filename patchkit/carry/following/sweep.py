@@ -19,9 +19,10 @@ from patchkit.carry.following.rendering import Rendering, followed_by, last_rend
 from patchkit.carry.following.target import own_pin
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.fault import FaultHere, find_faults, live_in
+from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import live_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository

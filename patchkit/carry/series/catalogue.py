@@ -4,68 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss, orders_in
-from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, load_toml, validate
+from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
 from patchkit.carry.series.patch import Patch, parse_patch
-from patchkit.prove.gates.registry import NO_LONGER, entries, gate_names
-
-if TYPE_CHECKING:
-    GateName = str
-    DeviceGateName = str
-else:  # so that an error names what is near, and the schema has all of them
-    GateName = Literal[gate_names()]
-    DeviceGateName = Literal[gate_names("device")]
-
-
-def _of_today(names: object) -> object:
-    """Names in a list but for those of gates that an earlier version had."""
-    return [name for name in names if name not in NO_LONGER] if isinstance(names, list) else names
-
-
-GateNames = Annotated[Several[GateName], BeforeValidator(_of_today)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatePolicy(TomlTable):
-    """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``.
-
-    Of the ``required`` ones that run on a device, those of ``hardware`` must have passed on the GPU itself;
-    for the others the emulated GPU is enough.
-    """
-
-    required: Annotated[GateNames, Field(min_length=1)]
-    hardware: Several[DeviceGateName] = ()
-    optional: GateNames = ()
-    why: Prose
-
-    def __post_init__(self) -> None:
-        named = [*self.required, *self.optional]
-        twice = sorted({gate for gate in named if named.count(gate) > 1})
-        missing = [gate for gate in _asked_of_all() if gate not in named]
-        if twice:
-            raise ValueError(f"named twice: {', '.join(twice)}")
-        not_required = [gate for gate in self.hardware if gate not in self.required]
-        if not_required:
-            raise ValueError(f"of hardware, but not required: {', '.join(not_required)}")
-        if missing:
-            raise ValueError(f"neither required nor optional: {', '.join(missing)}")
-
-
-def _asked_of_all() -> tuple[str, ...]:
-    """The gates that are not optional where nobody names them.
-
-    One that runs on the emulated GPU only cannot be asked of hardware, and one that looks at plain patches
-    says nothing of others.
-    """
-    return tuple(entry.name for entry in entries("anywhere", "device") if not entry.plain_only)
 
 
 def _with_slash(folder: str) -> str:
@@ -102,10 +51,11 @@ class Series(TomlTable):
     """series.toml, and the patches in order. ``folders`` of upstream are what guarded ones may touch.
 
     ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
+    ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.gates.policy` reads it.
     """
 
     folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
-    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=_asked_of_all(), why=""))
+    gates: object = None
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     watches: Annotated[Several[Watch], Field(alias="watch")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
@@ -121,13 +71,21 @@ class Series(TomlTable):
         return next((patch for patch in self.patches if patch.id == name), None)
 
 
+S = TypeVar("S", bound=Series)
+
+
 def load_series(folder: Path) -> Series:
-    """Read ``folder``/series.toml and every patch below it.
+    """Read ``folder``/series.toml and every patch below it; raises as :func:`load_series_as`."""
+    return load_series_as(folder, Series)
+
+
+def load_series_as(folder: Path, kind: type[S]) -> S:
+    """The same by another model of series.toml, which reads more of it.
 
     Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
     """
     errors: list[PatchkitError] = []
-    series = validate(load_toml(folder / "series.toml"), Series, what="series")
+    series = validate(load_toml(folder / "series.toml"), kind, what="series")
     patches: list[Patch] = []
     for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
         named = _FOLDER.fullmatch(path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from patchkit.base.errors import GateError, Location, UsageError
 from patchkit.base.text import near_miss
 from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
 from patchkit.carry.series.patch import BuildRange
-
-if TYPE_CHECKING:
-    from patchkit.carry.series.selection import Selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +99,6 @@ def find_faults(
             left = tuple(arch for arch in on if arch not in mended)
             found.append(FaultHere(fault=fault, archs=left, mended=mended))
     return tuple(found)
-
-
-def live_in(selected: Iterable[Selected]) -> list[tuple[str, tuple[str, ...]]]:
-    """The patches of a choice that are in, as :func:`find_faults` takes them."""
-    return [(each.patch.id, tuple(profile.arch for profile in each.targets)) for each in selected]
 
 
 def refused_faults(found: Iterable[FaultHere], accepted: Sequence[str]) -> tuple[FaultHere, ...]:

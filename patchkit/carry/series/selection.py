@@ -78,6 +78,11 @@ def opted_in(profiles: Sequence[ArchProfile], ids: Iterable[str]) -> tuple[str, 
     return tuple(found)
 
 
+def live_in(selected: Iterable[Selected]) -> list[tuple[str, tuple[str, ...]]]:
+    """The patches of a choice that are in, as :func:`patchkit.carry.series.fault.find_faults` takes them."""
+    return [(each.patch.id, tuple(profile.arch for profile in each.targets)) for each in selected]
+
+
 def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_: Sequence[str]) -> None:
     for name in without:
         for option, named in (("--only", only), ("--with", with_)):

@@ -12,7 +12,11 @@ from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.candidate.record import Candidate
+    from patchkit.carry.following.proof import Proof
     from patchkit.carry.following.report import Bump
+    from patchkit.carry.series.lock import Pin
 
 
 @verb(
@@ -85,20 +89,33 @@ def command(settings: Settings, **options: Any) -> int:
     from patchkit.carry.following.report import bump_lines, ending_lines, keep_report
     from patchkit.carry.following.request import BumpRequest
     from patchkit.carry.following.run import run_bump
-    from patchkit.prove.gates.verify import failures
 
     workspace = settings.workspace()
-    bump = run_bump(BumpRequest(**options), workspace, os.environ, dt.datetime.now(tz=dt.UTC))
+    bump = run_bump(BumpRequest(**options), workspace, dt.datetime.now(tz=dt.UTC), _prove)
     kept = keep_report(bump, workspace.cache_root)
     document = bump.as_json() | {"report": str(kept)}
     if bump.committed is not None:
         document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
     settings.show(document, [*bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
     reports = [each.report for each in bump.successors if each.report is not None]
-    problems = [problem for report in reports for problem in failures(report)]
+    problems = [problem for report in reports for gate in report.gates for problem in gate.problems]
     if problems and not settings.json:
         settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
     return _exit_code(bump)
+
+
+def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
+    from patchkit.prove.gates.verify import run_verify
+
+    return run_verify(
+        workspace,
+        archs=candidate.archs,
+        upstream=pin.name,
+        only=(),
+        full=False,
+        environ=os.environ,
+        candidate=candidate,
+    )
 
 
 def _exit_code(bump: Bump) -> ExitCode:

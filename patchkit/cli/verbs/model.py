@@ -16,12 +16,16 @@ from patchkit.cli.emulated import arch_option, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.series.lock import Pin
+    from patchkit.gpu.modelled.against import Release
     from patchkit.gpu.modelled.compare import Comparison
     from patchkit.gpu.modelled.network import ModelTime
     from patchkit.gpu.modelled.operation import OperationTime
-    from patchkit.gpu.modelled.recording import Timed
+    from patchkit.gpu.modelled.recording import Recorder, Timed
     from patchkit.gpu.modelled.shape import ModelShape
     from patchkit.gpu.modelled.timings import Timings
+    from patchkit.toolchain.machine import Source
 
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
@@ -96,12 +100,19 @@ def command(
                 code="USAGE_SYNTAX",
                 hint=f"patchkit model --arch {arch} --against FILE",
             )
+        from patchkit.carry.series.lock import load_lock
         from patchkit.gpu.hardware.bench.plots import draw_scatter
         from patchkit.gpu.modelled.compare import compare
 
         if plot is not None:
             check_output(plot, "preparing the picture")
-        found = compare(timings, against)
+        workspace = settings.workspace()
+        lock = load_lock(workspace.series.lock)
+
+        def source_of(release: Release) -> Source:
+            return _source(workspace, lock.pin(release.build))
+
+        found = compare(timings, against, lock.pins, source_of)
         if plot is not None and found.errors():
             picture = draw_scatter(
                 found.pairs(),
@@ -161,8 +172,51 @@ def _sides(
     with contextlib.ExitStack() as stack:
         return {
             name: timings.time(case, recorder, repeated=repeated)
-            for name, recorder in timings.sides(upstream, stack, with_rocwmma=isinstance(case, Case)).items()
+            for name, recorder in _recorders(
+                timings, upstream, stack, with_rocwmma=isinstance(case, Case)
+            ).items()
         }
+
+
+def _source(workspace: Workspace, pin: Pin) -> Source:
+    from patchkit.carry.upstream.exported import export_pin
+    from patchkit.toolchain.machine import Source
+
+    exported = export_pin(pin, workspace)
+    return Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
+
+
+_ROCWMMA_KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+
+
+def _recorders(
+    timings: Timings, wanted: str | None, stack: contextlib.ExitStack, *, with_rocwmma: bool
+) -> dict[str, Recorder]:
+    """Upstream's tree of a pin as it is built by default, and the candidate where there is one.
+
+    Between them, where it is wanted and upstream has one, with its attention kernel on rocWMMA.
+    """
+    from patchkit.base.errors import GitError
+    from patchkit.carry.candidate.find import find_candidate
+    from patchkit.carry.series.lock import load_lock
+    from patchkit.carry.upstream.exported import export_tree
+    from patchkit.toolchain.machine import Source
+
+    workspace = timings.workspace
+    pin = load_lock(workspace.series.lock).pin(wanted)
+    upstream = _source(workspace, pin)
+    found = {"upstream": timings.record(upstream, stack, rocwmma=False)}
+    if with_rocwmma and found["upstream"].tree.has(_ROCWMMA_KERNEL):
+        found["rocWMMA"] = timings.record(upstream, stack)
+    try:
+        repository, candidate = find_candidate(workspace, (timings.gpu.device.arch,), pin)
+    except GitError as error:
+        workspace.reporter.warn(f"upstream's kernels only: {error.message}")
+        return found
+    exported = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
+    source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
+    found["candidate"] = timings.record(source, stack)
+    return found
 
 
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
@@ -197,7 +251,7 @@ def _tests(
         raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
     with contextlib.ExitStack() as stack:
-        for side, recorder in timings.sides(upstream, stack, with_rocwmma=True).items():
+        for side, recorder in _recorders(timings, upstream, stack, with_rocwmma=True).items():
             timed = cache(partial(timings.time, recorder=recorder, repeated=False))
             for test, batch in batches.items():
                 timings.workspace.reporter.step(f"modelling {test} of {side}")

@@ -58,6 +58,7 @@ def command(
         return
     prefix: Prefix | None
     if action == "install":
+        from patchkit.carry.upstream.exported import fetch_folder
         from patchkit.toolchain.sdk.install import Request, install
         from patchkit.toolchain.sdk.pins import load_pins
 
@@ -65,6 +66,7 @@ def command(
             cache_root=settings.cache_root(),
             pins=load_pins(),
             environ=os.environ,
+            fetch=fetch_folder,
             suites=suites,
             rocwmma=rocwmma,
             rocwmma_url=rocwmma_url,

@@ -197,7 +197,7 @@ def published_lines(published: Published) -> Iterator[str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    from patchkit.prove.gates.base import EMULATED, MODELLED
+    from patchkit.base.verdict import EMULATED, MODELLED
     from patchkit.prove.gates.hardware import proven_where
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
@@ -220,7 +220,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:
-    from patchkit.prove.gates.base import MARKS
+    from patchkit.base.verdict import MARKS
 
     head = f"{MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":

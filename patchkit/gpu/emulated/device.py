@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from patchkit.base.arch import GpuProfile
 from patchkit.base.occupancy import limits_of
-from patchkit.carry.series.profile import ArchProfile
 
 # HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
 _CUS_PER_WGP = 2
@@ -35,7 +35,7 @@ class PlayedDevice:
     integrated: int = 0
 
 
-def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevice:
+def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice:
     """The device of a profile. Raises what :meth:`Facts.require` raises: nothing is guessed.
 
     With ``guess_units`` the number of compute units may be one of low confidence. It sizes grids, on both

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.toml import load_toml
-from patchkit.carry.series.lock import Pin
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.modelled.machine import Kind, Machine
 from patchkit.gpu.modelled.operation import OperationTime, kind_of, matrix_case
@@ -61,6 +60,25 @@ class Published(BaseModel):
     heads_note: str = ""
 
 
+class Release(Protocol):
+    """A build of upstream whose tree can be had."""
+
+    @property
+    def build(self) -> int:
+        """Its number."""
+
+    @property
+    def name(self) -> str:
+        """As people write it: b11549."""
+
+    @property
+    def committed(self) -> str:
+        """When, in ISO 8601."""
+
+
+R = TypeVar("R", bound=Release)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileConfig:
     """A block of the quantized matrix kernel: its threads, and the rows of the weights it takes (I)."""
@@ -81,7 +99,7 @@ class Point:
     side: Side
     case: OperationCase
     kernel: Kind
-    pin: Pin
+    pin: Release
     config: TileConfig | None
     measured_us: float
     note: str = ""
@@ -190,7 +208,7 @@ _BUILD = re.compile(r"\bb?(\d{4,5})\b(?!-\d\d)")  # and no year of a date
 
 
 def points_of(
-    rows: Sequence[Published], machine: Machine, pins: Sequence[Pin]
+    rows: Sequence[Published], machine: Machine, pins: Sequence[Release]
 ) -> tuple[list[Point], list[Refused]]:
     """Which rows of kernels can be modelled, on which pin: that of their build, or the nearest by date."""
     points: list[Point] = []
@@ -221,7 +239,7 @@ def _why_not(row: Published) -> str | None:
 
 
 def _points(
-    index: int, row: Published, machine: Machine, pins: Sequence[Pin], refused: list[Refused]
+    index: int, row: Published, machine: Machine, pins: Sequence[Release], refused: list[Refused]
 ) -> Iterator[Point]:
     kernel = _named_kernel(row)
     if row.type is None or row.rows is None or row.columns is None or row.tokens is None or kernel is None:
@@ -261,7 +279,7 @@ def _named_kernel(row: Published) -> Kind | None:
     return next((kind for pattern, kind in _NAMES if re.search(pattern, row.what)), None)
 
 
-def pin_of(row: Published, pins: Sequence[Pin]) -> tuple[Pin, str]:
+def pin_of(row: Published, pins: Sequence[R]) -> tuple[R, str]:
     """The pin that a row is modelled on, and a note where that is not its own build."""
     stated = _BUILD.search(row.llama_build)
     build = int(stated[1]) if stated and not row.llama_build.startswith("20") else None

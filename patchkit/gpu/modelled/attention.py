@@ -13,10 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.carry.series.lock import Pin
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
-from patchkit.gpu.modelled.against import Published, Side, pin_of
+from patchkit.gpu.modelled.against import (
+    Published,
+    Release,
+    Side,
+    pin_of,
+)
 from patchkit.gpu.modelled.machine import Kind
 from patchkit.gpu.modelled.network import Batch, attention_of
 from patchkit.gpu.modelled.operation import OperationTime, kind_of
@@ -50,7 +54,7 @@ class AttentionPoint:
     what: str
     batch: Batch
     less: Batch | None
-    pin: Pin
+    pin: Release
     rocwmma: bool
     measured_us: float
     kernel: Kind | None = None
@@ -90,7 +94,7 @@ class ComparedAttention:
 
 
 def attention_points_of(
-    rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Pin]
+    rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Release]
 ) -> list[AttentionPoint]:
     """The points of a file; rows that are none are left alone."""
     speeds: dict[tuple[object, ...], list[AttentionPoint]] = {}
@@ -131,7 +135,7 @@ def _attends_as(row: Published, models: Sequence[ModelShape]) -> ModelShape | No
 
 
 def _of_kernel(
-    index: int, row: Published, model: ModelShape, pins: Sequence[Pin]
+    index: int, row: Published, model: ModelShape, pins: Sequence[Release]
 ) -> Iterator[AttentionPoint]:
     told = f"{row.what}; {row.heads_note}"
     named = _KERNEL.search(told)
@@ -161,7 +165,7 @@ def _of_kernel(
 
 
 def _speeds(
-    index: int, row: Published, model: ModelShape, pins: Sequence[Pin]
+    index: int, row: Published, model: ModelShape, pins: Sequence[Release]
 ) -> Iterator[tuple[str, AttentionPoint]]:
     """What each side whose attention is upstream's is called, and the time of a batch, a point of its own."""
     test = test_of(row)

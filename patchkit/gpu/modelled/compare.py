@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from patchkit.gpu.modelled.against import (
     Point,
     Ratio,
     Refused,
+    Release,
     compared,
     errors_of,
     load_published,
@@ -32,6 +33,7 @@ from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.shape import load_models
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.gpu.modelled.whole import ComparedModel, ModelPoint, compare_model, model_points_of
+from patchkit.toolchain.machine import Source
 
 # Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
 _TABLE = "ggml/src/ggml-cuda/mmq-config-rdna3-5.cuh"
@@ -180,21 +182,25 @@ def _shown(errors: dict[str, Errors]) -> dict[str, object]:
     return {name.strip(): asdict(one) for name, one in errors.items()}
 
 
-def compare(timings: Timings, path: Path) -> Comparison:
-    """Model every row of a file that can be.
+SourceOf = Callable[[Release], Source]
+"""Brings the tree of a build."""
+
+
+def compare(timings: Timings, path: Path, pins: Sequence[Release], source_of: SourceOf) -> Comparison:
+    """Model every row of a file that can be, on the tree of its build or of the one of ``pins`` next to it.
 
     Raises:
         ConfigError, PUBLISHED_MALFORMED: the file is no list of measurements.
-        The errors of :meth:`patchkit.gpu.modelled.timings.Timings.upstream` and of recording.
+        What ``source_of`` raises, and the errors of recording.
     """
     rows = load_published(path)
-    points, refused = points_of(rows, timings.machine, timings.pins)
+    points, refused = points_of(rows, timings.machine, pins)
     models = load_models(timings.workspace.series.profiles)
-    whole, others = model_points_of(rows, models, timings.pins)
-    made = list(_modelled(timings, points))
+    whole, others = model_points_of(rows, models, pins)
+    made = list(_modelled(timings, source_of, points))
     made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
-    attention = attention_points_of(rows, models, timings.pins)
-    on_trees = list(_modelled_by_tree(timings, [*whole, *attention]))
+    attention = attention_points_of(rows, models, pins)
+    on_trees = list(_modelled_by_tree(timings, source_of, [*whole, *attention]))
     of_models = [one for one in on_trees if isinstance(one, ComparedModel)]
     of_attention = [one for one in on_trees if isinstance(one, ComparedAttention)]
     return Comparison(
@@ -208,7 +214,7 @@ def compare(timings: Timings, path: Path) -> Comparison:
 
 
 def _modelled_by_tree(
-    timings: Timings, points: Sequence[ModelPoint | AttentionPoint]
+    timings: Timings, source_of: SourceOf, points: Sequence[ModelPoint | AttentionPoint]
 ) -> Iterator[ComparedModel | ComparedAttention]:
     """Tree by tree: attention at two depths is played for the speeds of the model as well."""
 
@@ -222,7 +228,7 @@ def _modelled_by_tree(
             f"modelling {len(several)} speeds of models and times of attention of b{build}{told}"
         )
         with contextlib.ExitStack() as stack:
-            recorder = timings.upstream(several[0].pin, stack, rocwmma=rocwmma)
+            recorder = timings.record(source_of(several[0].pin), stack, rocwmma=rocwmma)
             timed = cache(partial(timings.time, recorder=recorder, repeated=False))
             for point in several:
                 if isinstance(point, ModelPoint):
@@ -231,13 +237,15 @@ def _modelled_by_tree(
                     yield compare_attention(point, timed)
 
 
-def _modelled(timings: Timings, points: Sequence[Point]) -> Iterator[Compared]:
-    for several, recorder in recorders_of(timings, points):
+def _modelled(timings: Timings, source_of: SourceOf, points: Sequence[Point]) -> Iterator[Compared]:
+    for several, recorder in recorders_of(timings, source_of, points):
         for point in several:
             yield compared(point, timings.time(point.case, recorder, repeated=True))
 
 
-def recorders_of(timings: Timings, points: Sequence[Point]) -> Iterator[tuple[list[Point], Recorder]]:
+def recorders_of(
+    timings: Timings, source_of: SourceOf, points: Sequence[Point]
+) -> Iterator[tuple[list[Point], Recorder]]:
     """The points of each tree, and what records on it, until the next is asked for.
 
     Raises:
@@ -252,11 +260,11 @@ def recorders_of(timings: Timings, points: Sequence[Point]) -> Iterator[tuple[li
         reporter = timings.workspace.reporter
         reporter.step(f"modelling {len(several)} operations of b{build}{f' with {config}' if config else ''}")
         with contextlib.ExitStack() as stack:
-            yield several, _recorder(timings, several[0], stack)
+            yield several, _recorder(timings, source_of, several[0], stack)
 
 
-def _recorder(timings: Timings, point: Point, stack: contextlib.ExitStack) -> Recorder:
-    base = timings.upstream(point.pin, stack)
+def _recorder(timings: Timings, source_of: SourceOf, point: Point, stack: contextlib.ExitStack) -> Recorder:
+    base = timings.record(source_of(point.pin), stack)
     if point.config is None or not base.tree.has(_TABLE):
         return base
     table = (base.tree.root / _TABLE).read_bytes()
@@ -264,4 +272,4 @@ def _recorder(timings: Timings, point: Point, stack: contextlib.ExitStack) -> Re
     if changed == table:
         return base
     what = f"mmq-{point.config.threads}-{point.config.rows}"
-    return timings.upstream(point.pin, stack, {_TABLE: changed}, what)
+    return timings.record(source_of(point.pin), stack, {_TABLE: changed}, what)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from patchkit.base.arch import load_gpu
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import load_gguf_parts, tensor_kinds_by_name
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.hardware.bench.compare import load_rows
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of
@@ -170,7 +170,7 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is wrong.
         BENCH_FILE_MISSING and its like, BenchUnreadable, BENCH_FILE_MIXED: the measurement is none.
     """
-    profile = load_profile(series.profiles, request.arch)
+    profile = load_gpu(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)
     if request.model is not None:
         model = shape_of_header(load_gguf_parts(request.model), request.model)

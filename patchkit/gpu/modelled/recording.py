@@ -13,7 +13,6 @@ from typing import IO
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
-from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.cases import Case, case_line
 from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
 from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions
@@ -24,7 +23,7 @@ from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.toolchain.sides import Workshop
 from patchkit.toolchain.store import Store, key_of
-from patchkit.toolchain.tree import export_tree, overlay_tree
+from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 
 Timed = OperationCase | Case
@@ -166,16 +165,14 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """A tree to be recorded: the ``commit`` of a repository, of upstream's ``build``.
+    """A tree to be recorded.
 
     ``changes`` are files of it that are to be others, by path; ``what`` names them. What was recorded is
     found again by them, or by ``known_as``, the name of those changes that what is recorded hangs on.
     ``rocwmma``: with the attention kernel on rocWMMA, where the tree has it.
     """
 
-    repository: Repository
-    commit: str
-    build: int
+    source: Source
     changes: Mapping[str, bytes] = field(default_factory=dict)
     what: str = ""
     known_as: str | None = None
@@ -201,11 +198,10 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     Raises:
         The errors of :func:`patchkit.toolchain.machine.build_side` and of
         :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
-        TREE_ENTRY_REFUSED, CacheError: exporting failed.
+        CacheError: the disk refused.
     """
-    exported = export_tree(sources.repository, sources.commit, compiler.cache_root / "trees")
     built = build_side(
-        Source(root=exported.root, tree=exported.tree, build=sources.build, commit=sources.commit[:9]),
+        sources.source,
         "cpu",
         archs=(gpu.device.arch,),
         toolchain=compiler.toolchain,
@@ -213,11 +209,11 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
         workshop=Workshop(cache_root=compiler.cache_root, reporter=compiler.reporter),
         with_rocwmma=False,
     )
-    root = exported.root
+    root = sources.source.root
     if sources.changes:
-        root = overlay_tree(exported.root, sources.changes, sources.what, below=".")
+        root = overlay_tree(root, sources.changes, sources.what, below=".")
     tree = SourceTree(root)
-    identity = root.name if sources.known_as is None else f"{exported.root.name} {sources.known_as}"
+    identity = root.name if sources.known_as is None else f"{sources.source.root.name} {sources.known_as}"
     identity = identity if sources.rocwmma else f"{identity} without rocWMMA"
     with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma) as side:
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)

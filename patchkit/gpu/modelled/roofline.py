@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import UsageError
 from patchkit.base.gguf import Kind
-from patchkit.carry.series.profile import ArchProfile
 from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
 FigureKind = Literal["measured", "specified", "given"]
@@ -54,7 +54,7 @@ _BANDWIDTH: tuple[tuple[str, FigureKind], ...] = (
 _COMPUTE: tuple[tuple[str, FigureKind], ...] = (("fp16_tflops", "specified"),)
 
 
-def peaks_of(profile: ArchProfile, *, bandwidth: float | None = None, compute: float | None = None) -> Peaks:
+def peaks_of(profile: GpuProfile, *, bandwidth: float | None = None, compute: float | None = None) -> Peaks:
     """The figures of a GPU; ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) replace those of the profile.
 
     Of a figure that is a range the higher end is taken: the result is a bound.
@@ -69,7 +69,7 @@ def peaks_of(profile: ArchProfile, *, bandwidth: float | None = None, compute: f
 
 
 def _figure(
-    profile: ArchProfile,
+    profile: GpuProfile,
     names: tuple[tuple[str, FigureKind], ...],
     unit: str,
     given: float | None,

@@ -11,8 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.carry.series.lock import Pin
-from patchkit.gpu.modelled.against import Published, Refused, Side, pin_of
+from patchkit.gpu.modelled.against import (
+    Published,
+    Refused,
+    Release,
+    Side,
+    pin_of,
+)
 from patchkit.gpu.modelled.network import Batch, ModelTime, time_model
 from patchkit.gpu.modelled.operation import OperationTime
 from patchkit.gpu.modelled.recording import Timed
@@ -37,7 +42,7 @@ class ModelPoint:
     what: str
     model: ModelShape
     batch: Batch
-    pin: Pin
+    pin: Release
     rocwmma: bool
     measured: float
     note: str = ""
@@ -67,7 +72,7 @@ class ComparedModel:
 
 
 def model_points_of(
-    rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Pin]
+    rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Release]
 ) -> tuple[list[ModelPoint], list[Refused]]:
     """Which rows of whole models can be modelled, on which of the pins; of kernels' rows nothing is said."""
     points: list[ModelPoint] = []
@@ -106,7 +111,7 @@ def _points(
     row: Published,
     model: ModelShape,
     test: tuple[str, int],
-    pins: Sequence[Pin],
+    pins: Sequence[Release],
     refused: list[Refused],
 ) -> Iterator[ModelPoint]:
     pin, note = pin_of(row, pins)

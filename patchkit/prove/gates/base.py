@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of
+from patchkit.base.verdict import PASSED, Verdict
 from patchkit.prove.gates.blocks import Block
 
 if TYPE_CHECKING:  # reading evidence needs none of these
@@ -21,23 +22,6 @@ if TYPE_CHECKING:  # reading evidence needs none of these
     from patchkit.gpu.hardware.runner import Runner
     from patchkit.prove.build import Machine
     from patchkit.prove.subject import Subject
-
-Verdict = Literal["passed", "passed (emulated)", "passed (modelled)", "failed", "not run"]
-
-EMULATED: Verdict = "passed (emulated)"
-"""A gate for a device passed on the emulated GPU: the code that would run was executed, on no hardware."""
-MODELLED: Verdict = "passed (modelled)"
-"""A gate about time passed by the timing model: nothing was measured."""
-OFF_HARDWARE: frozenset[Verdict] = frozenset({EMULATED, MODELLED})
-PASSED: frozenset[Verdict] = frozenset({"passed", *OFF_HARDWARE})
-MARKS: Mapping[str, str] = {
-    "passed": "ok",
-    EMULATED: "emu ok",
-    MODELLED: "mod ok",
-    "failed": "FAILED",
-    "not run": "-",
-}
-"""What a line of text about a gate begins with."""
 
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _T = TypeVar("_T")

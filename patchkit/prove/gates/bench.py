@@ -21,11 +21,12 @@ from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
 from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
+from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.gpu.hardware.bench.statistics import Verdict, bootstrap_median
 from patchkit.gpu.hardware.runner import Runner
+from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
 from patchkit.prove.gates.base import (
     Both,

@@ -8,9 +8,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.verdict import EMULATED, Verdict
 from patchkit.carry.placing.tree import ROCWMMA_OPTION
 from patchkit.prove.build import Machine
-from patchkit.prove.gates.base import EMULATED, EmulatedOn, Verdict
+from patchkit.prove.gates.base import EmulatedOn
 from patchkit.prove.subject import Subject
 
 _FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes

@@ -13,6 +13,7 @@ from typing import Literal
 
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.text import counted
+from patchkit.base.verdict import MODELLED
 from patchkit.carry.series.promises import SpeedShape
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
@@ -24,7 +25,6 @@ from patchkit.gpu.modelled.operation import OperationTime, attention_case, matri
 from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
 from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
 from patchkit.prove.gates.base import (
-    MODELLED,
     Both,
     DeviceEvidence,
     DeviceSetup,

@@ -16,13 +16,13 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.record import Candidate
-from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.fault import find_faults
 from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.upstream.cache import alone_with
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Gate, GateResult, RunSetup
 from patchkit.prove.gates.hardware import Hardware, choose_hardware
+from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
@@ -157,7 +157,7 @@ def _alone(report: Report, workspace: Workspace) -> contextlib.AbstractContextMa
 
 
 def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:
-    faults = load_series(workspace.series.patches).faults
+    faults = load_proven_series(workspace.series.patches).faults
     live = [(patch, candidate.archs) for patch in candidate.ids]
     found = find_faults(faults, candidate.build, candidate.archs, live)
     return tuple(each.sentence() for each in found if each.archs)

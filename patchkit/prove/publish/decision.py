@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
-from patchkit.carry.series.catalogue import GatePolicy
-from patchkit.prove.gates.base import EMULATED, DeviceEvidence, GateResult
+from patchkit.base.verdict import EMULATED
+from patchkit.prove.gates.base import DeviceEvidence, GateResult
+from patchkit.prove.gates.policy import GatePolicy
 from patchkit.prove.gates.registry import gate_names
 from patchkit.prove.gates.verify import Report
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
+from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
 from patchkit.prove.build import PROGRAMS, build_sides, check_programs, prepare_subject
-from patchkit.prove.gates.base import OFF_HARDWARE
 from patchkit.prove.gates.verify import NOTHING
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import BackendName

@@ -15,7 +15,7 @@ from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.lock import check_documented
-from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
@@ -25,6 +25,7 @@ from patchkit.carry.upstream.push import Replaced, find_key, push_refs, user_set
 from patchkit.carry.upstream.refs import read_ref, update_refs
 from patchkit.carry.upstream.remote import RemoteUrlBad, checked_url
 from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.verify import Report
 from patchkit.prove.publish.decision import Decision, decide
 from patchkit.prove.publish.evidence import collect_evidence
@@ -118,7 +119,7 @@ def run_publish(
     Whatever is raised, the branch is where it was or whole; a KeyboardInterrupt has a note that says which.
     """
     check_request(request)
-    series = load_series(workspace.series.patches)
+    series = load_proven_series(workspace.series.patches)
     decision = decide(report, series.gates, accept_not_run=request.accept_not_run)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     cache = open_cache(workspace.cache_root)

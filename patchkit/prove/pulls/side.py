@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, load_lock
-from patchkit.carry.series.profile import ArchProfile, list_profiles, load_profile
+from patchkit.carry.series.profile import ArchProfile, load_profile
 from patchkit.carry.upstream.repository import Repository, TreeEntry
+from patchkit.prove.gates.policy import SeriesWithPolicy, load_proven_series
 
 _MODES = frozenset({"100644", "100755"})
 # Ours: the whole series has about 60 files and 0.3 MB.
@@ -28,7 +29,7 @@ class Side:
     commit: str
     files: SeriesDir
     lock: Lock
-    series: Series
+    series: SeriesWithPolicy
     profiles: Mapping[str, ArchProfile]
 
 
@@ -65,13 +66,13 @@ def _load(commit: str, files: SeriesDir) -> Side:
         except PatchkitError as error:
             errors.append(error)
     loaded: list[object] = []
-    for load, path in ((load_lock, files.lock), (load_series, files.patches)):
+    for load, path in ((load_lock, files.lock), (load_proven_series, files.patches)):
         try:
             loaded.append(load(path))
         except PatchkitError as error:
             errors.append(error)
     match loaded:
-        case [Lock() as lock, Series() as series] if not errors:
+        case [Lock() as lock, SeriesWithPolicy() as series] if not errors:
             return Side(commit=commit, files=files, lock=lock, series=series, profiles=profiles)
     raise errors[0] if len(errors) == 1 else ErrorGroup("the series cannot be read", errors)
 

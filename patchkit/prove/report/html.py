@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jinja2
 
-from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.prove.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
 from patchkit.prove.gates.document import harmless
 from patchkit.prove.gates.record import GateReport

@@ -11,7 +11,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.prove.gates.record import GateReport, Problem
 from patchkit.prove.report.model import Run
 

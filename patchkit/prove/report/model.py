@@ -7,7 +7,8 @@ from typing import Annotated, get_args
 
 from pydantic import Field, SkipValidation
 
-from patchkit.prove.gates.base import Many, Record, Verdict
+from patchkit.base.verdict import Verdict
+from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.blocks import Table
 from patchkit.prove.gates.record import GateReport, Problem
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from patchkit.prove.gates.base import OFF_HARDWARE
+from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.prove.gates.record import GateReport, Place, Problem
 from patchkit.prove.report.model import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patchkit.base.text import one_line
-from patchkit.prove.gates.base import MARKS
+from patchkit.base.verdict import MARKS
 from patchkit.prove.gates.blocks import Table
 from patchkit.prove.gates.record import GateReport, Problem
 from patchkit.prove.report.model import Run

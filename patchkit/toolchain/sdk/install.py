@@ -30,7 +30,7 @@ from patchkit.toolchain.sdk.prefix import (
     sdk_folder,
     write_record,
 )
-from patchkit.toolchain.sdk.rocwmma import obtain_rocwmma
+from patchkit.toolchain.sdk.rocwmma import FetchFolder, obtain_rocwmma
 from patchkit.toolchain.sdk.smoke import smoke
 from patchkit.toolchain.sdk.sources import Entry, choose_mirror, load_entries
 from patchkit.toolchain.sdk.stubs import build_stubs, complete_layout
@@ -52,13 +52,14 @@ _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 class Request:
     """What to install.
 
-    ``environ`` gives PATH and proxies, ``suites`` overrides the pins', ``entries`` the mirrors that this
-    machine's apt is set up with.
+    ``environ`` gives PATH and proxies, ``fetch`` brings rocWMMA from its remote, ``suites`` overrides the
+    pins', ``entries`` the mirrors that this machine's apt is set up with.
     """
 
     cache_root: Path
     pins: Pins
     environ: Mapping[str, str]
+    fetch: FetchFolder
     suites: tuple[str, ...] = ()
     rocwmma: RocWmmaChoice = "auto"
     rocwmma_url: str | None = None
@@ -261,7 +262,7 @@ def _rocwmma(
         reporter.step("fetching rocWMMA")
         url = request.rocwmma_url or pin.url
         try:
-            return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter)
+            return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter, request.fetch)
         except SourceError as error:
             if request.rocwmma == "git" or error.code == "SDK_ROCWMMA_MISMATCH":
                 raise

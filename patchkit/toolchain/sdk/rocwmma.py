@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from patchkit.base.errors import Location, SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.carry.upstream.cache import create_repository
-from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.toolchain.sdk.pins import RocWmmaPin
 
-_ANSWER_S = 10.0
 _VERSION_FILE = "rocwmma/internal/rocwmma-version.hpp.in"
 _CONFIG_FILE = "rocwmma/internal/config.hpp"
 
 
-def obtain_rocwmma(pin: RocWmmaPin, url: str, into: Path, scratch: Path, reporter: Reporter) -> str:
+FetchFolder = Callable[[str, str, str, Path, Reporter], tuple[str | None, dict[str, bytes]]]
+"""Fetches one folder of a commit of a git remote: its URL, the commit, the folder, a folder to work in.
+
+Gives git's hash of the folder's tree, None where there is no such folder, and its plain files by path below
+it; raises SourceError and CacheError. Git is the patch manager's: :mod:`patchkit.carry.upstream.exported`.
+"""
+
+
+def obtain_rocwmma(
+    pin: RocWmmaPin, url: str, into: Path, scratch: Path, reporter: Reporter, fetch: FetchFolder
+) -> str:
     """Put the pinned headers into ``into``; the version, with what was done to it.
 
     Args:
@@ -27,23 +34,20 @@ def obtain_rocwmma(pin: RocWmmaPin, url: str, into: Path, scratch: Path, reporte
         into: the include folder to make.
         scratch: a folder for the repository, deleted by the caller.
         reporter: hears the progress.
+        fetch: brings the folder.
 
     Raises:
         SourceError: the remote cannot be reached, or lacks the commit.
         SDK_ROCWMMA_MISMATCH: what came is not the pinned tree.
         CacheError: the disk refused.
     """
-    repository = create_repository(scratch / "rocwmma.git", reporter)
-    fetch_commit(repository, url, pin.commit, answer_s=_ANSWER_S)
-    (tree,) = repository.resolve(f"{pin.commit}:{pin.folder}")
+    tree, files = fetch(url, pin.commit, pin.folder, scratch, reporter)
     if tree != pin.tree:
         raise SourceError(
             f"{pin.folder} of rocWMMA {pin.commit[:12]} has the tree {tree}, pinned is {pin.tree}",
             code="SDK_ROCWMMA_MISMATCH",
             hint="the pins of patchkit disagree with each other: install patchkit anew",
         )
-    paths = [entry.path for entry in repository.list_files(tree) if entry.mode in {"100644", "100755"}]
-    files = repository.read_blobs(tree, paths)
     version = files.pop(_VERSION_FILE, b"")
     for name, number in zip(("MAJOR", "MINOR", "PATCH"), pin.version.split("."), strict=True):
         version = version.replace(b"@rocwmma_VERSION_" + name.encode() + b"@", number.encode())

@@ -20,10 +20,11 @@ from refusing import refused
 from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
+from patchkit.base.verdict import EMULATED as EMULATED_PASS
+from patchkit.base.verdict import Verdict
 from patchkit.base.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
-from patchkit.prove.gates.base import EMULATED as EMULATED_PASS
-from patchkit.prove.gates.base import GateResult, Verdict
+from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.registry import gate_names
 from patchkit.prove.gates.verify import Report
 from patchkit.prove.publish.range_proof import RangeProofFailed

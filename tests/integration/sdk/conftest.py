@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.toolchain.hip import places
 from patchkit.toolchain.sdk.install import Request
 from patchkit.toolchain.sdk.pins import load_pins
@@ -176,6 +177,7 @@ def request_of(mirror: Mirror, real: Prefix, tmp_path: Path):
         values: dict[str, object] = {
             "cache_root": tmp_path / "cache",
             "pins": pins,
+            "fetch": fetch_folder,
             "environ": {"PATH": f"{real.path}/bin:/usr/bin:/bin"},
             "rocwmma": "stand-in",
             "entries": (mirror.entry,),

@@ -13,8 +13,9 @@ from refusing import refused
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.cache import create_repository
+from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
-from patchkit.toolchain.tree import export_tree, overlay_tree
+from patchkit.toolchain.tree import overlay_tree
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
-"""Samples of interleaved rounds, and each test judged by what the patches promise and may cost."""
+"""Samples of interleaved rounds."""
 
 from __future__ import annotations
 
-import fnmatch
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from patchkit.base.errors import GateError
-from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rows import BenchRow, BenchTest
-from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, compare
 
 Arm = Literal["baseline", "candidate", "again"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
@@ -83,156 +79,3 @@ def _differ(arm: Arm, expected: set[BenchTest], found: set[BenchTest]) -> GateEr
 
 def _told(test: BenchTest) -> str:
     return f"{test.name} ({test.setting})"
-
-
-Judgement = Literal["ok", "lost", "short", "open"]
-
-LEAST = 0.02
-"""The smallest fraction worth a verdict.
-
-Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes; docs/bench.md).
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What the patches together promise of one model on one GPU, and may cost."""
-
-    allowed_loss: float
-    control: tuple[str, ...]
-    expected: tuple[tuple[str, ExpectedGain], ...]
-
-    def gain_of(self, test: BenchTest) -> tuple[str, ExpectedGain] | None:
-        """The largest gain promised of a test, and the patch that promises it."""
-        fitting = [one for one in self.expected if _fits(test, one[1].test)]
-        return max(fitting, key=lambda one: one[1].gain, default=None)
-
-    def is_control(self, test: BenchTest) -> bool:
-        """Whether every patch leaves this test alone."""
-        return any(_fits(test, pattern) for pattern in self.control)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One test. Speeds in tokens per second; ``why`` says what a judgement other than ok rests on."""
-
-    test: BenchTest
-    baseline: float
-    candidate: float
-    comparison: Comparison
-    judgement: Judgement
-    why: str
-    control: bool
-
-    @property
-    def change(self) -> float:
-        """The effect as a fraction; 0.1 is ten per cent faster."""
-        return math.expm1(self.comparison.effect.middle)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of the effect's interval, as fractions."""
-        return _fractions(self.comparison.effect)
-
-    @property
-    def noise(self) -> tuple[float, float]:
-        """The same of the baseline against itself."""
-        return _fractions(self.comparison.noise)
-
-
-def _fractions(interval: Interval) -> tuple[float, float]:
-    return round(math.expm1(interval.low), 5), round(math.expm1(interval.high), 5)
-
-
-def promises_for(
-    patches: Sequence[tuple[str, BenchRules]], archs: Sequence[str], head_size: int | None
-) -> Promise:
-    """What the patches promise on these GPUs for a model of that head size (None: unknown, so no gain).
-
-    A loss is allowed up to the largest that one of the patches allows; a control is one that all share.
-    """
-    gains = tuple(
-        (patch, gain)
-        for patch, rules in patches
-        for gain in rules.expected
-        if set(gain.archs) & set(archs)
-        and (not gain.head_sizes or (head_size is not None and head_size in gain.head_sizes))
-    )
-    controls = [set(rules.control) for _, rules in patches]
-    shared = set.intersection(*controls) if controls else set()
-    return Promise(
-        allowed_loss=max((rules.allowed_loss for _, rules in patches), default=0.0),
-        control=tuple(sorted(shared)),
-        expected=gains,
-    )
-
-
-def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
-    """Every test, in order. When a control gained, promised gains are open: something else did it."""
-    compared = {
-        test: compare(
-            rounds.medians(test, "baseline"),
-            rounds.medians(test, "candidate"),
-            rounds.medians(test, "again"),
-            least=LEAST,
-        )
-        for test in rounds.tests
-    }
-    moved = [test.name for test in rounds.tests if promise.is_control(test) and _gained(compared[test])]
-    judged = []
-    for test, comparison in compared.items():
-        judgement, why = _judge_one(test, comparison, promise, moved)
-        judged.append(
-            Judged(
-                test=test,
-                baseline=rounds.tokens_per_second(test, "baseline"),
-                candidate=rounds.tokens_per_second(test, "candidate"),
-                comparison=comparison,
-                judgement=judgement,
-                why=why,
-                control=promise.is_control(test),
-            )
-        )
-    return tuple(judged)
-
-
-def _judge_one(
-    test: BenchTest, comparison: Comparison, promise: Promise, moved: Sequence[str]
-) -> tuple[Judgement, str]:
-    # A loss within the noise of this run cannot be told from none.
-    allowed = max(-math.log1p(-promise.allowed_loss), comparison.least)
-    if comparison.effect.high < -max(allowed, comparison.margin):
-        return "lost", f"slower, where {_percent(-allowed)} is allowed"
-    gain = promise.gain_of(test)
-    if gain is not None:
-        return _judge_gain(comparison, *gain, moved)
-    if comparison.effect.low < -allowed:
-        seen = f"a loss below {comparison.smallest_loss_seen:.1%} would not be seen"
-        return "open", f"the interval reaches below {_percent(-allowed)}; {seen}"
-    return "ok", ""
-
-
-def _judge_gain(
-    comparison: Comparison, patch: str, expected: ExpectedGain, moved: Sequence[str]
-) -> tuple[Judgement, str]:
-    wanted = f"{patch} promises {expected.gain:+.0%} ({expected.source})"
-    gain = math.log1p(expected.gain)
-    if comparison.effect.high < gain:
-        return "short", wanted
-    if moved:
-        return "open", f"the control {', '.join(moved)} gained too: the machine changed"
-    if comparison.effect.low < max(gain, comparison.margin):
-        return "open", f"the interval reaches below what {wanted}"
-    return "ok", wanted
-
-
-def _gained(comparison: Comparison) -> bool:
-    return comparison.verdict == "faster"
-
-
-def _percent(effect: float) -> str:
-    return f"{math.expm1(effect):+.1%}"
-
-
-def _fits(test: BenchTest, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(test.name, pattern)

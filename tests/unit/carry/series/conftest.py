@@ -7,11 +7,7 @@ from typing import cast
 
 import pytest
 
-from patchkit.base.occupancy import HardwareLimits, limits_of
-from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.wmma import Accumulator, WmmaParams, WmmaVariant
-
-PROFILES = Path(__file__).resolve().parents[4] / "arch_profiles"
 
 
 @dataclass(frozen=True)
@@ -41,11 +37,3 @@ def compiled() -> list[Compiled]:
         )
         for row in rows
     ]
-
-
-@pytest.fixture(scope="session")
-def limits() -> dict[str, HardwareLimits]:
-    """Limits by gfx id, of the profiles that come with patchkit."""
-    return {
-        path.stem: limits_of(load_profile(PROFILES, path.stem)) for path in sorted(PROFILES.glob("gfx*.toml"))
-    }

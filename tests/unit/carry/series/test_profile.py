@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, ExitCode
-from patchkit.carry.series.profile import list_profiles, load_profile
+from patchkit.carry.series.profile import load_profile
 
 FAMILY = """family = "top"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.base.arch import FactNotForDecisions
-from patchkit.carry.series.profile import list_profiles, load_profile
-from patchkit.carry.series.schema import write_schemas
+from patchkit.base.arch import FactNotForDecisions, list_profiles
+from patchkit.carry.series.profile import load_profile
+from patchkit.cli.schema import write_schemas
 from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -106,7 +106,7 @@ def test_the_compute_capability_is_what_upstream_computes() -> None:
 def test_the_committed_schemas_are_what_the_models_say(tmp_path: Path) -> None:
     for made in write_schemas(tmp_path):
         kept = ROOT / made.relative_to(tmp_path)
-        assert kept.read_bytes() == made.read_bytes(), "write it anew: python -m patchkit.carry.series.schema"
+        assert kept.read_bytes() == made.read_bytes(), "write it anew: python -m patchkit.cli.schema"
 
 
 def test_the_schema_knows_the_words_of_the_models() -> None:

@@ -12,15 +12,12 @@ from refusing import refused
 from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rounds import (
     ARMS,
-    Judged,
-    Promise,
     Rounds,
-    judge,
-    promises_for,
     round_order,
 )
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow, BenchTest
 from patchkit.gpu.hardware.bench.statistics import bootstrap_median, compare
+from patchkit.prove.bench.judge import Judged, Promise, judge, promises_for
 
 NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
 

@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from patchkit.gpu.hardware.bench.rounds import ARMS, Promise, Rounds, judge
+from patchkit.gpu.hardware.bench.rounds import ARMS, Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.bench.statistics import Verdict
+from patchkit.prove.bench.judge import Promise, judge
 
 _RECORDED = Path(__file__).parent / "recorded"
 _NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())

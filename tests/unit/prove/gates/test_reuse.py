@@ -13,8 +13,9 @@ import pytest
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
+from patchkit.base.verdict import EMULATED, Verdict
 from patchkit.gpu.hardware.runner import LocalRunner
-from patchkit.prove.gates.base import EMULATED, EmulatedOn, GateResult, Verdict
+from patchkit.prove.gates.base import EmulatedOn, GateResult
 from patchkit.prove.gates.bench import BenchEvidence
 from patchkit.prove.gates.reuse import Reusing, machine_facts, model_identity
 from patchkit.prove.subject import Subject

@@ -1,7 +1,7 @@
 """JSON schemas of the files people write, for their editors.
 
 The schemas are made from the models, committed beside the files, and compared by a test.
-``python -m patchkit.carry.series.schema FOLDER`` writes them anew below a series folder.
+``python -m patchkit.cli.schema FOLDER`` writes them anew below a series folder.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from patchkit.base.arch import Family
 from patchkit.base.toml import TomlTable
-from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, Family
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.prove.gates.policy import SeriesWithPolicy
 
 # By its path below the series folder: the title of a schema, and the models that a file may be.
 _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
     "arch_profiles/schema.json": ("patchkit GPU profile or family", (ArchProfile, Family)),
     "patches/lock.schema.json": ("patchkit lock", (Lock,)),
     "patches/patch.schema.json": ("patchkit patch", (Patch,)),
-    "patches/series.schema.json": ("patchkit series", (Series,)),
+    "patches/series.schema.json": ("patchkit series", (SeriesWithPolicy,)),
 }
 
 

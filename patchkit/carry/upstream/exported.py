@@ -1,0 +1,121 @@
+"""Writes the files of a commit into a folder for tools that need files; made once and never changed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import CacheError, Location
+from patchkit.base.files import disk_errors, whole_folder
+from patchkit.base.reporter import Reporter
+from patchkit.base.workspace import Workspace
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.upstream.cache import create_repository, open_cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.remote import fetch_commit
+from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path
+
+_BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
+
+_PLAIN, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
+_ANSWER_S = 10.0  # that a remote has for its first answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedTree:
+    """``root`` holds the files of the git tree ``tree`` of ``commit`` (40 hex digits each)."""
+
+    root: Path
+    tree: str
+    commit: str
+
+
+def export_pin(pin: Pin, workspace: Workspace) -> ExportedTree:
+    """The files of a pin, in the cache folder.
+
+    Raises:
+        SourceError, GitError: the pin could not be had.
+        The errors of :func:`export_tree`.
+    """
+    cache = open_cache(workspace.cache_root)
+    commit = obtain(pin, cache=cache, reporter=workspace.reporter)
+    repository = cache.peek(workspace.reporter)
+    if repository is None:
+        raise AssertionError("the pin was obtained, and there is no repository")
+    return export_tree(repository, commit, workspace.cache_root / "trees")
+
+
+def fetch_folder(
+    url: str, commit: str, folder: str, scratch: Path, reporter: Reporter
+) -> tuple[str | None, dict[str, bytes]]:
+    """One folder of a commit of a remote: git's hash of it, None where it is not there, and its plain files.
+
+    Raises:
+        SourceError: the remote cannot be reached, or lacks the commit.
+        CacheError: the disk refused.
+    """
+    repository = create_repository(scratch / "fetched.git", reporter)
+    fetch_commit(repository, url, commit, answer_s=_ANSWER_S)
+    (tree,) = repository.resolve(f"{commit}:{folder}")
+    if tree is None:
+        return None, {}
+    plain = [entry.path for entry in repository.list_files(tree) if entry.mode in {_PLAIN, _EXECUTABLE}]
+    return tree, dict(repository.read_blobs(tree, plain))
+
+
+def export_tree(repository: Repository, commit: str, directory: Path) -> ExportedTree:
+    """The files of ``commit`` in ``directory``/<tree hash>; a tree that is there already is taken as it is.
+
+    The folder appears whole or not at all: it is filled beside its place and renamed.
+
+    Raises:
+        GIT_OBJECT_MISSING: no such commit in the repository.
+        TREE_ENTRY_REFUSED: a path or link leads out of the folder, or an entry is a submodule.
+        CacheError: the disk refused.
+    """
+    tree = repository.tree_of(commit)
+    root = directory / tree
+    exported = ExportedTree(root=root, tree=tree, commit=commit)
+    if root.is_dir():
+        return exported
+    repository.reporter.step(f"exporting tree {tree[:12]}")
+    entries = repository.list_files(tree)
+    for entry in entries:
+        _refuse_unsafe(entry, root)
+    with disk_errors(directory, "exporting a tree"), whole_folder(root) as partial:
+        for start in range(0, len(entries), _BATCH):
+            batch = entries[start : start + _BATCH]
+            blobs = repository.read_blobs(tree, [entry.path for entry in batch])
+            for entry in batch:
+                _write(partial, entry, blobs[entry.path])
+    return exported
+
+
+def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:
+    parts = entry.path.split("/")
+    if entry.mode == _SUBMODULE or any(part in {"", ".", "..", ".git"} for part in parts):
+        raise _refused(entry, root, "it is a submodule, or its path is none that git would check out")
+
+
+def _refused(entry: TreeEntry, root: Path, why: str) -> CacheError:
+    return CacheError(
+        f"{entry.path} of tree {root.name[:12]} is not exported",
+        code="TREE_ENTRY_REFUSED",
+        where=Location(path=entry.path),
+        why=why,
+        hint="patchkit status shows where the pin came from",
+    )
+
+
+def _write(root: Path, entry: TreeEntry, data: bytes) -> None:
+    target = Path(os.fsdecode(os.path.join(os.fsencode(root), git_path(entry.path))))  # noqa: PTH118 - bytes
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if entry.mode == _LINK:
+        pointed = os.path.normpath(os.path.join(os.path.dirname(entry.path), os.fsdecode(data)))  # noqa: PTH118, PTH120 - lexical, on purpose
+        if os.fsdecode(data).startswith("/") or pointed.split("/")[0] == "..":
+            raise _refused(entry, root, f"it is a link out of the tree, to {os.fsdecode(data)}")
+        target.symlink_to(os.fsdecode(data))
+        return
+    target.write_bytes(data)
+    target.chmod(0o555 if entry.mode == _EXECUTABLE else 0o444)
