@@ -10,6 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import file_sha256
 from patchkit.base.series_folder import SeriesDir, is_editors
+from patchkit.base.toml import load_toml
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.series.patch import Patch
@@ -19,16 +20,28 @@ from patchkit.carry.series.profile import ArchProfile, load_profiles
 def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
     """sha256 by path below the series folder, of profiles and folders of patches: no planning is needed.
 
-    Raises LOCK_INPUT_UNUSABLE.
+    Raises LOCK_INPUT_UNUSABLE, and ConfigError where series.toml is none.
     """
     found = {
         f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
     }
-    files = [series.patches / "series.toml"]
+    rules = series.patches / "series.toml"
+    found[rules.relative_to(series.root).as_posix()] = _sha256_of_rules(rules)
+    files = _files_below(series.templates)
     for folder in folders:
         files += _files_below(series.patches / folder)
-    files += _files_below(series.templates)
     return dict(sorted((found | _hashed(files, series)).items()))
+
+
+# Tables of series.toml that decide no byte of a candidate: what it must have passed before it is published,
+# and which forks are told of beside its patches.
+_SAYS_NO_BYTE = ("gates", "watch")
+
+
+def _sha256_of_rules(path: Path) -> str:
+    """sha256 over what series.toml says of candidates, however it is written."""
+    table = {key: value for key, value in load_toml(path).table.items() if key not in _SAYS_NO_BYTE}
+    return hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _files_below(folder: Path) -> list[Path]:

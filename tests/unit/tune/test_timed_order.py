@@ -372,7 +372,7 @@ class _Played:
         self.refuses = b"no tree has this"
         self._name = f"_Z9mul_mat_qIL9ggml_type12ELi{columns}ELb0EL9ggml_prec10EEvPKc"
 
-    def upstream(self, _pin, _stack, changes=None, _what="", *, known_as=None):
+    def record(self, _source, _stack, changes=None, _what="", *, known_as=None):
         if known_as is not None:
             self.known.append(known_as)
         if changes is not None and self.refuses in changes[mmq.config_file("rdna3_5")]:
@@ -397,7 +397,7 @@ class _Warned(NullReporter):
 
 def _clock(reporter=None):
     machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
-    site = SimpleNamespace(workspace=SimpleNamespace(reporter=reporter or NullReporter()), pin=None)
+    site = SimpleNamespace(workspace=SimpleNamespace(reporter=reporter or NullReporter()), source=None)
     return _Played(machine, columns=48), Timing(site=site, compiler=SimpleNamespace(stop=None), jobs=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from patchkit.base.occupancy import reported_waves
 from patchkit.carry.series.wmma import (
     VARIANTS,
     WmmaParams,
@@ -90,3 +91,9 @@ def test_wide_waves_need_wider_strides(limits) -> None:
 def test_params_are_counted_from_one() -> None:
     with pytest.raises(ValueError, match="counted from 1"):
         WmmaParams(0, 4)
+
+
+def test_reported_waves_are_the_compilers_on_every_row(compiled, limits) -> None:
+    for row in compiled:
+        threads = 32 * row.params.nwarps
+        assert reported_waves(row.vgprs, row.lds, threads, limits["gfx1151"]) == row.waves, row

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.carry.series.catalogue import load_series
+from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.registry import gate_names
 
 GATES = gate_names()
@@ -26,17 +26,17 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 def test_without_the_table_every_gate_is_required_that_hardware_can_run(tmp_path: Path) -> None:
     required = tuple(gate for gate in GATES if gate not in ("sanitize", "speed", "cpu-tests"))
-    assert load_series(_series(tmp_path, "")).gates.required == required
+    assert load_proven_series(_series(tmp_path, "")).gates.required == required
 
 
 def test_a_series_that_was_written_before_the_gates_of_the_emulated_gpu_is_as_good(tmp_path: Path) -> None:
     required = tuple(gate for gate in GATES if gate not in ("sanitize", "speed", "cpu-tests"))
     table = f'[gates]\nrequired = {_quoted(required)}\nwhy = "w"\n'
-    assert load_series(_series(tmp_path, table)).gates.required == required
+    assert load_proven_series(_series(tmp_path, table)).gates.required == required
 
 
 def test_the_shipped_series_names_every_gate() -> None:
-    policy = load_series(ROOT / "patches").gates
+    policy = load_proven_series(ROOT / "patches").gates
     assert sorted((*policy.required, *policy.optional)) == sorted(
         set(GATES) - {"cpu-tests"}
     )  # plain patches'
@@ -60,21 +60,21 @@ def test_hardware_is_asked_for_required_gates_on_a_device(
         'optional = ["logits"]\nwhy = "w"\n'
     )
     if says is None:
-        assert load_series(_series(tmp_path, table)).gates.hardware == hardware
+        assert load_proven_series(_series(tmp_path, table)).gates.hardware == hardware
         return
     with pytest.raises((ConfigError, ErrorGroup)) as caught:
-        load_series(_series(tmp_path, table))
+        load_proven_series(_series(tmp_path, table))
     error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
     assert says in f"{error.message} {error.why}"
 
 
 def test_the_shipped_series_asks_for_hardware_nowhere() -> None:
-    assert not load_series(ROOT / "patches").gates.hardware
+    assert not load_proven_series(ROOT / "patches").gates.hardware
 
 
 def test_a_gate_of_an_earlier_version_may_still_be_named(tmp_path: Path) -> None:
     table = f'[gates]\nrequired = {_quoted(GATES)}\noptional = ["numerics"]\nwhy = "w"\n'
-    policy = load_series(_series(tmp_path, table)).gates
+    policy = load_proven_series(_series(tmp_path, table)).gates
     assert (policy.required, policy.optional) == (GATES, ())
 
 
@@ -92,7 +92,7 @@ def test_each_gate_stands_in_exactly_one_list(
 ) -> None:
     table = f'[gates]\nrequired = {_quoted(required)}\noptional = {_quoted(optional)}\nwhy = "w"\n'
     with pytest.raises((ConfigError, ErrorGroup)) as caught:
-        load_series(_series(tmp_path, table))
+        load_proven_series(_series(tmp_path, table))
     error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
     assert says in f"{error.message} {error.why}"
     assert error.where[0].path == str(tmp_path / "series.toml")
