@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.upstream.cache import default_cache_root
+from patchkit.base.workspace import default_cache_root
 from patchkit.toolchain.compile import Job, compiler_argv, kernel_code
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.units import SourceTree

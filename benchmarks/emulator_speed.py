@@ -31,9 +31,10 @@ from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
+from patchkit.base.workspace import default_cache_root
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.cache import default_cache_root, open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from emulator_speed import cpu_name, unpatched, watched
 
-from patchkit.carry.upstream.cache import default_cache_root
+from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.emulated_sides import emulated_side
 from patchkit.gpu.emulated.emulator import CHECKS, Check, EmulationOptions
 from patchkit.gpu.emulated.names import read_name

@@ -23,10 +23,9 @@ from pathlib import Path
 from patchkit.base.jobs import run_parallel
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
-from patchkit.base.workspace import Workspace
+from patchkit.base.workspace import Workspace, default_cache_root
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.cache import default_cache_root
 from patchkit.carry.upstream.exported import export_pin
 from patchkit.gpu.modelled.against import (
     Published,

@@ -110,7 +110,7 @@ class Settings:
         """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
         if self.cache_dir is not None:
             return self.cache_dir
-        from patchkit.carry.upstream.cache import default_cache_root
+        from patchkit.base.workspace import default_cache_root
 
         return default_cache_root()
 

@@ -8,12 +8,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock, Timeout
 
 from patchkit.base.errors import CacheError, Location
@@ -332,12 +331,6 @@ def open_cache(root: Path) -> Cache:
     """The cache at ``root``; nothing is made before it is held."""
     root = Path(os.path.abspath(root))  # noqa: PTH100  # resolve() would follow the user's links
     return Cache(root=root, lock=FileLock(root / "lock"))
-
-
-def default_cache_root(environ: Mapping[str, str] | None = None) -> Path:
-    """``PATCHKIT_CACHE`` if set, else the folder the system has for a user's caches."""
-    named = (os.environ if environ is None else environ).get("PATCHKIT_CACHE")
-    return Path(named).absolute() if named else platformdirs.user_cache_path("patchkit", appauthor=False)
 
 
 def _refuse_links(root: Path) -> None:

@@ -12,17 +12,17 @@ from click.core import ParameterSource
 from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.files import check_output, remove_output, write_output
 from patchkit.cli.emulated import (
-    Ran,
     arch_option,
+    built_side,
     check_side,
-    find_program,
+    open_gpu,
     prepare,
     program_options,
-    run_program,
 )
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.gpu.api import Ran
     from patchkit.gpu.emulated.emulator import EmulationReport, KernelCount
     from patchkit.toolchain.compiler import Compiler
 
@@ -64,6 +64,7 @@ def command(
     not survive, and what is not emulated, ends the program with the kernel and the instruction. The exit
     status is the program's. With --json its output goes to stderr, and the report to stdout.
     """
+    from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import EmulationOptions
 
     if (vectors is None) == (not program):
@@ -82,7 +83,9 @@ def command(
         if side is None:
             find_program(program[0])  # what an earlier run left goes only when there is a new one
         remove_output(report, "removing the report of an earlier run")
-    ran = run_program(settings, arch, program, EmulationOptions(**options), side=side, upstream=upstream)
+    gpu = open_gpu(settings, arch)
+    built = built_side(settings, gpu, program[0], side, upstream)
+    ran = gpu.run(program, EmulationOptions(**options), prepares=built, quiet=settings.json)
     told = _take_report(settings, ran, report)
     _show(settings, told, ran, with_counts=options["counts"])
     if ran.status:

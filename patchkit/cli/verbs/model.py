@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from patchkit.base.errors import UsageError
 from patchkit.base.files import check_output, write_output
-from patchkit.cli.emulated import arch_option, prepare
+from patchkit.cli.emulated import arch_option, open_gpu, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
     from patchkit.carry.series.lock import Pin
+    from patchkit.gpu.api import ProgramTime
     from patchkit.gpu.modelled.against import Release
     from patchkit.gpu.modelled.compare import Comparison
     from patchkit.gpu.modelled.network import ModelTime
@@ -42,6 +44,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
         "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
         "patchkit model --arch gfx1151 --gguf model.gguf --depth 16384 --pp 512 --tg 128",
         "patchkit model --arch gfx1151 --against measured.toml",
+        "patchkit model --arch gfx1151 -- ./saxpy",
     ),
 )
 @arch_option
@@ -74,21 +77,31 @@ _DEPTH = click.IntRange(min=1, max=2**18)
 @click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
 @click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
 def command(
     settings: Settings,
     arch: str,
     against: Path | None,
     plot: Path | None,
     upstream: str | None,
+    program: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Say how long a GPU would take for an operation or a model: modelled, never measured.
+    """Say how long a GPU would take for an operation, a model or a program: modelled, never measured.
 
     The kernels' machine code is executed on the emulated GPU for some blocks, and played instruction by
     instruction on a model of one work group processor, its caches and memory (docs/timing-model.md). Shown
     are upstream's kernels and, where there is a candidate, those of the patches, what limits each, and how
     far such modelled times were from published ones.
+
+    A program of your own, behind --, is run for some blocks of each launch; what it computes means nothing
+    then. Shown is each kernel with its launches.
     """
+    if program:
+        _refuse_with_program()
+        timed = open_gpu(settings, arch).time(program, quiet=settings.json)
+        settings.show(timed.as_json(), _program(timed))
+        return
     from patchkit.gpu.modelled.timings import Timings
 
     profile, compiler = prepare(settings, arch)
@@ -135,6 +148,35 @@ def command(
     sides = _sides(timings, case, upstream, repeated=options["repeated"])
     document = {name: None if time is None else time.as_json() for name, time in sides.items()}
     settings.show({"arch": arch, "repeated": options["repeated"], **document}, _operation(sides, case))
+
+
+# Options that go with a program of the user's own.
+_OF_PROGRAM = frozenset({"arch", "program"})
+
+
+def _refuse_with_program() -> None:
+    """Whether nothing else was asked for beside a program. Raises USAGE_SYNTAX."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
+        if parameter.expose_value and parameter.name not in _OF_PROGRAM and not is_default:
+            raise UsageError(
+                f"{parameter.opts[0]} is about operations of llama.cpp, and a program has its own",
+                code="USAGE_SYNTAX",
+                hint="patchkit model --arch gfx1151 -- ./program arguments",
+            )
+
+
+def _program(timed: ProgramTime) -> Iterator[str]:
+    yield f"emulated {timed.arch} (modelled, not measured; only some blocks ran)"
+    yield f"{'us':>10} {'launches':>8} {'each':>9} {'blocks':>7} {'waves/SIMD':>10}  {'limit':<18} kernel"
+    for kernel in timed.kernels:
+        played = kernel.time.played
+        yield (
+            f"{kernel.us:>10.1f} {kernel.launches:>8} {kernel.time.us:>9.1f} {played.blocks:>7} "
+            f"{played.waves_per_simd:>10.1f}  {kernel.time.limit:<18} {kernel.head.kernel[:48]}"
+        )
+    yield f"{timed.us:>10.1f} in all, one after the other; the program ended with status {timed.status}"
 
 
 def _case(of: Mapping[str, Any]) -> Timed:

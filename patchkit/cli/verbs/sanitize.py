@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
-from patchkit.base.files import check_output, temporary_folder, write_output
+from patchkit.base.files import check_output, write_output
 from patchkit.base.text import counted
-from patchkit.cli.emulated import Ran, arch_option, check_side, find_program, program_options, run_program
+from patchkit.cli.emulated import arch_option, built_side, check_side, open_gpu, program_options
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
 if TYPE_CHECKING:
-    from patchkit.gpu.emulated.emulator import EmulationOptions
+    from patchkit.gpu.api import Ran, Sanitized
     from patchkit.gpu.emulated.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
@@ -116,6 +116,7 @@ def command(
     behind a fault: an access to no memory is left out. The exit status is 0 when nothing was found, and 1
     when something was.
     """
+    from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import CHECKS, ON_REQUEST, EmulationOptions
     from patchkit.gpu.emulated.findings import load_suppressions, suppress
 
@@ -126,7 +127,9 @@ def command(
         find_program(program[0])
     checks = tuple(one for one in (*CHECKS, *ON_REQUEST) if one in kinds) or CHECKS
     how = EmulationOptions(checks=checks, **options)
-    seen = _look(settings, arch, program, how, side, upstream)
+    gpu = open_gpu(settings, arch)
+    built = built_side(settings, gpu, program[0], side, upstream)
+    seen = gpu.sanitize(program, how, prepares=built, quiet=settings.json)
     left, left_out, wrong = suppress(seen.findings, known)
     if not left:
         _check_whole(seen, program[0], has_any=bool(left_out))
@@ -148,35 +151,7 @@ def command(
         raise click.exceptions.Exit(wrong.exit_code)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """``cut_short``: processes ended without telling what they ran."""
-
-    ran: Ran
-    findings: Sequence[Finding]
-    cut_short: bool
-
-
-def _look(
-    settings: Settings,
-    arch: str,
-    program: tuple[str, ...],
-    how: EmulationOptions,
-    side: str | None,
-    upstream: str | None,
-) -> _Seen:
-    from patchkit.gpu.emulated.findings import SourceLines, distinct, left_behind
-
-    with temporary_folder("sanitize") as folder:
-        how = dataclasses.replace(how, objects=folder)
-        ran = run_program(settings, arch, program, how, side=side, upstream=upstream)
-        notes, processes = left_behind(folder)
-        found = [*(() if ran.report is None else ran.report.findings), *notes]
-        findings = distinct(found, SourceLines(folder, ran.tree))
-    return _Seen(ran=ran, findings=findings, cut_short=processes > 0 or ran.broken is not None)
-
-
-def _check_whole(seen: _Seen, program: str, *, has_any: bool) -> None:
+def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
     """That nothing was found says something only of a program that ran its kernels to the end."""
     ran = seen.ran
     if ran.broken is not None:

@@ -72,6 +72,25 @@ class Recorded:
         return tuple(map(_head_of, self.traces))
 
 
+def recording_variables(folder: Path) -> dict[str, str]:
+    """What makes a program on the emulated GPU record some blocks of each launch in a folder."""
+    return {
+        "PATCHKIT_EMULATOR_RECORD": str(folder),
+        "PATCHKIT_EMULATOR_SAMPLED": str(_SAMPLED),
+        "PATCHKIT_EMULATOR_SEEN": str(_SEEN),
+        "PATCHKIT_EMULATOR_LATER": str(_LATER),
+    }
+
+
+def traces_in(folder: Path) -> list[tuple[TraceHead, Path]]:
+    """What was recorded in a folder: what each launch ran, and its file, in the order of the launches."""
+    return [(_head_of(trace), trace) for trace in _traces(folder)]
+
+
+def _traces(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(folder.glob("*.trace"), key=lambda path: int(path.stem)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
     """Records on one side; by ``identity``, that of its tree, recordings are found again."""
@@ -116,8 +135,7 @@ class Recorder:
         if (folder / _UNSUPPORTED).exists():
             return None
         products = (folder / _PRODUCTS).read_text("utf-8").splitlines()
-        traces = sorted(folder.glob("*.trace"), key=lambda path: int(path.stem))
-        return Recorded(traces=tuple(traces), products=tuple(products))
+        return Recorded(traces=_traces(folder), products=tuple(products))
 
     def _run(self, driver: Path, line: str, case: Timed, folder: Path) -> None:
         cases, log = folder / "case", folder / "log"
@@ -126,10 +144,7 @@ class Recorder:
         variables = {
             **self.side.built.environment,
             "GGML_BACKEND_PATH": str(self.side.built.module),
-            "PATCHKIT_EMULATOR_RECORD": str(folder),
-            "PATCHKIT_EMULATOR_SAMPLED": str(_SAMPLED),
-            "PATCHKIT_EMULATOR_SEEN": str(_SEEN),
-            "PATCHKIT_EMULATOR_LATER": str(_LATER),
+            **recording_variables(folder),
             "PATCHKIT_RECORDER_LOG": str(log),
         }
         variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"

@@ -13,7 +13,8 @@ from small_disk import on_small_disk
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.upstream.cache import default_cache_root, open_cache
+from patchkit.base.workspace import default_cache_root
+from patchkit.carry.upstream.cache import open_cache
 
 REPORTER = NullReporter()
 
