@@ -15,36 +15,54 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.text import near_miss
 
-COMMANDS: Mapping[str, str] = MappingProxyType(
+# The one table of the commands: the help and the reference take names, order and words from here.
+# The five of the first day: what one came for, what it is worth, where one stands, how to go on when
+# llama.cpp does, and what is missing when any of it fails. The others stand by what they are about.
+GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "apply": "Make the candidate branch: the pin plus one commit per patch.",
-        "plan": "Show what apply would do, and everything that would fail. Reads only.",
-        "bump": "Follow upstream to another pin; all of it or nothing.",
-        "sweep": "Show what becomes of every patch on many upstreams. Reads only.",
-        "status": "Show the pins, what is cached, and which candidates exist.",
-        "list": "List the patches and the GPUs.",
-        "show": "Show one patch or one GPU in full.",
-        "init": "Make a series of your own, to carry your patches in.",
-        "new": "Write a patch of one change: a place, and what to put there.",
-        "import": "Make a patch of a diff, of commits or of a pull request.",
-        "build": "Build the baseline and the candidate for this machine, side by side.",
-        "verify": "Prove what can be proven of the candidate, and say what was not.",
-        "report": "Make a report of what verify found, in one of several formats.",
-        "gate": "Judge a pull request: run only the gates that its changes can affect.",
-        "emulate": "Run a HIP program on an emulated GPU, on any machine.",
-        "sanitize": "Look for faults in the kernels of a HIP program, on an emulated GPU.",
-        "package": "Make a wheel of the candidate's programs.",
-        "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
-        "explain": "Show which attention kernel a shape gets, before and after, and why.",
-        "estimate": "Show how fast a model can be on a GPU at most, and attention's share of it.",
-        "model": "Say how long a GPU would take for an operation: modelled, and held to published times.",
-        "bench": "Compare results of llama-bench, or measure baselines and candidate in one go.",
-        "diff": "Show what the candidate changes in upstream.",
-        "export": "Write the candidate as a series of patches for git am.",
-        "sdk": "Install, show or remove a private HIP SDK, for machines without ROCm.",
-        "doctor": "Check what patchkit needs on this machine.",
-        "lock": "Record what the series gives at the pin, after a change to a patch.",
+        "The first day": {
+            "apply": "Make the candidate branch: the pin plus one commit per patch.",
+            "verify": "Prove what can be proven of the candidate, and say what was not.",
+            "status": "Show the pins, what is cached, and which candidates exist.",
+            "bump": "Follow upstream to another pin; all of it or nothing.",
+            "doctor": "Check what patchkit needs on this machine.",
+        },
+        "Carry patches": {
+            "plan": "Show what apply would do, and what would fail. Reads only.",
+            "list": "List the patches and the GPUs.",
+            "show": "Show one patch or one GPU in full.",
+            "diff": "Show what the candidate changes in upstream.",
+            "export": "Write the candidate as a series of patches for git am.",
+            "sweep": "Show what becomes of every patch on many upstreams. Reads only.",
+            "init": "Make a series of your own, to carry your patches in.",
+            "new": "Write a patch of one change: a place, and what to put there.",
+            "import": "Make a patch of a diff, of commits or of a pull request.",
+            "lock": "Record what the series gives at the pin, after a patch changed.",
+        },
+        "Prove them": {
+            "build": "Build baseline and candidate for this machine, side by side.",
+            "bench": "Compare results of llama-bench, or measure both sides in one go.",
+            "explain": "Show which attention kernel a shape gets, before and after.",
+            "report": "Make a report of what verify found, in one of several formats.",
+            "gate": "Judge a pull request: run only the gates that it can affect.",
+            "package": "Make a wheel of the candidate's programs.",
+        },
+        "Tune kernels": {
+            "tune": "Find a kernel's best settings by what the compiler makes of it.",
+        },
+        "A GPU without a GPU": {
+            "emulate": "Run a HIP program on an emulated GPU, on any machine.",
+            "sanitize": "Look for faults in a HIP program's kernels, on an emulated GPU.",
+            "model": "Say how long a GPU would take for an operation: modelled.",
+            "estimate": "Show how fast a model can be on a GPU at most: a roofline.",
+        },
+        "Set-up": {
+            "sdk": "Install, show or remove a HIP SDK, for machines without ROCm.",
+        },
     }
+)
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {name: about for members in GROUPS.values() for name, about in members.items()}
 )
 
 
@@ -69,7 +87,7 @@ class Verbs(Verb, click.Group):
     """The root group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of a day's work."""
+        """The names, in the order of the table."""
         del ctx
         return list(COMMANDS)
 
@@ -95,11 +113,18 @@ class Verbs(Verb, click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands above the options: they are what is looked for."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the table without importing the verbs, as click's own version would."""
+        """Writes the groups without importing the verbs, as click's own version would."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        wide = max(map(len, COMMANDS))
+        for title, members in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(wide), about) for name, about in members.items()])
 
 
 def from_click(error: click.ClickException, command: str) -> UsageError:

@@ -185,7 +185,7 @@ def test_a_reader_that_went_away_is_no_error(as_doctor, capsys, monkeypatch) -> 
     ("argv", "code", "hint"),
     [
         (["aply"], "USAGE_COMMAND", "did you mean 'apply'?"),
-        (["zzzz"], "USAGE_COMMAND", "the commands are: apply, plan"),
+        (["zzzz"], "USAGE_COMMAND", "the commands are: apply, verify"),
         (["--jsn"], "USAGE_OPTION", "did you mean '--json'?"),
         (["doctor", "--cuont", "3"], "USAGE_OPTION", "did you mean '--count'?"),
         (["doctor", "--zzzz"], "USAGE_OPTION", "patchkit doctor --help"),
@@ -216,4 +216,4 @@ def test_no_command_shows_the_help_and_is_a_mistake(capsys) -> None:
     assert app.main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "Commands:" in err
+    assert "The first day:" in err
