@@ -13,12 +13,16 @@ from typing import NoReturn
 _INTERRUPTED = 130
 _REFUSED = 8
 
+# Set by the script of a shell that wants to know what a <tab> may become, and to what: patchkit completion.
+COMPLETION = "_PATCHKIT_COMPLETE"
+
 
 def run() -> NoReturn:
     """The console script."""
     _open_standard_streams()
     _end_as_by_ctrl_c()
-    code = main(sys.argv[1:])
+    asked = os.environ.get(COMPLETION)
+    code = main(sys.argv[1:]) if asked is None else _complete(asked)
     try:
         sys.exit(code)
     except KeyboardInterrupt:
@@ -36,6 +40,17 @@ def main(argv: Sequence[str]) -> int:
         return _end_early("INTERRUPTED", _INTERRUPTED, f"stopped by {by}", argv)
     except OSError as error:
         return _end_early("SYSTEM_REFUSED", _REFUSED, f"patchkit cannot be loaded: {error}", argv)
+
+
+def _complete(asked: str) -> int:
+    """Answers a shell. What goes wrong is not said: whoever pressed <tab> is in the middle of a line."""
+    try:
+        from patchkit.cli.completing import offer
+
+        offer(asked)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001  as the docstring says
+        return 1
+    return 0
 
 
 def _end_as_by_ctrl_c() -> None:

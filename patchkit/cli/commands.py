@@ -9,13 +9,17 @@ import importlib
 import keyword
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import near_miss
 
-# The one table of the commands: the help and the reference take names, order and words from here.
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+# The one table of the commands: the help, the reference and <tab> take names, order and words from here.
 # The five of the first day: what one came for, what it is worth, where one stands, how to go on when
 # llama.cpp does, and what is missing when any of it fails. The others stand by what they are about.
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -58,6 +62,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Set-up": {
             "sdk": "Install, show or remove a HIP SDK, for machines without ROCm.",
+            "completion": "Print what makes the Tab key complete, in bash, zsh or fish.",
         },
     }
 )
@@ -125,6 +130,17 @@ class Verbs(Verb, click.Group):
         for title, members in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(wide), about) for name, about in members.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What <tab> offers for a command, without importing the verbs, as click's own version would."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=about)
+            for name, about in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def from_click(error: click.ClickException, command: str) -> UsageError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import Settings, options
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _is_seed(text: str) -> bool:
 
 
 arch_option = click.option(
-    "--arch", required=True, metavar="GFX", help="The GPU to be: one that has a profile."
+    "--arch", required=True, metavar="GFX", shell_complete=gpus, help="The GPU to be: one that has a profile."
 )
 program_options = options(
     click.option(
@@ -66,7 +67,9 @@ program_options = options(
         type=click.Choice(["baseline", "candidate"]),
         help="PROGRAM is upstream's (test-backend-ops, llama-bench, ...): build and run this side's.",
     ),
-    click.option("--upstream", metavar="BUILD", help="The side's pin (default: the lock's)."),
+    click.option(
+        "--upstream", metavar="BUILD", shell_complete=pins, help="The side's pin (default: the lock's)."
+    ),
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from patchkit.cli.completing import gpus
 from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _guard = functools.partial(
     "guard",
     type=TEXT,
     metavar="GPUS",
+    shell_complete=gpus,
     help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
 )
 _MORE = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import gpus, patches, pins
 from patchkit.cli.settings import FOLDER, TEXT, options, packed
 
 if TYPE_CHECKING:
@@ -48,10 +49,15 @@ ARCHS = click.option(
     type=TEXT,
     multiple=True,
     metavar="GFX",
+    shell_complete=gpus,
     help="A GPU, as gfx1151; give it again for more.",
 )
 _UPSTREAM = click.option(
-    "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
+    "--upstream",
+    type=TEXT,
+    metavar="PIN",
+    shell_complete=pins,
+    help="A pin of the lock: b6900 or a commit prefix.",
 )
 _WHICH = options(
     ARCHS,
@@ -68,10 +74,12 @@ _WHICH = options(
         "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
     ),
 )
-WITH = click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in.")
+WITH = click.option(
+    "--with", "with_", multiple=True, metavar="ID", shell_complete=patches, help="Add a patch that is opt-in."
+)
 _PATCHES = options(
-    click.option("--only", multiple=True, metavar="ID", help="Only these patches."),
-    click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
+    click.option("--only", multiple=True, metavar="ID", shell_complete=patches, help="Only these patches."),
+    click.option("--without", multiple=True, metavar="ID", shell_complete=patches, help="Leave a patch out."),
     WITH,
 )
 DEVICE = click.Choice(["hip", "cuda", "cpu"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.cli.completing import gpus, patches
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     "archs",
     multiple=True,
     metavar="GFX",
+    shell_complete=gpus,
     help="One candidate's GPUs (default: all in the lock, with each set of opt-in patches that it has).",
 )
 @click.option(
@@ -47,9 +49,16 @@ if TYPE_CHECKING:
     "with_",
     multiple=True,
     metavar="ID",
+    shell_complete=patches,
     help="Add a patch that is opt-in; then this candidate only, and no other set of the lock.",
 )
-@click.option("--without", multiple=True, metavar="ID", help="Leave a patch out, and accept that it is lost.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="ID",
+    shell_complete=patches,
+    help="Leave a patch out, and accept that it is lost.",
+)
 @click.option(
     "--drop-conflicts",
     is_flag=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from patchkit.cli.completing import patches
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
@@ -13,7 +14,7 @@ from patchkit.cli.settings import Settings, verb
     example=("patchkit diff --arch gfx1151", "patchkit diff --arch gfx1151 --patch tile-unprune --stat"),
 )
 @candidate_options
-@click.option("--patch", metavar="ID", help="Only what this patch adds.")
+@click.option("--patch", metavar="ID", shell_complete=patches, help="Only what this patch adds.")
 @click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
 def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
     """Show what the candidate changes in upstream, as git writes it."""

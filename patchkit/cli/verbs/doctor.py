@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.cli.complaint import exit_code_of
+from patchkit.cli.completing import gpus
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     "archs",
     multiple=True,
     metavar="GFX",
+    shell_complete=gpus,
     help="The GPU to build for (default: this machine's, else gfx1151).",
 )
 def command(settings: Settings, archs: tuple[str, ...]) -> int:

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.files import check_output, remove_output, write_output
+from patchkit.cli.completing import files
 from patchkit.cli.emulated import (
     arch_option,
     built_side,
@@ -47,7 +48,7 @@ _OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "r
 @program_options
 @click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
 @click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
     arch: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _MAX_DEPTHS = 64
         "patchkit estimate --arch gfx1151 --shape arch_profiles/models/gpt-oss-20b-f16.toml --bench r.jsonl",
     ),
 )
-@click.option("--arch", required=True, metavar="GFX", help="A GPU that has a profile.")
+@click.option("--arch", required=True, metavar="GFX", shell_complete=gpus, help="A GPU that has a profile.")
 @click.option("--model", type=FOLDER, metavar="FILE.gguf", help="The model; its header is read, no data.")
 @click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
 @click.option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import gpus
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
@@ -39,7 +40,14 @@ _WRAP = textwrap.TextWrapper(
 )
 @candidate_options
 @click.option("--path", is_flag=True, help="Every operation of a model instead of one shape of attention.")
-@click.option("--gpu", "others", multiple=True, metavar="GFX", help="With --path: another GPU, too.")
+@click.option(
+    "--gpu",
+    "others",
+    multiple=True,
+    metavar="GFX",
+    shell_complete=gpus,
+    help="With --path: another GPU, too.",
+)
 @click.option("--head-size", metavar="D", help="Values per head; 576/512 where K and V differ.")
 @click.option("--gqa", type=_COUNT, default=1, show_default=True, help="Query heads per KV head.")
 @click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="KV heads.")

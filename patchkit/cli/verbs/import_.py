@@ -8,18 +8,25 @@ from typing import Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import files, patches, pins
 from patchkit.cli.new_patch import told_lines, wanted_values
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
 
 _SOURCE = options(
-    click.argument("source", type=TEXT, required=False, metavar="FILE|REV..REV"),
+    click.argument("source", type=TEXT, required=False, metavar="FILE|REV..REV", shell_complete=files),
     click.option("--pr", "pull", type=click.IntRange(min=1), metavar="N", help="A pull request of --url."),
     click.option("--url", type=TEXT, metavar="REMOTE", help="The git remote that has refs/pull/N/head."),
     click.option(
         "--repo", type=FOLDER, metavar="DIR", help="The clone with the commits (default: the one you are in)."
     ),
-    click.option("--upstream", type=TEXT, metavar="PIN", help="The pin of the lock that a diff is made for."),
+    click.option(
+        "--upstream",
+        type=TEXT,
+        metavar="PIN",
+        shell_complete=pins,
+        help="The pin of the lock that a diff is made for.",
+    ),
     click.option(
         "--as-build",
         type=TEXT,
@@ -43,7 +50,11 @@ _SOURCE = options(
 @wanted_values
 @click.option("--id", "name", type=TEXT, metavar="ID", help="The patch's id (default: made of its title).")
 @click.option(
-    "--update", type=TEXT, metavar="ID", help="Bring a patch to the newest head of its pull request."
+    "--update",
+    type=TEXT,
+    metavar="ID",
+    shell_complete=patches,
+    help="Bring a patch to the newest head of its pull request.",
 )
 @click.option("--force", is_flag=True, help="With --update: write over edits that were changed by hand.")
 def command(

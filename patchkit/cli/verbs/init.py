@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.text import counted
+from patchkit.cli.completing import pins
 from patchkit.cli.request import ARCHS
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     "--upstream",
     type=TEXT,
     metavar="PIN",
+    shell_complete=pins,
     help="Where to begin: a known build (default: the newest pin that has these GPUs).",
 )
 def command(settings: Settings, folder: Path, archs: tuple[str, ...], upstream: str | None) -> None:

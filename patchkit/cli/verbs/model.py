@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import UsageError
 from patchkit.base.files import check_output, write_output
+from patchkit.cli.completing import pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -74,7 +75,12 @@ _DEPTH = click.IntRange(min=1, max=2**18)
 )
 @click.option("--pp", "prompt", type=_BATCH, default=512, show_default=True, help="Of a prompt; 0: none.")
 @click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")
-@click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
+@click.option(
+    "--upstream",
+    metavar="BUILD",
+    shell_complete=pins,
+    help="Of which pin the kernels are (default: the lock's).",
+)
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
 @click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)

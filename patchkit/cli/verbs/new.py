@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.cli.completing import pins
 from patchkit.cli.new_patch import told_lines, wanted_options
 from patchkit.cli.settings import TEXT, Settings, options, verb
 
@@ -25,7 +26,11 @@ _PLACE = options(
     ),
     click.option("--at", type=TEXT, required=True, metavar="TOKENS", help="The tokens that are there now."),
     click.option(
-        "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock (default: the newest cached)."
+        "--upstream",
+        type=TEXT,
+        metavar="PIN",
+        shell_complete=pins,
+        help="A pin of the lock (default: the newest cached).",
     ),
 )
 _VERBS = options(

@@ -17,6 +17,7 @@ import click
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
 from patchkit.base.text import counted
+from patchkit.cli.completing import files
 from patchkit.cli.emulated import arch_option, built_side, check_side, open_gpu, program_options
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
@@ -90,7 +91,7 @@ class _Files:
     click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings at file:line as SARIF."),
     click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
 )
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files, required=True)
 def command(
     settings: Settings,
     arch: str,

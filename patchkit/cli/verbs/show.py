@@ -10,6 +10,7 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.text import near_miss
+from patchkit.cli.completing import patches_and_gpus
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _NOT_SAID = "not said yet"
 
 
 @verb("show", example=("patchkit show tile-unprune", "patchkit show gfx1151"))
-@click.argument("name", metavar="PATCH|ARCH")
+@click.argument("name", metavar="PATCH|ARCH", shell_complete=patches_and_gpus)
 def command(settings: Settings, name: str) -> None:
     """Show one patch or one GPU in full: why, expected effect, facts, and the source of each figure."""
     from patchkit.carry.candidate.listing import load_catalogue

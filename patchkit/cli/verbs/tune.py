@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.tune.registry import KernelName
 
@@ -33,7 +34,9 @@ _COLUMNS = range(2, 9)
         "patchkit tune --arch gfx1150 --kernel wmma --upstream b6900 --like gfx1151 --shortlist 3",
     ),
 )
-@click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
+@click.option(
+    "--arch", required=True, metavar="GFX", shell_complete=gpus, help="The GPU to tune for, as gfx1151."
+)
 @click.option(
     "--kernel",
     type=click.Choice((*get_args(KernelName), _LIMITS)),
@@ -42,7 +45,13 @@ _COLUMNS = range(2, 9)
     help="Which kernel; wmma belongs to earlier builds: --upstream b6900. Of mmvq the batch limits: up to "
     "how many columns it is taken in place of mmq, by modelled time.",
 )
-@click.option("--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
+@click.option(
+    "--upstream",
+    type=TEXT,
+    metavar="PIN",
+    shell_complete=pins,
+    help="A pin of the lock: b6900 or a commit prefix.",
+)
 @click.option(
     "--rocwmma",
     "headers",
@@ -73,7 +82,9 @@ _COLUMNS = range(2, 9)
     metavar="NAME[=WHY]",
     help="Not this setting, as 80-32-f32:128/8=its numbers fail.",
 )
-@click.option("--like", metavar="GFX", help="Compile only what is first by that GPU's report.")
+@click.option(
+    "--like", metavar="GFX", shell_complete=gpus, help="Compile only what is first by that GPU's report."
+)
 @click.option(
     "--shortlist",
     type=click.IntRange(min=1),
