@@ -54,6 +54,8 @@ EXTRA: Groups = {
     "util-linux": ("unshare", "setpriv"),
     "mount": ("mount",),
     "qemu-user": ("qemu-aarch64",),
+    "zsh": ("zsh",),
+    "fish": ("fish",),
 }
 
 # For the tests that are marked hip and cpu_build; without ccache they take longer.
