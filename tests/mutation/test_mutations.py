@@ -1,7 +1,7 @@
 """Break the series on purpose, one way at a time, and see who notices and what it says.
 
 A *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The
-table in docs/gates.md is made of these rows and checked against them.
+table in docs/records/gates.md is made of these rows and checked against them.
 """
 
 from __future__ import annotations
@@ -658,6 +658,6 @@ def test_the_unbroken_candidate_passes(shipped: Subject, monkeypatch: pytest.Mon
 
 
 def test_the_table_of_the_documentation_is_this_one() -> None:
-    text = (ROOT / "docs" / "gates.md").read_text("utf-8")
+    text = (ROOT / "docs" / "records" / "gates.md").read_text("utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| (\w+) \| `([A-Z_]+)` \|", text, re.MULTILINE)
     assert rows == [(one.id, one.catcher, one.code) for one in [*PLAN, *ISOLATION, *COMPILED, *LAUNCH]]

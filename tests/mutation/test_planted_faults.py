@@ -1,7 +1,7 @@
 """Plant faults in kernels, run them on the emulated GPU, and see that ``backend-ops`` notices.
 
 Most are what no other gate can see: the code compiles, spills nothing, launches what it should, is guarded
-for gfx1151 alone, and computes nonsense. The table in docs/gates.md is made of these rows.
+for gfx1151 alone, and computes nonsense. The table in docs/records/gates.md is made of these rows.
 """
 
 from __future__ import annotations
@@ -439,7 +439,7 @@ def test_without_a_fault_the_same_cases_pass(shipped: Subject) -> None:
 
 
 def test_the_table_of_the_documentation_has_every_fault() -> None:
-    text = (ROOT / "docs" / "gates.md").read_text("utf-8")
+    text = (ROOT / "docs" / "records" / "gates.md").read_text("utf-8")
     rows = re.findall(
         r"^\| `([a-z-]+)` \| [^|]+ \| (no other|[a-z ]+) \| `(BACKEND_\w+)` \|", text, re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""Ten pull requests against this project, judged from the command line: the table of docs/ci.md.
+"""Ten pull requests against this project, judged from the command line: the table of docs/records/gates.md.
 
 The five that compile GPU code carry the mark ``hip``; what they compile is kept in the test cache by content.
 """
@@ -295,7 +295,7 @@ def test_a_fork_that_carries_the_candidate_goes_through_the_gates(
 
 
 def test_the_document_has_the_table() -> None:
-    text = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    text = (ROOT / "docs" / "records" / "gates.md").read_text("utf-8")
     table = text.partition("| pull request |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     told = {row[0]: (row[1], row[2], row[3].strip("`"), row[4]) for row in rows}
