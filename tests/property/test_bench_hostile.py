@@ -30,7 +30,7 @@ from patchkit.gpu.hardware.bench.tables import (
 _RECORDED = Path(__file__).parents[1] / "unit" / "gpu" / "hardware" / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
 _ROWS = [json.loads(line) for line in _TEXT.splitlines()]
-_EXAMPLES = 40  # each makes tables with intervals; longer searches are in docs/bench.md
+_EXAMPLES = 40  # each makes tables with intervals; longer searches are in docs/records/bench.md
 _HOSTILE = sorted((_RECORDED / "hostile").iterdir())
 # What may come of a file that is none, or of two that have nothing in common.
 _CODES = {

@@ -1,6 +1,7 @@
 """Patches for faults of upstream: with them the results are right, and the checks find nothing.
 
-Each on a tree that has the fault, alone, so that nothing else can be what mends it (docs/findings.md).
+Each on a tree that has the fault, alone, so that nothing else can be what mends it; the faults are in
+docs/records/findings.md.
 """
 
 from __future__ import annotations

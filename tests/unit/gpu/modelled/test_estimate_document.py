@@ -1,4 +1,4 @@
-"""The figures of docs/estimate.md are what the estimate gives."""
+"""The figures of docs/records/estimate.md are what the estimate gives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PEAKS = Peaks(
 
 
 def _rows(checkout, mark: str) -> list[list[str]]:
-    text = (checkout / "docs" / "estimate.md").read_text("utf-8")
+    text = (checkout / "docs" / "records" / "estimate.md").read_text("utf-8")
     table = text.split(f"<!-- {mark} -->\n")[1].split("\n\n")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
