@@ -103,7 +103,7 @@ def test_settings_of_the_rocwmma_kernel_are_ordered_by_modelled_time_where_it_is
     few, many, of_128 = document["variants"]
     times = {tuple(each["setting"]): each["modelled"] for each in many["candidates"]}
     assert times[256, 4]["ratio"] == 1
-    # Measured were 2.13 and 2.23 of attention behind 16384 to 65536 tokens (PR 16827, docs/tune.md):
+    # Measured were 2.13 and 2.23 of attention behind 16384 to 65536 tokens (PR 16827, docs/records/tune.md):
     # of each model's five operations these are the third and the fourth.
     deep = (2, 3, 7, 8)
     gain = geometric_mean([times[256, 4]["us"][place] / times[128, 8]["us"][place] for place in deep])

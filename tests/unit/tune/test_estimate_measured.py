@@ -86,7 +86,7 @@ def test_the_estimate_is_a_bound_and_its_ratio_is_near_what_was_measured(model, 
     before, after = (_measured(each, layers, heads) for each in speeds)
     estimated_before = estimate(BEFORE, Traits(threads=128, rows=256, columns=32), LIMITS, CUS).cost
     estimated_after = estimate(AFTER, Traits(threads=256, rows=128, columns=32), LIMITS, CUS).cost
-    # docs/tune.md states these: about a third of the measured time, and a gain that is 2 to 7 % too small.
+    # docs/records/tune.md: about a third of the measured time, and a gain that is 2 to 7 % too small.
     assert 0.3 < estimated_before / before < 0.4
     assert 0.3 < estimated_after / after < 0.4
     assert estimated_before / estimated_after == pytest.approx(before / after, rel=0.08)
