@@ -10,7 +10,7 @@ these LLVMs, which else cannot read what it writes: LLVM 19 (`zig clang` of the 
 6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. `--device-libs`: the folder of an ocml.bc that CLANG can read.
 
 Printed are each kernel's VGPRs, spilled ones, bytes of scratch memory and of code, instructions, and those of
-its main loop. docs/timing-model.md has what was found.
+its main loop. docs/records/timing-model.md has what was found.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Times ``patchkit sweep`` over the corpus beside three plain tools with the exported series.
 
-The series is exported once, at the lock's default pin, as files for ``git am``. On every tree of the
+The series is exported once, at the pin of ``--upstream``, as files for ``git am``. On every tree of the
 corpus each tool gets those files one after the other: ``git am -3``, ``git apply`` and ``patch -F3``. Counted
 is how many patches each takes, and how many trees take all of them; that a tool took a patch does not
 say that the result is right. ``git am -3`` finds the blobs of the base in the same repository. Walls are
 by a monotonic clock; the peak is of the sweep and its processes together, sampled from /proc (Linux).
 Processor time is that of the sweep's processes, user and system: it counts on a busy machine, too.
 
-    python benchmarks/sweep_plain_tools.py --cache-dir CACHE --json sweep_plain_tools.json
+    python benchmarks/sweep_plain_tools.py --cache-dir CACHE --every-patch --record
+
+``--record`` writes docs/records/data/sweep.json, from which benchmarks/records.py makes tables.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -25,9 +28,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from records import write_record
+
+from patchkit.base.series_folder import find_series_dir
+from patchkit.carry.series.profile import load_profile
+
 # Issue 5, "Must hold": anchors and rendering only, warm, two cores.
 LIMIT_WALL_S = 60.0
 LIMIT_PEAK_MB = 1000.0
+_ID = re.compile(r"^Patchkit-Id: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +58,38 @@ def main() -> int:
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--cache-dir", type=Path, required=True, help="a cache that has every pin")
     parser.add_argument("--json", type=Path, help="write the figures there too")
-    parser.add_argument("--with", dest="with_", action="append", default=[], metavar="ID")
+    parser.add_argument("--upstream", default="b6900", help="the pin of the series that the tools get")
+    opted = parser.add_mutually_exclusive_group()
+    opted.add_argument("--with", dest="with_", action="append", default=[], metavar="ID")
+    opted.add_argument("--every-patch", action="store_true", help="sweep with all that is opt-in, too")
     parser.add_argument("--sweep-only", action="store_true")
+    parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
+    if options.record and options.sweep_only:
+        parser.error("--record: the tables need the tools, too")
+    opt_in = _opt_in(options.arch) if options.every_patch else options.with_
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch:
         result = compare(
-            options.arch, options.cache_dir, Path(scratch), with_=options.with_, sweep_only=options.sweep_only
+            options.arch,
+            options.cache_dir,
+            Path(scratch),
+            upstream=options.upstream,
+            with_=opt_in,
+            sweep_only=options.sweep_only,
         )
     print(json.dumps(result, indent=2))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if options.record:
+        some = ["--every-patch"] if options.every_patch else [f"--with {name}" for name in opt_in]
+        words = ["--arch", options.arch, "--upstream", options.upstream, *some]
+        write_record("sweep", f"python benchmarks/sweep_plain_tools.py {' '.join(words)}", result)
     wall, peak = float(str(result["sweep_wall_s"])), float(str(result["sweep_peak_mb"]))
     return int(wall > LIMIT_WALL_S or peak > LIMIT_PEAK_MB)
 
 
 def compare(
-    arch: str, cache: Path, scratch: Path, *, with_: Sequence[str], sweep_only: bool
+    arch: str, cache: Path, scratch: Path, *, upstream: str, with_: Sequence[str], sweep_only: bool
 ) -> dict[str, object]:
     """The figures of the sweep, with the opt-in patches of ``with_``, and of each tool."""
     patchkit = [sys.executable, "-m", "patchkit"]
@@ -74,23 +99,25 @@ def compare(
     out, peak_mb = _measured([*patchkit, "sweep", "--arch", arch, *opted, *where, "--json", "--quiet"])
     wall, used = time.monotonic() - began, _processor_s() - used
     swept = json.loads(out)
-    counts: dict[str, int] = {}
-    for pin in swept["pins"]:
-        for patch in pin["patches"]:
-            counts[patch["class"]] = counts.get(patch["class"], 0) + 1
+    classes = {
+        str(pin["build"]): {patch["id"]: patch["class"] for patch in pin["patches"]} for pin in swept["pins"]
+    }
     result: dict[str, object] = {
+        "arch": arch,
+        "with": list(with_),
         "trees": len(swept["pins"]),
         "cores": os.cpu_count(),
         "sweep_wall_s": round(wall, 1),
         "sweep_processor_s": round(used, 1),
         "sweep_peak_mb": round(peak_mb, 1),
-        "sweep_classes": counts,
+        "classes": classes,
     }
     if sweep_only:
         return result
-    _checked([*patchkit, "apply", "--arch", arch, *where, "--quiet"])
+    which = ["--arch", arch, "--upstream", upstream, *where, "--quiet"]
+    _checked([*patchkit, "apply", *which])
     series = scratch / "series"
-    _checked([*patchkit, "export", "--arch", arch, *where, "--quiet", str(series)])
+    _checked([*patchkit, "export", *which, str(series)])
     files = sorted(series.glob("*.patch"))
     repository = cache / "upstream.git"
     builds = [pin["build"] for pin in swept["pins"]]
@@ -98,7 +125,17 @@ def compare(
         _run(name, take, files, repository, builds, scratch)
         for name, take in (("git am -3", _am), ("git apply", _apply), ("patch -F3", _patch))
     ]
-    return result | {"patches": len(files), "tools": [asdict(tool) for tool in tools]}
+    return result | {
+        "upstream": upstream,
+        "series": [_ID.findall(file.read_text("utf-8", "replace"))[0] for file in files],
+        "tools": [asdict(tool) for tool in tools],
+    }
+
+
+def _opt_in(arch: str) -> list[str]:
+    """The patches that the profile of the GPU has as opt-in."""
+    chosen = load_profile(find_series_dir(None).profiles, arch).patches
+    return [name for name, choice in chosen.items() if choice.default == "opt-in"]
 
 
 def _run(

@@ -1,8 +1,9 @@
-"""Upstream's kernels, unpatched, on the emulated gfx1151: docs/emulated-operations.md says what is right."""
+"""Upstream's kernels, unpatched, on the emulated gfx1151: docs/records says which operations are right."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulated_trees import EmulatedTrees
@@ -24,14 +26,12 @@ from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 _CASES = 8  # of an operation, here
-_HEADING = re.compile(r"^## Build (\d+)$", re.MULTILINE)
-_OPERATION = re.compile(r"^\| ([A-Z0-9_]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
-_EXCEPTION = re.compile(r"^\| `([A-Z0-9_]+)\((.*)\)` \| (\d+) \| ", re.MULTILINE)
+_EXCEPTION = re.compile(r"([A-Z0-9_]+)\((.*)\)")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A row of the page: how many cases the backend supports, were run and were right.
+    """A row of the record: how many cases the backend supports, were run and were right.
 
     ``wrong`` are patterns over the variables of those that are not.
     """
@@ -45,17 +45,19 @@ class Operation:
 
 @cache
 def operations() -> dict[int, tuple[Operation, ...]]:
-    """What the page says, by build."""
-    text = (ROOT / "docs" / "emulated-operations.md").read_text("utf-8")
-    parts = _HEADING.split(text)[1:]
-    return {int(build): tuple(_read(part)) for build, part in zip(parts[::2], parts[1::2], strict=True)}
+    """What the record says, by build."""
+    path = ROOT / "docs" / "records" / "data" / "emulated-operations.json"
+    record = json.loads(path.read_text("utf-8"))
+    return {
+        int(build): tuple(_read(rows, record["wrong"][build])) for build, rows in record["builds"].items()
+    }
 
 
-def _read(text: str) -> Iterator[Operation]:
-    wrong = [(found[1], found[2].replace(r"\|", "|")) for found in _EXCEPTION.finditer(text)]
-    for found in _OPERATION.finditer(text):
-        patterns = tuple(pattern for name, pattern in wrong if name == found[1])
-        yield Operation(found[1], int(found[2]), int(found[3]), int(found[4]), patterns)
+def _read(rows: list[dict[str, Any]], wrong: list[dict[str, Any]]) -> Iterator[Operation]:
+    named = [found for each in wrong if (found := _EXCEPTION.fullmatch(each["cases"]))]
+    assert len(named) == len(wrong)
+    for row in rows:
+        yield Operation(**row, wrong=tuple(found[2] for found in named if found[1] == row["name"]))
 
 
 ROWS = [(build, operation) for build, found in operations().items() for operation in found]
@@ -103,7 +105,7 @@ def upstream(hip_toolchain: Toolchain, gates_cache: Path) -> Iterator[Callable[[
         yield make
 
 
-def test_the_page_adds_up() -> None:
+def test_the_record_adds_up() -> None:
     assert set(operations()) == {6900, 9538, 11549}
     for build, operation in ROWS:
         assert operation.right <= operation.run <= operation.supported, (build, operation.name)
@@ -113,7 +115,7 @@ def test_the_page_adds_up() -> None:
 @pytest.mark.hip
 @pytest.mark.slow
 @pytest.mark.parametrize("build", ordinary(list(operations()), [6900], pytest.mark.hours))
-def test_the_page_names_every_operation(build: int, upstream: Callable[[int], Upstream]) -> None:
+def test_the_record_names_every_operation(build: int, upstream: Callable[[int], Upstream]) -> None:
     cases: dict[str, set[str]] = {}
     for row in upstream(build).listed(Choice()):
         cases.setdefault(row.op, set()).update([row.case] if row.is_supported else [])
@@ -130,7 +132,7 @@ def test_the_page_names_every_operation(build: int, upstream: Callable[[int], Up
 def test_operations_are_right_but_for_those_it_names(
     build: int, operation: Operation, upstream: Callable[[int], Upstream], request: pytest.FixtureRequest
 ) -> None:
-    """Some cases of each; all of them with ``--every-case``, which is how the page was made."""
+    """Some cases of each; all of them with ``--every-case``, which is how the record was made."""
     program = upstream(build)
     rows = [row for row in program.listed(Choice(ops=(operation.name,))) if row.is_supported]
     named = [row.case for row in rows if any(re.search(one, row.params) for one in operation.wrong)]
@@ -144,4 +146,4 @@ def test_operations_are_right_but_for_those_it_names(
     assert not wrong, "\n".join(wrong)
     for pattern in operation.wrong:  # one of each: it may end the program
         case = next(row.case for row in rows if re.search(pattern, row.params))
-        assert program.wrong((case,)), f"{case} is right now: the page says it is not"
+        assert program.wrong((case,)), f"{case} is right now: the record says it is not"

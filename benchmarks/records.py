@@ -1,0 +1,369 @@
+"""Keeps the tables of docs/records equal to the files that they rest on.
+
+    python benchmarks/records.py            # names the pages that are not as their files are
+    python benchmarks/records.py --write    # writes them
+
+A table stands in its page between `<!-- table NAME -->` and `<!-- end -->`. Some are made of what benchmarks
+left in docs/records/data (see `write_record`), the others of data that patchkit ships: records of tuning, the
+errors of the timing model, and the known faults of upstream's builds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "records"
+DATA = PAGES / "data"
+_TABLE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# As tune has them: stride and warps of upstream, and the name of a unit that was compiled.
+_UPSTREAMS = (256, 4)
+_UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
+_FEW_WAVES = 5
+_LISTED = 5  # GPUs of a fault; more of them are a family, and told by the first and the last
+
+
+def main() -> int:
+    """1 when a page is not as its files are, and is not to be written."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true")
+    write: bool = parser.parse_args().write
+    stale = [page for page in sorted(PAGES.glob("*.md")) if rendered(page) != page.read_text("utf-8")]
+    for page in stale:
+        print(page.relative_to(ROOT))
+        if write:
+            page.write_text(rendered(page), "utf-8")
+    return int(bool(stale) and not write)
+
+
+def rendered(page: Path) -> str:
+    """The text of a page with its tables as their files have them."""
+    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", page.read_text("utf-8"))
+
+
+def write_record(name: str, command: str, found: Mapping[str, object]) -> None:
+    """Keep what a benchmark found, with the day, the commit and the machine."""
+    argv = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    head = {
+        "made": datetime.now(UTC).date().isoformat(),
+        "commit": commit,
+        "machine": f"{os.cpu_count()} cores ({_cpu_name()}) with a load of {os.getloadavg()[0]:.0f}",
+        "command": command,
+    }
+    DATA.mkdir(exist_ok=True)
+    (DATA / f"{name}.json").write_text(json.dumps({**head, **found}, indent=1) + "\n", "utf-8")
+
+
+def _cpu_name() -> str:
+    """As Linux calls it, or its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.machine()
+
+
+def _record(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def _made(record: Mapping[str, Any]) -> str:
+    return f"{record['made']}, commit {record['commit']}, {record['machine']}: `{record['command']}`."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+# What became of the series on the known trees.
+
+
+def _sweep() -> str:
+    record = _record("sweep")
+    classes: dict[str, dict[str, str]] = record["classes"]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for patch in next(iter(classes.values())):
+        alike.setdefault(tuple(classes[build][patch] for build in classes), []).append(patch)
+    rows = (
+        [", ".join(f"`{name}`" for name in names), *(_short(found) for found in column)]
+        for column, names in alike.items()
+    )
+    return f"{_table(['patch', *classes], rows)}\n\n{_made(record)}"
+
+
+def _short(found: str) -> str:
+    return {"out of era": "-", "clean": "in"}.get(found, found)
+
+
+def _sweep_counts() -> str:
+    record = _record("sweep")
+    counts: dict[str, int] = {}
+    for patches in record["classes"].values():
+        for found in patches.values():
+            counts[found] = counts.get(found, 0) + 1
+    told = sorted(counts.items(), key=lambda one: -one[1])
+    rows = [
+        ["trees", record["trees"]],
+        ["patches of the series", len(next(iter(record["classes"].values())))],
+        *([name, count] for name, count in told),
+        ["processor time of all its processes", f"{record['sweep_processor_s']} s"],
+        ["wall", f"{record['sweep_wall_s']} s"],
+        ["largest memory of all its processes together", f"{record['sweep_peak_mb']:.0f} MB"],
+    ]
+    return f"{_table(['patchkit sweep', ''], rows)}\n\n{_made(record)}"
+
+
+def _plain_tools() -> str:
+    record = _record("sweep")
+    series: list[str] = record["series"]
+    placed = {
+        int(build): sum(found[name] in {"clean", "moved"} for name in series)
+        for build, found in record["classes"].items()
+    }
+    tools = [(one["name"], {int(k): v for k, v in one["taken"].items()}) for one in record["tools"]]
+    rows = [
+        [
+            f"`{name}`" if name != "patchkit" else name,
+            sum(count == len(series) for count in taken.values()),
+            sum(taken.values()),
+            sum(count for build, count in taken.items() if not placed[build]),
+        ]
+        for name, taken in [*sorted(tools, key=lambda one: sum(one[1].values())), ("patchkit", placed)]
+    ]
+    head = [
+        "tool",
+        "trees that take the whole series",
+        f"patches taken, of {len(series) * record['trees']}",
+        "of those on trees where patchkit places none",
+    ]
+    return f"{_table(head, rows)}\n\n{_made(record)}"
+
+
+# What the compiler made of the settings of the rocWMMA kernel (arch_profiles/tuned).
+
+
+class Tuned:
+    """The shipped record of a tuning, beside the settings that the profile of the GPU has now."""
+
+    def __init__(self, arch: str) -> None:
+        path = ROOT / "arch_profiles" / "tuned" / f"{arch}-wmma-b6900.json"
+        record = json.loads(path.read_text("utf-8"))
+        profile = tomllib.loads((ROOT / "arch_profiles" / f"{arch}.toml").read_text("utf-8"))
+        self.headers: list[str] = [one["name"] for one in record["headers"]]
+        self.chosen = {
+            f"{row['head_size']}-{row['ncols']}-{row['acc']}": (row["kq_stride"], row["nwarps"])
+            for row in profile["tuning"]["wmma"]
+        }
+        at = [record["columns"].index(name) for name in ("vgprs", "spills", "waves", "resident")]
+        self.found: dict[str, dict[tuple[int, int], list[tuple[int, ...]]]] = {}
+        for unit, by_header in record["units"].items():
+            if name := _UNIT.fullmatch(unit):
+                figures = [tuple(one[index] for index in at) for one in by_header]
+                self.found.setdefault(name[3], {})[int(name[1]), int(name[2])] = figures
+
+    def figures(self, variant: str, setting: tuple[int, int], header: int) -> tuple[int, ...]:
+        """Registers, spilled ones, waves per SIMD, and those in whole blocks."""
+        return self.found[variant][setting][header]
+
+    def spilled(self, header: int, *, upstream: bool) -> int:
+        """Over all variants, with upstream's settings or the profile's."""
+        return sum(
+            self.figures(variant, _UPSTREAMS if upstream else setting, header)[1]
+            for variant, setting in self.chosen.items()
+        )
+
+    def few_waves(self, header: int, *, upstream: bool) -> int:
+        """How many variants have fewer than five waves."""
+        return sum(
+            self.figures(variant, _UPSTREAMS if upstream else setting, header)[2] < _FEW_WAVES
+            for variant, setting in self.chosen.items()
+        )
+
+
+def _cell(figures: Sequence[int]) -> str:
+    return "/".join(str(one) for one in figures)
+
+
+def _wmma_rocwmma() -> str:
+    tuned = Tuned("gfx1151")
+    headers = [tuned.headers.index(name) for name in ("rocWMMA 2.2.1", "rocWMMA 1.6.0")]
+    rows: list[list[object]] = []
+    for variant, setting in tuned.chosen.items():
+        row: list[object] = [variant.replace("-", ", "), _setting(setting)]
+        for header in headers:
+            ours = "the same" if setting == _UPSTREAMS else _cell(tuned.figures(variant, setting, header))
+            row += [_cell(tuned.figures(variant, _UPSTREAMS, header)), ours]
+        rows.append(row)
+    for name, count in (
+        ("spilled, over all", tuned.spilled),
+        (f"variants below {_FEW_WAVES} waves", tuned.few_waves),
+    ):
+        rows.append([name, "", *(count(at, upstream=side) for at in headers for side in (True, False))])
+    head = ["D, columns, acc", "S, N"]
+    return _table([*head, "2.2.1: upstream", "ours", "1.6.0: upstream", "ours"], rows)
+
+
+def _setting(setting: tuple[int, int]) -> str:
+    return f"{setting[0]}, {setting[1]}"
+
+
+def _wmma_least() -> str:
+    tuned = Tuned("gfx1151")
+    rows = []
+    for header, name in enumerate(tuned.headers):
+        upstream = tuned.spilled(header, upstream=True)
+        least = (
+            tuned.spilled(header, upstream=False),
+            sum(min(_no_worse(tuned, variant, header)) for variant in tuned.chosen),
+            sum(min(each[header][1] for each in tuned.found[variant].values()) for variant in tuned.chosen),
+        )
+        shares = [cell for spilled in least for cell in (spilled, f"{spilled / upstream:.2f}")]
+        rows.append([name, upstream, *shares])
+    ours = ["ours", "share", "the least that is not worse", "share", "the least of all", "share"]
+    return _table(["headers", "upstream", *ours], rows)
+
+
+def _no_worse(tuned: Tuned, variant: str, header: int) -> list[int]:
+    """What the settings spill that have no fewer waves than upstream's, reported or resident."""
+    _, most, waves, resident = tuned.figures(variant, _UPSTREAMS, header)
+    found = (each[header] for each in tuned.found[variant].values())
+    return [one[1] for one in found if one[1] <= most and one[2] >= waves and one[3] >= resident]
+
+
+def _wmma_others() -> str:
+    groups = (("gfx1100", "gfx1101"), ("gfx1150", "gfx1152", "gfx1153", "gfx1102", "gfx1103"))
+    tuned = {arch: Tuned(arch) for group in groups for arch in group}
+    rows: list[list[str]] = []
+    for variant in tuned["gfx1100"].chosen:
+        row = [variant.replace("-", ", ")]
+        for first, *_ in groups:
+            setting = tuned[first].chosen[variant]
+            upstream = _cell(tuned[first].figures(variant, _UPSTREAMS, 0))
+            ours = _cell(tuned[first].figures(variant, setting, 0))
+            kept = setting == _UPSTREAMS
+            row.append(f"upstream's: {upstream}" if kept else f"{_setting(setting)}: {upstream} → {ours}")
+        rows.append(row)
+    spilled = [
+        "; ".join(
+            f"{arch}: {tuned[arch].spilled(0, upstream=True)} → {tuned[arch].spilled(0, upstream=False)}"
+            for arch in group
+        )
+        for group in groups
+    ]
+    return _table(
+        ["D, columns, acc", *(", ".join(group) for group in groups)], [*rows, ["spilled, over all", *spilled]]
+    )
+
+
+# What patchkit ships as data.
+
+
+def _timing_errors() -> str:
+    """Of the files in arch_profiles/timing: what gate speed and tune take a ratio to be worth."""
+    rows = []
+    for path in sorted((ROOT / "arch_profiles" / "timing").glob("*.toml")):
+        for error in tomllib.loads(path.read_text("utf-8")).get("error", []):
+            sizes = error.get("head_sizes")
+            rows.append(
+                [
+                    path.stem,
+                    error["kind"] + (f", head size {', '.join(map(str, sizes))}" if sizes else ""),
+                    error["points"],
+                    _percent(error["median"]),
+                    _percent(error["p90"]),
+                    error.get("ratios", ""),
+                    _percent(error.get("ratio_median")),
+                    _percent(error.get("ratio_p90")),
+                ]
+            )
+    ratios = ["ratios", "median", "90th percentile"]
+    return _table(["GPU", "kernel", "times", "median error", "90th percentile", *ratios], rows)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:.1f} %"
+
+
+def _known_faults() -> str:
+    rows = []
+    for fault in tomllib.loads((ROOT / "patches" / "series.toml").read_text("utf-8"))["fault"]:
+        builds = fault["builds"]
+        until = f"{builds['first']} to {builds['last']}" if "last" in builds else f"from {builds['first']}"
+        archs: list[str] = fault["archs"]
+        gpus = ", ".join(archs) if len(archs) <= _LISTED else f"{archs[0]} to {archs[-1]}"
+        mended = f"`{fault['patch']}`" if "patch" in fault else "none"
+        row = [f"`{fault['id']}`", until, gpus, fault["title"], fault["does"], fault["seen_on"], mended]
+        rows.append(row)
+    return _table(["fault", "builds", "GPUs", "what is wrong", "does", "seen on", "mended by"], rows)
+
+
+# Upstream's operations on the emulated GPU.
+
+
+def _operations() -> str:
+    record = _record("emulated-operations")
+    builds: list[str] = list(record["builds"])
+    found = {build: {one["name"]: one for one in record["builds"][build]} for build in builds}
+    names = sorted({name for build in builds for name in found[build]})
+    rows = [[name, *(_cases(found[build].get(name)) for build in builds)] for name in names]
+    sums = [
+        _cases({key: sum(one[key] for one in found[build].values()) for key in ("supported", "run", "right")})
+        for build in builds
+    ]
+    total = [f"all {len(names)}", *sums]
+    return _table(["operation", *(f"build {build}" for build in builds)], [total, *rows])
+
+
+def _cases(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    told = str(one["supported"])
+    if one["run"] < one["supported"]:
+        told += f", {one['run']} run"
+    if one["right"] < one["run"]:
+        told += f", **{one['right']} right**"
+    return told
+
+
+def _operations_wrong() -> str:
+    record = _record("emulated-operations")
+    rows = [
+        [build, f"`{wrong['cases']}`".replace("|", "\\|"), wrong["count"], wrong["why"]]
+        for build, wrongs in record["wrong"].items()
+        for wrong in wrongs
+    ]
+    return _table(["build", "not right", "cases", "why"], rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "known-faults": _known_faults,
+    "operations": _operations,
+    "operations-wrong": _operations_wrong,
+    "plain-tools": _plain_tools,
+    "sweep": _sweep,
+    "sweep-counts": _sweep_counts,
+    "timing-errors": _timing_errors,
+    "wmma-least": _wmma_least,
+    "wmma-others": _wmma_others,
+    "wmma-rocwmma": _wmma_rocwmma,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
