@@ -352,11 +352,25 @@ def _operations_wrong() -> str:
     return _table(["build", "not right", "cases", "why"], rows)
 
 
+# What the checks of the emulated GPU cost.
+
+
+def _sanitize_cost() -> str:
+    record = _record("sanitize-cost")
+    mean: dict[str, float] = record["mean"]
+    modes = sorted(mean, key=lambda mode: mode != "all")  # all of them first, then each alone
+    costs = sorted(record["costs"], key=lambda cost: cost["times"]["all"])
+    rows = [[f"`{cost['kernel']}`", *(f"{cost['times'][mode]:.1f}" for mode in modes)] for cost in costs]
+    rows.append(["mean (geometric)", *(f"{mean[mode]:.1f}" for mode in modes)])
+    return f"{_table(['kernel', *modes], rows)}\n\n{_made(record)}"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "known-faults": _known_faults,
     "operations": _operations,
     "operations-wrong": _operations_wrong,
     "plain-tools": _plain_tools,
+    "sanitize-cost": _sanitize_cost,
     "sweep": _sweep,
     "sweep-counts": _sweep_counts,
     "timing-errors": _timing_errors,

@@ -7,7 +7,9 @@ over the rounds of how many times the plain run of the same round it took. Kerne
 milliseconds plain are left out; the last line is of all others together, each counted alike: the geometric
 mean of the figures above it. No case has a fault: what a finding costs is not in it.
 
-    python benchmarks/sanitize_cost.py --rounds 3 --json sanitize_cost.json
+    python benchmarks/sanitize_cost.py --rounds 3 --record
+
+``--record`` writes docs/records/data/sanitize-cost.json, from which benchmarks/records.py makes a table.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator_speed import cpu_name, unpatched, watched
+from records import write_record
 
 from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.emulated_sides import emulated_side
@@ -134,6 +138,7 @@ def main() -> int:
     parser.add_argument("--only-all", action="store_true", help="no kind of check alone")
     parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
     parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
     modes: dict[str, tuple[Check, ...]] = {_ALL: CHECKS}
     if not options.only_all:
@@ -155,6 +160,12 @@ def main() -> int:
     print(table(result))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+    if options.record:
+        words = ["--arch", options.arch, "--build", str(options.build), "--rounds", str(options.rounds)]
+        if options.cases:
+            words += ["--cases", shlex.quote(options.cases)]
+        command = f"python benchmarks/sanitize_cost.py {' '.join(words)}"
+        write_record("sanitize-cost", command, asdict(result))
     return int(result.mean[_ALL] > LIMIT)
 
 
