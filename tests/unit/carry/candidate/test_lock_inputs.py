@@ -23,7 +23,7 @@ def series(tmp_path: Path) -> SeriesDir:
     for name in ("patches/0001-demo/.parts/deep", "templates/.hidden"):
         (root / name).mkdir(parents=True)
     for name in ("patches/series.toml", "patches/0001-demo/patch.toml", "templates/shared.jinja"):
-        (root / name).write_text(name)
+        (root / name).write_text(f'# {name}\nfolders = ["src/"]\n')
     return SeriesDir(root=root, origin="named")
 
 
@@ -40,6 +40,25 @@ def test_every_template_is_an_input(series: SeriesDir, name: str) -> None:
     (series.root / name).write_text("text")
     after = _inputs(series)
     assert after == {**before, name: hashlib.sha256(b"text").hexdigest()}
+
+
+@pytest.mark.parametrize(
+    ("added", "counts"),
+    [
+        ("# a word of comment", False),
+        ('[gates]\nrequired = ["anchors"]\nwhy = "w"', False),
+        ('[[watch]]\nurl = "https://example.org/a.git"\nbranch = "main"', False),
+        ('[[fault]]\nid = "wrong"', True),
+        ('folders = ["src/", "more/"]', True),
+    ],
+)
+def test_of_the_rules_only_what_decides_a_byte_is_an_input(
+    series: SeriesDir, added: str, counts: bool
+) -> None:
+    before = _inputs(series)
+    rules = series.patches / "series.toml"
+    rules.write_text(added if added.startswith("folders") else f"{rules.read_text()}{added}\n")
+    assert (_inputs(series) != before) is counts
 
 
 @pytest.mark.parametrize(

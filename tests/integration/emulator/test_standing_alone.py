@@ -1,0 +1,84 @@
+"""The emulated GPU for somebody who carries no patch: carry, prove and tune cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchkit.toolchain.hip import Toolchain
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+_ALONE = """
+import importlib.abc, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[:2] in (["patchkit", wing] for wing in ("carry", "prove", "tune")):
+            raise ImportError(f"{name} is not here")
+
+sys.meta_path.insert(0, Refuse())
+"""
+_COMMAND = f"{_ALONE}\nfrom patchkit.cli.app import run\nsys.exit(run())\n"
+_API = f"""{_ALONE}
+import json
+from patchkit.gpu.api import open_gpu
+
+gpu = open_gpu("gfx1151")
+ran, seen, timed = gpu.run(sys.argv[1:]), gpu.sanitize(sys.argv[1:]), gpu.time(sys.argv[1:])
+print(json.dumps([ran.status, sum(one.launches for one in ran.report.kernels), len(seen.findings),
+                  [(one.head.grid, one.launches, one.us > 0) for one in timed.kernels]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def own_kernel(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    del hip_toolchain  # it installs the SDK
+    made = tmp_path_factory.mktemp("own") / "own_kernel"
+    hipcc = gates_cache / "sdk" / "current" / "bin" / "hipcc"
+    source = Path(__file__).with_name("own_kernel.hip")
+    subprocess.run([hipcc, "--offload-arch=gfx1151", source, "-o", made], check=True, capture_output=True)
+    return made
+
+
+def _python(code: str, *words: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        env={**os.environ, "PATCHKIT_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "tells"),
+    [
+        ("emulate", lambda told: told["report"]["kernels"][0]["launches"] == 3),
+        ("sanitize", lambda told: told["ok"] and told["launches"] == 3),
+        ("model", lambda told: told["kernels"][0]["launches"] == 3 and told["us"] > 0),
+    ],
+)
+def test_a_command_needs_no_patch_manager(own_kernel, gates_cache, command, tells) -> None:
+    done = _python(_COMMAND, command, "--json", "--arch", "gfx1151", "--", own_kernel, cache=gates_cache)
+    assert done.returncode == 0, done.stderr
+    assert tells(json.loads(done.stdout))
+
+
+def test_python_opens_a_gpu_runs_a_program_and_reads_what_it_did(own_kernel, gates_cache) -> None:
+    done = _python(_API, own_kernel, cache=gates_cache)
+    assert done.returncode == 0, done.stderr
+    status, launches, findings, kernels = json.loads(done.stdout.splitlines()[-1])
+    assert (status, launches, findings) == (0, 3, 0)
+    assert kernels == [[[64, 1, 1], 3, True]]
+
+
+def test_what_needs_the_patch_manager_does_not_pretend_to_work(gates_cache) -> None:
+    done = _python(_COMMAND, "list", cache=gates_cache)
+    assert done.returncode != 0
+    assert "is not here" in done.stderr
