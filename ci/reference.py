@@ -1,14 +1,14 @@
-"""Writes docs/reference.md: commands, gates, report formats, exit codes, the keys of files.
+"""Writes the pages of docs/reference/ that say what the program says: commands, files, gates and formats.
 
-All of the text comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py``
-says whether the committed file is up to date; ``--write`` writes it.
+All of the text comes from click, from the tables of gates and formats, from the exit codes and from the JSON
+schemas. ``python ci/reference.py`` says whether the committed pages are up to date; ``--write`` writes them.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,29 @@ from patchkit.cli.schema import make_schemas
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.report.registry import FORMATS
 
-_TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
-_HEAD = """# Reference
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_NOTE = (
+    "Made by `ci/reference.py` from the program itself; a test compares. Change the program, not this page."
+)
 
-Made by `ci/reference.py` from the program itself; a test compares. Change the program, not this file.
-"""
+
+def reference() -> dict[str, str]:
+    """The pages by the names of their files."""
+    return {
+        "commands.md": _page("Commands", _commands()),
+        "files.md": _page("Keys of files", _files()),
+        "gates-and-formats.md": _page("Gates, report formats, exit codes", _tables()),
+    }
 
 
-def reference() -> str:
-    """The whole document."""
-    lines = [*_HEAD.splitlines(), "", *_commands(), *_gates(), *_formats(), *_exit_codes(), *_files()]
-    return "\n".join(lines).rstrip() + "\n"
+def _page(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", "", _NOTE, "", *lines]).rstrip() + "\n"
+
+
+def _tables() -> Iterator[str]:
+    yield from _gates()
+    yield from _formats()
+    yield from _exit_codes()
 
 
 def _commands() -> Iterator[str]:
@@ -38,11 +50,12 @@ def _commands() -> Iterator[str]:
     context = click.Context(verbs, info_name="patchkit")
     commands = {name: verbs.get_command(context, name) for name in COMMANDS}
     shared = _shared([command for command in commands.values() if command is not None])
-    yield from ["## Options of every command", ""]
+    yield from ["| command | |", "|---|---|"]
+    yield from (f"| [`{name}`](#patchkit-{name}) | {_cell(about)} |" for name, about in COMMANDS.items())
+    yield from ["", "## Options of every command", ""]
     first = commands[next(iter(COMMANDS))]
     assert first is not None  # noqa: S101  the table names modules that exist; a test imports each
     yield from _options([each for each in first.params if each.name in shared], context)
-    yield from ["## Commands", ""]
     for name, command in commands.items():
         if command is not None:
             yield from _command(name, command, context, shared)
@@ -55,7 +68,8 @@ def _shared(commands: list[click.Command]) -> set[str]:
 
 def _command(path: str, command: click.Command, parent: click.Context, shared: set[str]) -> Iterator[str]:
     context = click.Context(command, info_name=path.rsplit(" ", maxsplit=1)[-1], parent=parent)
-    yield from [f"### patchkit {path}", ""]
+    level = "#" * (2 + path.count(" "))
+    yield from [f"{level} patchkit {path}", ""]
     yield from [f"`{' '.join(['patchkit', path, *command.collect_usage_pieces(context)])}`", ""]
     yield from [_flat(command.help or command.short_help or ""), ""]
     yield from _options([each for each in command.params if each.name not in shared], context)
@@ -79,7 +93,8 @@ def _options(params: list[click.Parameter], context: click.Context) -> Iterator[
 
 
 def _gates() -> Iterator[str]:
-    yield from ["## Gates", "", "In order of cost; [gates.md](gates.md) says how each proves it.", ""]
+    yield from ["## Gates", ""]
+    yield from ["In order of cost; [Prove](../how-it-works/prove.md) says how each proves it.", ""]
     yield from ["| gate | runs | proves |", "|---|---|---|"]
     runs = {
         "anywhere": "anywhere",
@@ -91,7 +106,12 @@ def _gates() -> Iterator[str]:
 
 
 def _formats() -> Iterator[str]:
-    yield from ["## Report formats", "", "Of `patchkit report --format`.", ""]
+    yield from [
+        "## Report formats",
+        "",
+        "Of `patchkit report --format`; what is in them: [Reports](reports.md).",
+        "",
+    ]
     yield from ["| format | option of `verify` | |", "|---|---|---|"]
     for form in FORMATS:
         option = f"`--{form.name}`" if form.option else ""
@@ -106,19 +126,36 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _files() -> Iterator[str]:
-    yield from ["## Files", ""]
-    for name, text in make_schemas().items():
-        schema: Mapping[str, Any] = json.loads(text)
-        yield from [f"### {schema['title']}", "", f"Schema: `{name}`", ""]
-        definitions: Mapping[str, Any] = schema["$defs"]
-        for title, definition in definitions.items():
-            if definition.get("properties"):
-                yield from _keys(title, definition)
+    schemas: dict[str, Mapping[str, Any]] = {name: json.loads(text) for name, text in make_schemas().items()}
+    yield from ["| file | its schema, for editors | tables |", "|---|---|---|"]
+    for name, schema in schemas.items():
+        file = _file(schema)
+        tables = " ".join(f"[{title}]({_link(file, title)})" for title in _with_keys(schema))
+        yield f"| {file} | `{name}` | {tables} |"
+    yield ""
+    for schema in schemas.values():
+        yield from [f"## {_file(schema)}", ""]
+        for title, definition in _with_keys(schema).items():
+            yield from _keys(_file(schema), title, definition)
 
 
-def _keys(title: str, definition: Mapping[str, Any]) -> Iterator[str]:
+def _file(schema: Mapping[str, Any]) -> str:
+    return str(schema["title"]).removeprefix("patchkit ")
+
+
+def _with_keys(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tables of a file by name: definitions that have keys."""
+    return {title: each for title, each in schema["$defs"].items() if each.get("properties")}
+
+
+def _link(file: str, title: str) -> str:
+    """To the heading of a table, which names its file: two files may have tables of one name."""
+    return f"#{file.replace(' ', '-')}-{title}".lower()
+
+
+def _keys(file: str, title: str, definition: Mapping[str, Any]) -> Iterator[str]:
     about = definition.get("description")
-    yield from [f"#### {title}", ""]
+    yield from [f"### {file}: {title}", ""]
     if about:
         yield from [_flat(about), ""]
     needed = set(definition.get("required", ()))
@@ -126,16 +163,17 @@ def _keys(title: str, definition: Mapping[str, Any]) -> Iterator[str]:
     for key, value in definition["properties"].items():
         need = "required" if key in needed else "optional"
         text = _cell(value.get("description", ""))
-        yield f"| `{key}` | {_cell(_type(value))} | {need}{': ' if text else ''}{text} |"
+        yield f"| `{key}` | {_cell(_type(file, value))} | {need}{': ' if text else ''}{text} |"
     yield ""
 
 
-def _type(value: Mapping[str, Any]) -> str:  # noqa: PLR0911  one per kind of schema
+def _type(file: str, value: Mapping[str, Any]) -> str:  # noqa: PLR0911  one per kind of schema
     if "$ref" in value:
-        return f"[{value['$ref'].rsplit('/', 1)[-1]}](#{value['$ref'].rsplit('/', 1)[-1].lower()})"
+        title = value["$ref"].rsplit("/", 1)[-1]
+        return f"[{title}]({_link(file, title)})"
     if "anyOf" in value:
         return " or ".join(
-            dict.fromkeys(_type(each) for each in value["anyOf"] if each.get("type") != "null")
+            dict.fromkeys(_type(file, each) for each in value["anyOf"] if each.get("type") != "null")
         )
     if "enum" in value:
         return ", ".join(f"`{each}`" for each in value["enum"])
@@ -144,9 +182,9 @@ def _type(value: Mapping[str, Any]) -> str:  # noqa: PLR0911  one per kind of sc
     kind = str(value.get("type", "any"))
     if kind == "array":
         inner = value.get("items")
-        return f"array of {_type(inner)}" if isinstance(inner, dict) else "array"
+        return f"array of {_type(file, inner)}" if isinstance(inner, dict) else "array"
     if kind == "object" and isinstance(value.get("additionalProperties"), dict):
-        return f"table of {_type(value['additionalProperties'])}"
+        return f"table of {_type(file, value['additionalProperties'])}"
     return {"object": "table"}.get(kind, kind)
 
 
@@ -159,11 +197,21 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-if __name__ == "__main__":
-    made = reference()
+def main() -> None:
+    """Write the pages, or say which of them are not what the program says."""
+    pages = reference()
     if sys.argv[1:] == ["--write"]:
-        _TARGET.write_text(made, "utf-8")
-    elif not _TARGET.is_file() or _TARGET.read_text("utf-8") != made:
-        sys.exit(
-            "docs/reference.md is not what the program says\nwrite it with: python ci/reference.py --write"
-        )
+        for name, text in pages.items():
+            (FOLDER / name).write_text(text, "utf-8")
+        return
+    stale = [
+        f"docs/reference/{name}"
+        for name, text in pages.items()
+        if not (FOLDER / name).is_file() or (FOLDER / name).read_text("utf-8") != text
+    ]
+    if stale:
+        sys.exit(f"not what the program says: {', '.join(stale)}\nwrite with: python ci/reference.py --write")
+
+
+if __name__ == "__main__":
+    main()
