@@ -51,7 +51,7 @@ class Location:
 class PatchkitError(Exception):
     """Root of all expected failures.
 
-    ``code`` is a constant a program can match on; docs/errors.md says what each one means.
+    ``code`` is a constant a program can match on; docs/reference/errors.md says what each one means.
     ``where`` lists the places involved, the most important first; ``why`` is the reason when the
     message alone does not give it; ``hint`` is the next command or edit.
     """

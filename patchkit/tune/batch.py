@@ -147,7 +147,7 @@ def run_batch_limits(
             f"the vector kernel of {request.arch} cannot be tuned",
             code="TUNE_KERNEL_UNTUNABLE",
             why="the timing model is not held to measurements of both kernels on it",
-            hint="docs/timing-model.md says what a timing file needs",
+            hint="docs/reference/modelling.md says what a timing file needs",
         )
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     known = _types(request.variants)

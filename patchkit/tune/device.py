@@ -310,7 +310,7 @@ def _check(request: DeviceRequest, arms: list[Arm]) -> None:
             code="TUNE_BUILDS_MISSING",
             where=Location(path=str(request.builds)),
             why=why,
-            hint="docs/tune.md says how to make the builds",
+            hint="docs/how-it-works/tune.md says how to make the builds",
         )
 
 

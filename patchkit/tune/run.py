@@ -241,7 +241,8 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
         code="TUNE_RECORD_STALE",
         where=Location(path=str(path)),
         why="the patch, its table or upstream's file changed since",
-        hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; docs/tune.md says how records are made",
+        hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; "
+        "docs/how-it-works/tune.md says how records are made",
     )
 
 
@@ -289,7 +290,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
                 code="TUNE_TABLE_INCOMPLETE",
                 where=Location(path=str(path)),
                 why="no patch takes them: the settings are shown only",
-                hint="docs/tune.md says which kernels have rows",
+                hint="docs/how-it-works/tune.md says which kernels have rows",
             )
         return write_profile(path, record.kernel, rows_of(report, load_profile(profiles, record.arch), today))
     if report.basis is not None:

@@ -42,7 +42,7 @@ def test_ci_finds_the_commands_of_the_readme() -> None:
 
 
 def test_the_exit_codes_are_listed_as_they_are() -> None:
-    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE))
     assert rows == {str(int(code)): code.name for code in ExitCode}
 

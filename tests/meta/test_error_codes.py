@@ -1,4 +1,4 @@
-"""Every error has a code that docs/errors.md explains, and the exit code of its kind."""
+"""Every error has a code that docs/reference/errors.md explains, and the exit code of its kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def _raised(checkout: Path) -> list[str]:
 
 def test_each_code_is_one_errors_and_explained(checkout: Path) -> None:
     rows = re.findall(
-        r"^\| `([A-Z0-9_]+)` \| (.+) \|$", (checkout / "docs" / "errors.md").read_text(), re.MULTILINE
+        r"^\| `([A-Z0-9_]+)` \| (.+) \|$",
+        (checkout / "docs" / "reference" / "errors.md").read_text(),
+        re.MULTILINE,
     )
     assert len(rows) > 400, "the page was not understood"
     assert [code for code, _ in rows] == _raised(checkout)

@@ -94,7 +94,7 @@ def _side(source: SourceText, entity: Entity, where: str) -> Side:
     if b"__host__" in header or (b"constexpr" in header and not device):
         raise NotLifted(
             f"{where}: '{entity.name}' runs on host and device, which must change together: "
-            "write a pair of edits (docs/patches.md)"
+            "write a pair of edits (docs/reference/patches.md)"
         )
     return "device" if device else "host"
 

@@ -387,7 +387,7 @@ def _not_lifted(why: str, profiles: Sequence[ArchProfile] | None) -> AnchorError
         f"{place} cannot become an edit: {reason}",
         code="IMPORT_NOT_LIFTED",
         where=Location(path=path, line=int(line) if line.isdigit() else None),
-        hint="docs/howto-patch.md shows how to write it"
+        hint="docs/guide/patch.md shows how to write it"
         + ("; or, for code that is for everybody: --guard none" if profiles is not None else ""),
     )
 

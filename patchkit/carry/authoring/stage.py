@@ -143,7 +143,7 @@ def _compare(
             code="IMPORT_DIFFERS",
             where=[Location(path=path) for path in wrong],
             why="blanks that the layout of a file does not allow, or code that a guard cannot hold apart",
-            hint="write the patch by hand (docs/howto-patch.md), or import it in smaller parts",
+            hint="write the patch by hand (docs/guide/patch.md), or import it in smaller parts",
         )
     return told
 

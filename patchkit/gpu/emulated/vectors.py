@@ -113,7 +113,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
             code="VECTORS_MALFORMED",
             where=Location(path=str(path)),
             why=error.strerror,
-            hint="--vectors FILE wants a file of JSON lines; docs/emulator.md describes them",
+            hint="--vectors FILE wants a file of JSON lines; docs/reference/emulator-files.md describes them",
         ) from error
     if not vectors:
         raise UsageError(
@@ -121,7 +121,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
             code="VECTORS_MALFORMED",
             where=Location(path=str(path)),
             why="the file is empty",
-            hint="--vectors FILE wants a file of JSON lines; docs/emulator.md describes them",
+            hint="--vectors FILE wants a file of JSON lines; docs/reference/emulator-files.md describes them",
         )
     return tuple(vectors)
 
@@ -155,7 +155,7 @@ def _no_vector(why: str, path: Path, number: int) -> UsageError:
         code="VECTORS_MALFORMED",
         where=Location(path=str(path), line=number),
         why=why,
-        hint="docs/emulator.md describes the form",
+        hint="docs/reference/emulator-files.md describes the form",
     )
 
 

@@ -177,7 +177,7 @@ def load_published(path: Path) -> tuple[Published, ...]:
             code="PUBLISHED_MALFORMED",
             where=Location(path=str(path)),
             why="it needs [[row]] tables with kind, type, M, N, K and us_before",
-            hint="docs/timing-model.md shows a file",
+            hint="docs/reference/modelling.md shows a file",
         )
     found = []
     for number, row in enumerate(rows):
@@ -190,7 +190,7 @@ def load_published(path: Path) -> tuple[Published, ...]:
                 code="PUBLISHED_MALFORMED",
                 where=document.locate(("row", number)),
                 why=first["msg"],
-                hint="docs/timing-model.md shows a file",
+                hint="docs/reference/modelling.md shows a file",
             ) from error
     return tuple(found)
 
@@ -202,7 +202,7 @@ _NAMES: tuple[tuple[str, Kind], ...] = (
     (r"MMVF|mul_mat_vec\b|mul_mat_vec_f", "mmvf"),
     (r"MMQ|mul_mat_q", "mmq"),
 )
-# Blocks of mul_mat_q are rows of a table since about this build (docs/tune.md).
+# Blocks of mul_mat_q are rows of a table since about this build (docs/records/tune.md).
 _FIRST_TABLE = 10229
 _BUILD = re.compile(r"\bb?(\d{4,5})\b(?!-\d\d)")  # and no year of a date
 

@@ -297,7 +297,7 @@ def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
             code="TIMING_UNKNOWN",
             where=Location(path=str(path)),
             why="the model needs figures of its units, caches and memory, each with a source",
-            hint=f"known: {', '.join(known)}; docs/timing-model.md says what a file needs",
+            hint=f"known: {', '.join(known)}; docs/reference/modelling.md says what a file needs",
         )
     document = load_toml(path)
     file = validate(document, TimingFile, what="timing file")

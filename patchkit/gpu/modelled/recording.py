@@ -201,7 +201,7 @@ def as_measured(compiler: Compiler) -> Compiler:
     and 2700. AMD took that back in February 2026, because llama.cpp's prompts were two to three times slower
     (ROCm/rocm-systems issue 2865, ROCm/llvm-project PR 1349, LLVM PR 183641); LLVM 22 still does it. With
     these thresholds it leaves mul_mat_q the loops that AMD's clang 18 does, and attention is as without them
-    (docs/timing-model.md).
+    (docs/records/timing-model.md).
     """
     return replace(compiler, toolchain=replace(compiler.toolchain, device_options=_NO_LARGE_UNROLLING))
 

@@ -56,7 +56,7 @@ class AbortedCase(Record):
 
 _SUPPORT_S = 600.0
 # Cases in which a baseline may end before it is a backend that does not run. The most known are 48 (build
-# 9538 with rocWMMA, docs/emulated-operations.md).
+# 9538 with rocWMMA, docs/records/emulated-operations.md).
 _MOST_ABORTING = 64
 TIMEOUT_S = 2 * 3600.0
 ATTENTION = "FLASH_ATTN_EXT"

@@ -116,8 +116,8 @@ class SpeedEvidence(DeviceEvidence):
                 )
                 for one in self.shapes
             ),
-            note="By the timing model (docs/timing-model.md). Nine of ten changes that were measured lay "
-            "within the interval; what was measured on hardware decides.",
+            note="By the timing model (docs/records/timing-model.md). Nine of ten changes that were measured "
+            "lay within the interval; what was measured on hardware decides.",
         )
 
     def provenance(self) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,7 @@ def test_a_program_of_hipcc_runs(prefix: Prefix, execute, tmp_path: Path, archs:
 def test_the_page_about_own_kernels_says_what_happens(
     prefix: Prefix, gates_cache: Path, checkout: Path, tmp_path: Path
 ) -> None:
-    page = (checkout / "docs" / "howto-own-kernel.md").read_text("utf-8")
+    page = (checkout / "docs" / "guide" / "own-kernel.md").read_text("utf-8")
     (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
     (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     (printed,) = re.findall(r"^It prints `(.*)`\.$", page, re.MULTILINE)
@@ -73,7 +73,7 @@ def test_the_page_about_own_kernels_says_what_happens(
 def test_the_page_about_faults_says_what_is_found(
     prefix: Prefix, gates_cache: Path, checkout: Path, tmp_path: Path
 ) -> None:
-    page = (checkout / "docs" / "howto-sanitize.md").read_text("utf-8")
+    page = (checkout / "docs" / "guide" / "sanitize.md").read_text("utf-8")
     (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0]
     (printed,) = re.findall(r"<!-- prints -->\n```\n(.*?)```", page, re.DOTALL)

@@ -30,7 +30,8 @@ class BenchPlan:
     """What to measure; lengths in tokens. ``device`` None: the CPU alone.
 
     512 prompt and 128 generated tokens, depths up to 16384, batch 4096 and micro-batch 2048, three
-    repetitions: the protocol that settled arguments about this GPU (docs/bench.md names the source).
+    repetitions: the protocol that settled arguments about this GPU (docs/how-it-works/gpu.md names the
+    source).
     """
 
     prompts: tuple[int, ...] = (512,)

@@ -530,8 +530,8 @@ class simulation {
         engaged = part_of_channels(far);
         to_l2.per_cycle *= part_of_channels(asked);
         to_mall.per_cycle *= engaged;
-        // Attention whose blocks take one head after the other wants half of each page (docs/timing-model.md), and from three
-        // quarters on it is taken for whole: a grid that is a little larger than the GPU is no stream of pieces.
+        // Attention whose blocks take one head after the other wants half of each page (docs/records/timing-model.md),
+        // and from three quarters on it is taken for whole: a grid a little larger than the GPU is no stream of pieces.
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
         // Blocks that want more of the memory than others get more of it, as these have theirs sooner; and so does a WGP that

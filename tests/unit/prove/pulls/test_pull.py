@@ -149,7 +149,7 @@ def change(path: str, letter: str, mode: str) -> Change:
         ("templates/README.md", "template"),
         ("README.md", "docs"),
         ("LICENSE", "docs"),
-        ("docs/gates.md", "docs"),
+        ("docs/records/gates.md", "docs"),
         ("docs/pictures/speed.svg", "docs"),
         ("docs/conf.py", "code"),
         ("patchkit/notes.md", "code"),
