@@ -13,16 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import TypeAdapter
 
 from patchkit.base.errors import ExitCode
+from patchkit.base.toml import TomlTable
 from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.cli.schema import make_schemas
+from patchkit.gpu.emulated.findings import Suppression
+from patchkit.gpu.modelled.machine import TimingFile
+from patchkit.gpu.modelled.shape import ShapeModel
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.report.registry import FORMATS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = (
     "Made by `ci/reference.py` from the program itself; a test compares. Change the program, not this page."
+)
+
+# Files that people write and that no editor has a schema for: the name, where they lie, their outer table.
+_MORE_FILES: tuple[tuple[str, str, type[TomlTable]], ...] = (
+    ("timing file", "`arch_profiles/timing/<gfx>.toml`", TimingFile),
+    ("model shape", "`arch_profiles/models/<name>.toml`, `--shape`", ShapeModel),
+    ("known findings", "`--suppressions`, tables `[[suppress]]`", Suppression),
 )
 
 
@@ -126,26 +138,28 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _files() -> Iterator[str]:
-    schemas: dict[str, Mapping[str, Any]] = {name: json.loads(text) for name, text in make_schemas().items()}
-    yield from ["| file | its schema, for editors | tables |", "|---|---|---|"]
-    for name, schema in schemas.items():
-        file = _file(schema)
-        tables = " ".join(f"[{title}]({_link(file, title)})" for title in _with_keys(schema))
-        yield f"| {file} | `{name}` | {tables} |"
+    files: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name, text in make_schemas().items():
+        schema: Mapping[str, Any] = json.loads(text)
+        files[str(schema["title"]).removeprefix("patchkit ")] = f"schema `{name}`", schema["$defs"]
+    for file, lies, kind in _MORE_FILES:
+        _, made = TypeAdapter.json_schemas([(kind.__name__, "validation", TypeAdapter(kind))])
+        files[file] = lies, made["$defs"]
+    tables = {file: _with_keys(definitions) for file, (_, definitions) in files.items()}
+    yield from ["| file | | tables |", "|---|---|---|"]
+    for file, (lies, _) in files.items():
+        links = " ".join(f"[{title}]({_link(file, title)})" for title in tables[file])
+        yield f"| {file} | {lies} | {links} |"
     yield ""
-    for schema in schemas.values():
-        yield from [f"## {_file(schema)}", ""]
-        for title, definition in _with_keys(schema).items():
-            yield from _keys(_file(schema), title, definition)
+    for file, found in tables.items():
+        yield from [f"## {file}", ""]
+        for title, definition in found.items():
+            yield from _keys(file, title, definition)
 
 
-def _file(schema: Mapping[str, Any]) -> str:
-    return str(schema["title"]).removeprefix("patchkit ")
-
-
-def _with_keys(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _with_keys(definitions: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The tables of a file by name: definitions that have keys."""
-    return {title: each for title, each in schema["$defs"].items() if each.get("properties")}
+    return {title: each for title, each in definitions.items() if each.get("properties")}
 
 
 def _link(file: str, title: str) -> str:

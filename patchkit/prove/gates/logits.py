@@ -56,7 +56,7 @@ _FACTOR, _FLOOR_NMSE, _FLOOR_KL = 3.0, 5e-5, 1e-4
 _TIMEOUT_S = 1800.0
 # Ours: further off than any right backend. With the coarsest quantizations, whose products the GPU and the
 # CPU round differently, build 6900 is 6e-3 off; where it computes something else it is 0.06 to 2
-# (docs/records/findings.md).
+# (docs/records/emulator.md).
 _ELSEWHERE = 0.03
 
 

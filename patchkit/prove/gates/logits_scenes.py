@@ -17,7 +17,7 @@ Kind = Literal["attention", "depth", "weights", "experts", "recurrent"]
 # Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
 _SPREAD = 0.08
 # Wider feed-forward layers, as every real model has: where they are as wide as the rest, a fused kernel of
-# build 6900 writes over the input that its other blocks still read (docs/records/findings.md, 5). With heads
+# build 6900 writes over the input that its other blocks still read (docs/records/emulator.md). With heads
 # of 256 values it does so at three times the width, too.
 _WIDENING, _WIDENING_256 = 3, 2
 

@@ -153,7 +153,7 @@ def test_the_right_to_write_issues_is_not_where_upstreams_code_runs() -> None:
 
 
 def test_every_workflow_here_is_listed_in_the_document() -> None:
-    text = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "pull-requests.md").read_text("utf-8")
     for path in (*OURS, *COPIED, *GITLAB, *(ROOT / "ci" / "shell").glob("*.sh")):
         assert path.relative_to(ROOT).as_posix() in text
 
