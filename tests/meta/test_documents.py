@@ -1,10 +1,11 @@
-"""The documents and the help texts say what the program does."""
+"""The documents and the help texts say what the program does, and what they point at is there."""
 
 from __future__ import annotations
 
 import re
 import runpy
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,22 @@ from patchkit.cli.app import main
 from patchkit.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = sorted(DOCS.rglob("*.md"))
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+# A page as texts name it, behind the repository if that is another one.
+_CITED = re.compile(r"(?:\b[\w-]+/[\w.-]+ |\b)docs/[\w/-]+\.(?:md|svg)")
+
+# Their bytes go into commits, or into digests of records: they name pages as they were called before docs/
+# had shelves, by a name that one page of the shelf of records still has.
+_FIXED = ("patches", "arch_profiles", "patchkit/toolchain/sdk/standin")
+# Code, and what configures it, names a page by its path; tests of gates and builds make up pages of their
+# own.
+_CITING = ("patchkit", "ci", "benchmarks", ".github", ".ci", "tests", "pyproject.toml", "CMakeLists.txt")
+_MADE_UP = {f"docs/{name}" for name in ("how.md", "other.md", "build.md", "pictures/speed.svg")}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -26,11 +42,89 @@ def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
     assert "--json" in text
 
 
-def test_each_link_of_the_readme_leads_somewhere() -> None:
-    # Those of docs/ are held when the site is built (.ci/run).
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", README)
-    assert len(links) > 10
-    assert not [link for link in links if not (ROOT / link).exists()]
+def _anchor(heading: str) -> str:
+    """Where a heading can be linked to, as GitHub and MyST make it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    return {_anchor(each) for each in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def _broken(page: Path) -> Iterator[str]:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        known = target.is_file() and target.is_relative_to(ROOT)
+        if not known or (anchor and target.suffix == ".md" and anchor not in _anchors(target)):
+            yield link
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert not list(_broken(page))
+
+
+def test_the_readme_leads_to_the_documents() -> None:
+    assert len(_LINK.findall(README)) > 10
+
+
+def test_each_page_stands_on_a_shelf_and_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text("utf-8")
+    listed = re.findall(
+        r"^((?:guide|reference|how-it-works|records)/[\w-]+|architecture)$", index, re.MULTILINE
+    )
+    assert sorted(listed) == sorted(
+        page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES if page.name != "index.md"
+    )
+
+
+def _words(page: Path) -> int:
+    return len(page.read_text("utf-8").split())
+
+
+@pytest.mark.parametrize(("shelf", "most"), [("guide", 1000), ("how-it-works", 1400)])
+def test_a_page_of_a_shelf_can_be_read_in_minutes(shelf: str, most: int) -> None:
+    words = {page.name: _words(page) for page in (DOCS / shelf).glob("*.md")}
+    assert words
+    assert not {name: count for name, count in words.items() if count > most}
+
+
+def test_the_readme_fits_on_a_screen_or_two() -> None:
+    assert len(README.splitlines()) <= 80
+
+
+def _texts(*places: str) -> Iterator[tuple[str, str]]:
+    for place in places:
+        path = ROOT / place
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield str(file.relative_to(ROOT)), file.read_bytes().decode("utf-8", "replace")
+
+
+def _cited(text: str) -> list[str]:
+    """The pages of ours that a text names."""
+    return [page for page in _CITED.findall(text) if page.startswith("docs/")]
+
+
+def test_what_bytes_that_stay_cite_is_a_page_of_the_records() -> None:
+    cited = {page for _, text in _texts(*_FIXED) for page in _cited(text)}
+    assert "docs/findings.md" in cited
+    assert not [page for page in cited if not (DOCS / "records" / page.removeprefix("docs/")).is_file()]
+
+
+def test_a_page_that_code_names_is_there() -> None:
+    found = [
+        f"{file}: {page}"
+        for file, text in _texts(*_CITING)
+        if not file.startswith(_FIXED)
+        for page in _cited(text)
+        if page not in _MADE_UP and not (ROOT / page).is_file()
+    ]
+    assert not found
 
 
 def test_ci_finds_the_commands_of_the_readme() -> None:
@@ -42,7 +136,7 @@ def test_ci_finds_the_commands_of_the_readme() -> None:
 
 
 def test_the_exit_codes_are_listed_as_they_are() -> None:
-    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
+    page = (DOCS / "reference" / "errors.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE))
     assert rows == {str(int(code)): code.name for code in ExitCode}
 

@@ -61,14 +61,14 @@ def test_matrix_instructions_come_at_the_published_rate(timed, kernel):
 def test_loads_from_lds_beside_them_cost_what_was_published(timed):
     alone, beside = timed("wmma_iu8"), timed("wmma_and_lds")
     per_wmma = beside.cycles * _SIMDS / (_WAVES * _TURNS * 2) - alone.cycles * _SIMDS / (_WAVES * _TURNS * 8)
-    # 7.7 cycles for each of the four loads (shcherbakov22, docs/hardware.md).
+    # 7.7 cycles for each of the four loads (shcherbakov22/strix-halo-inference docs/hardware.md).
     assert 4 * 5.5 < per_wmma < 4 * 8.5
 
 
 def test_dot_products_come_at_the_published_rate(timed):
     found = timed("dot4")
     rate = _WAVES * _TURNS * 8 * 32 * 4 / found.us / 1e6
-    # 14.48 TMAC/s (shcherbakov22, docs/kernel-tuning.md); its clock was not recorded.
+    # 14.48 TMAC/s (shcherbakov22/strix-halo-inference docs/kernel-tuning.md); its clock was not recorded.
     assert 10.5 < rate < 15.5
 
 
