@@ -72,14 +72,21 @@ def test_the_readme_leads_to_the_documents() -> None:
     assert len(_LINK.findall(README)) > 10
 
 
-def test_each_page_stands_on_a_shelf_and_in_the_index() -> None:
-    index = (DOCS / "index.md").read_text("utf-8")
-    listed = re.findall(
-        r"^((?:guide|reference|how-it-works|records)/[\w-]+|architecture)$", index, re.MULTILINE
-    )
-    assert sorted(listed) == sorted(
-        page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES if page.name != "index.md"
-    )
+def _listed(index: Path) -> Iterator[Path]:
+    """The pages that an index lists, those of the indexes in it, too."""
+    for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", index.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        for name in re.findall(r"^[\w/-]+$", tree, re.MULTILINE):
+            page = index.parent / f"{name}.md"
+            yield page
+            if page.name == "index.md":
+                yield from _listed(page)
+
+
+def test_each_page_stands_on_a_shelf_and_once_in_the_index() -> None:
+    assert sorted(_listed(DOCS / "index.md")) == [page for page in PAGES if page != DOCS / "index.md"]
+    shelves = {page.parent.name for page in PAGES if page.parent != DOCS}
+    assert shelves == {"guide", "how-it-works", "records", "reference"}
+    assert [page.name for page in PAGES if page.parent == DOCS] == ["architecture.md", "index.md"]
 
 
 def _words(page: Path) -> int:
