@@ -106,7 +106,7 @@ def _options(params: list[click.Parameter], context: click.Context) -> Iterator[
 
 def _gates() -> Iterator[str]:
     yield from ["## Gates", ""]
-    yield from ["In order of cost; [Prove](../how-it-works/prove.md) says how each proves it.", ""]
+    yield from ["In order of cost; what each compares: [Rules](gate-rules.md).", ""]
     yield from ["| gate | runs | proves |", "|---|---|---|"]
     runs = {
         "anywhere": "anywhere",
