@@ -127,10 +127,7 @@ _COMMAND = re.compile(r"^(?:\$ )?patchkit ([a-z]+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", _PAGES, ids=lambda p: p.stem)
-def test_what_is_not_run_at_least_exists(path: Path, checkout: Path) -> None:
+def test_what_is_not_run_at_least_exists(path: Path) -> None:
     from patchkit.cli.commands import COMMANDS
 
-    text = path.read_text("utf-8")
-    assert set(_COMMAND.findall(text)) <= set(COMMANDS)
-    for link in re.findall(r"\]\(([\w./-]+\.md)", text):
-        assert (path.parent / link).is_file(), link
+    assert set(_COMMAND.findall(path.read_text("utf-8"))) <= set(COMMANDS)
