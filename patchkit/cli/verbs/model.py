@@ -96,9 +96,9 @@ def command(
     """Say how long a GPU would take for an operation, a model or a program: modelled, never measured.
 
     The kernels' machine code is executed on the emulated GPU for some blocks, and played instruction by
-    instruction on a model of one work group processor, its caches and memory (docs/how-it-works/gpu.md). Shown
-    are upstream's kernels and, where there is a candidate, those of the patches, what limits each, and how
-    far such modelled times were from published ones.
+    instruction on a model of one work group processor, its caches and memory
+    (docs/how-it-works/gpu.md). Shown are upstream's kernels and, where there is a candidate, those of the
+    patches, what limits each, and how far such modelled times were from published ones.
 
     A program of your own, behind --, is run for some blocks of each launch; what it computes means nothing
     then. Shown is each kernel with its launches.

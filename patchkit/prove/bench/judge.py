@@ -18,7 +18,8 @@ Judgement = Literal["ok", "lost", "short", "open"]
 LEAST = 0.02
 """The smallest fraction worth a verdict.
 
-Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes; docs/records/bench.md).
+Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes;
+docs/records/bench.md).
 """
 
 
