@@ -13,15 +13,15 @@ from typing import NoReturn
 _INTERRUPTED = 130
 _REFUSED = 8
 
-# Set by the script of a shell that wants to know what a <tab> may become, and to what: patchkit completion.
-COMPLETION = "_PATCHKIT_COMPLETE"
+# patchkit.cli.completing.COMPLETION, which is imported only when a shell asks.
+_COMPLETION = "_PATCHKIT_COMPLETE"
 
 
 def run() -> NoReturn:
     """The console script."""
     _open_standard_streams()
     _end_as_by_ctrl_c()
-    asked = os.environ.get(COMPLETION)
+    asked = os.environ.get(_COMPLETION)
     code = main(sys.argv[1:]) if asked is None else _complete(asked)
     try:
         sys.exit(code)

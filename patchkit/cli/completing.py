@@ -17,7 +17,6 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from patchkit.base.series_folder import SeriesDir, find_series_dir
-from patchkit.cli.app import COMPLETION
 
 
 class _Joined(ShellComplete):
@@ -52,6 +51,8 @@ class _Fish(_Joined, FishComplete):
     source_template = FishComplete.source_template.replace("string split", "string split --max 1")
 
 
+# Set by the script of a shell that wants to know what a <tab> may become, and to what: patchkit completion.
+COMPLETION = "_PATCHKIT_COMPLETE"
 SHELLS: Mapping[str, type[ShellComplete]] = MappingProxyType({"bash": _Bash, "zsh": _Zsh, "fish": _Fish})
 
 

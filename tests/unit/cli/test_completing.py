@@ -13,9 +13,9 @@ import click
 import pytest
 from command_line import ROOT, process_environment, process_start, run_patchkit
 
+from patchkit.base.arch import list_profiles
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
-from patchkit.carry.series.profile import list_profiles
 from patchkit.cli.boundary import root
 from patchkit.cli.commands import COMMANDS
 from patchkit.cli.settings import Settings
