@@ -32,8 +32,9 @@ from emulator_speed import cpu_name, unpatched, watched
 from records import write_record
 
 from patchkit.base.workspace import default_cache_root
+from patchkit.gpu.emulated.checks import CheckName, usual_checks
 from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import CHECKS, Check, EmulationOptions
+from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
 
@@ -96,7 +97,7 @@ class Bench:
     environment: Mapping[str, str]
     scratch: Path
 
-    def run(self, mode: str, choice: Choice, checks: tuple[Check, ...] = ()) -> str:
+    def run(self, mode: str, choice: Choice, checks: tuple[CheckName, ...] = ()) -> str:
         """What it printed; launches are left in :attr:`seconds`."""
         self.seconds.unlink(missing_ok=True)
         options = EmulationOptions(threads=1, checks=checks, report=self.scratch / "report.json")
@@ -140,9 +141,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures there too")
     parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
-    modes: dict[str, tuple[Check, ...]] = {_ALL: CHECKS}
+    modes: dict[str, tuple[CheckName, ...]] = {_ALL: usual_checks()}
     if not options.only_all:
-        modes = {**{one: (one,) for one in CHECKS}, **modes}
+        modes = {**{one: (one,) for one in usual_checks()}, **modes}
     with (
         tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
         prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
@@ -184,7 +185,7 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
 
 
 def measure(
-    bench: Bench, modes: Mapping[str, tuple[Check, ...]], rounds: int, pattern: str
+    bench: Bench, modes: Mapping[str, tuple[CheckName, ...]], rounds: int, pattern: str
 ) -> list[dict[str, dict[str, float]]]:
     """Seconds by kernel and mode, of each round; "" is the plain mode."""
     listed = parse_rows(bench.run("support", Choice()), where="support")

@@ -1,7 +1,8 @@
 """Writes the pages of docs/reference/ that say what the program says: commands, files, gates and formats.
 
-All of the text comes from click, from the tables of gates and formats, from the exit codes and from the JSON
-schemas. ``python ci/reference.py`` says whether the committed pages are up to date; ``--write`` writes them.
+All of the text comes from click, from the tables of gates, checks and formats, from the exit codes and from
+the JSON schemas. ``python ci/reference.py`` says whether the committed pages are up to date; ``--write``
+writes them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from patchkit.base.errors import ExitCode
 from patchkit.base.toml import TomlTable
 from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.cli.schema import make_schemas
+from patchkit.gpu.emulated.checks import CHECKS
 from patchkit.gpu.emulated.findings import Suppression
 from patchkit.gpu.modelled.machine import TimingFile
 from patchkit.gpu.modelled.shape import ShapeModel
@@ -53,6 +55,7 @@ def _page(title: str, lines: Iterable[str]) -> str:
 
 def _tables() -> Iterator[str]:
     yield from _gates()
+    yield from _checks()
     yield from _formats()
     yield from _exit_codes()
 
@@ -114,6 +117,20 @@ def _gates() -> Iterator[str]:
         "emulated": "on the emulated GPU",
     }
     yield from (f"| `{gate.name}` | {runs[gate.place]} | {_cell(gate.about)} |" for gate in entries())
+    yield ""
+
+
+def _checks() -> Iterator[str]:
+    yield from [
+        "## Checks",
+        "",
+        "Of `patchkit sanitize --check`; without it all but those on request. More: [Checks](checks.md).",
+        "",
+    ]
+    yield from ["| check | finds | takes, besides time |", "|---|---|---|"]
+    for check in CHECKS:
+        name = f"`{check.name}`{', on request' if check.on_request else ''}"
+        yield f"| {name} | {_cell(check.about)} | {_cell(check.costs)} |"
     yield ""
 
 

@@ -38,9 +38,9 @@ from patchkit.base.process import signal_name
 from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import default_cache_root
+from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulator import (
-    CHECKS,
     EmulatedGpu,
     EmulationOptions,
     EmulationReport,
@@ -222,7 +222,7 @@ class Gpu:
         """
         how = how or EmulationOptions()
         with temporary_folder("sanitize") as folder:
-            how = replace(how, checks=how.checks or CHECKS, objects=folder)
+            how = replace(how, checks=how.checks or usual_checks(), objects=folder)
             ran = self.run(argv, how, prepares=prepares, quiet=quiet)
             notes, processes = left_behind(folder)
             found = [*(() if ran.report is None else ran.report.findings), *notes]

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import CHECKS, EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.prove.build import build_tree
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compiler import open_compiler
@@ -117,7 +118,7 @@ def bench(shipped: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     compiler = open_compiler(shipped.toolchain, shipped.cache_root, shipped.reporter)
     built = build_tree(shipped, shipped.baseline, shipped.baseline_tree, "cpu", ("test-backend-ops",))
     gpu = emulated_gpu(device_of(shipped.profiles["gfx1151"]), compiler)
-    options = EmulationOptions(checks=CHECKS, threads=1)
+    options = EmulationOptions(checks=usual_checks(), threads=1)
     with emulated_side(built, SourceTree(shipped.baseline), gpu, compiler, options) as side:
         yield Bench(
             program=side.built.program("test-backend-ops"),

@@ -23,7 +23,8 @@ from filelock import FileLock
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
-from patchkit.gpu.emulated.emulator import CHECKS, EmulationOptions, load_report
+from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.recurrent import RecurrentModel
@@ -85,7 +86,7 @@ def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path: Path) -> Callable
     """Runs a program of a build with the usual checks, its kernels upstream's or a candidate's."""
     trees = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
     report = tmp_path / "report.json"
-    options = EmulationOptions(report=report, checks=CHECKS)
+    options = EmulationOptions(report=report, checks=usual_checks())
 
     def start(build: int, candidate: Path | None, program: str, *arguments: str | Path) -> Ran:
         with trees.running(build, options, programs=(program,), candidate=candidate) as side:

@@ -20,20 +20,14 @@ from patchkit.base.text import counted
 from patchkit.cli.completing import files
 from patchkit.cli.emulated import arch_option, built_side, check_side, open_gpu, program_options
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
+from patchkit.gpu.emulated.checks import CHECKS, check_names, checks_help, chosen_checks
 
 if TYPE_CHECKING:
     from patchkit.gpu.api import Ran, Sanitized
     from patchkit.gpu.emulated.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
-_KINDS = {
-    "memory": "accesses to what no allocation holds, or one that was freed; atomics at odd addresses",
-    "waits": "registers used while the load that fills them is under way; barriers before LDS is done",
-    "races": "waves that touch the same LDS, and blocks that touch the same memory, in no order",
-    "uninitialised": "what was never given a value and decides an address, a branch or what the host gets",
-    "asynchrony": "kernels and copies that touch the same memory in no order; sources changed too early",
-    "numbers": "a NaN or an infinity made of finite numbers, overflow of halves, division by zero",
-}
+_ON_REQUEST = [check.name for check in CHECKS if check.on_request]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +57,12 @@ class _Files:
             write_output(self.html, page().encode("utf-8", "backslashreplace"), "writing the report")
 
 
+def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Puts what each check finds into the help."""
+    function.__doc__ = (function.__doc__ or "").format(checks=checks_help())
+    return function
+
+
 @verb(
     "sanitize",
     example=(
@@ -76,9 +76,9 @@ class _Files:
 @click.option(
     "--check",
     "kinds",
-    type=click.Choice(list(_KINDS)),
+    type=click.Choice(check_names()),
     multiple=True,
-    help="Look for this; again for more (default: all but numbers).",
+    help=f"Look for this; again for more (default: all but {', '.join(_ON_REQUEST)}).",
 )
 @program_options
 @packed(
@@ -92,6 +92,7 @@ class _Files:
     click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files, required=True)
+@_telling_checks
 def command(
     settings: Settings,
     arch: str,
@@ -104,13 +105,7 @@ def command(
 ) -> None:
     """Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
 
-    memory: accesses to what no allocation holds, or to what was freed. waits: registers used while the load
-    that fills them is under way. races: waves of a block that touch the same LDS without a barrier between,
-    and blocks that touch the same memory with no order between them. uninitialised: registers, LDS, scratch
-    and device memory that were never given a value, where they decide an address, a branch or what the host
-    gets. asynchrony: kernels, copies and the like that touch the same memory while no stream, event or wait
-    orders them, and sources of copies that the program changes before the copy is done. numbers, if asked
-    for: where a NaN or an infinity is made of finite numbers.
+    {checks}
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
@@ -118,7 +113,7 @@ def command(
     when something was.
     """
     from patchkit.gpu.api import find_program
-    from patchkit.gpu.emulated.emulator import CHECKS, ON_REQUEST, EmulationOptions
+    from patchkit.gpu.emulated.emulator import EmulationOptions
     from patchkit.gpu.emulated.findings import load_suppressions, suppress
 
     check_side("sanitize", side, upstream)
@@ -126,7 +121,7 @@ def command(
     files.check()
     if side is None:
         find_program(program[0])
-    checks = tuple(one for one in (*CHECKS, *ON_REQUEST) if one in kinds) or CHECKS
+    checks = chosen_checks(kinds)
     how = EmulationOptions(checks=checks, **options)
     gpu = open_gpu(settings, arch)
     built = built_side(settings, gpu, program[0], side, upstream)
@@ -336,7 +331,7 @@ def _other_locations(one: Finding) -> list[dict[str, object]]:
 def _sarif(left: Sequence[Finding]) -> str:
     from patchkit.prove.report.sarif import Result, location, sarif_text
 
-    rules = [{"id": kind, "shortDescription": {"text": about}} for kind, about in _KINDS.items()]
+    rules = [{"id": check.name, "shortDescription": {"text": check.about}} for check in CHECKS]
     placed = [one for one in left if one.at.file is not None]
     return sarif_text(
         "patchkit sanitize",

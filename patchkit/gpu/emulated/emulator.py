@@ -19,6 +19,7 @@ from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.gpu.emulated.checks import CheckName
 from patchkit.gpu.emulated.device import PlayedDevice, device_text
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compile import Job, compile_unit
@@ -33,12 +34,6 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-Check = Literal["memory", "waits", "races", "uninitialised", "asynchrony", "numbers"]
-"""What is looked for while kernels run; see :mod:`patchkit.gpu.emulated.findings`."""
-CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised", "asynchrony")
-"""What is looked for unless it is said."""
-ON_REQUEST: tuple[Check, ...] = ("numbers",)
-"""What programs may do on purpose."""
 LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
 """What a unit is compiled with so that its instructions have source lines; the code is the same."""
 
@@ -191,7 +186,7 @@ class EmulationOptions:
     counts: bool = False
     threads: int | None = None
     limit: int | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CheckName, ...] = ()
     objects: Path | None = None
 
     def variables(self) -> dict[str, str]:
@@ -316,7 +311,7 @@ class Found(_Entry):
     no kernel.
     """
 
-    kind: Check
+    kind: CheckName
     what: str
     kernel: str
     at: CodePlace

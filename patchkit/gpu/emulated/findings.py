@@ -34,7 +34,8 @@ from patchkit.base.toml import (
     load_toml,
     validate,
 )
-from patchkit.gpu.emulated.emulator import Check, CodePlace, Found, Frame
+from patchkit.gpu.emulated.checks import CheckName
+from patchkit.gpu.emulated.emulator import CodePlace, Found, Frame
 from patchkit.gpu.emulated.names import read_name
 
 _LEAST_DWARF = 2
@@ -98,7 +99,7 @@ class Finding:
     ``wave`` are of the first wave of the first block, in the first launch that showed it.
     """
 
-    kind: Check
+    kind: CheckName
     what: str
     kernel: str
     at: Instruction
@@ -405,7 +406,7 @@ class Suppression(TomlTable):
 
     named_by: ClassVar[str] = "reason"
 
-    kind: Check
+    kind: CheckName
     reason: Prose
     link: Words
     kernel: Words = "*"

@@ -15,8 +15,8 @@ from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainEr
 from patchkit.base.files import disk_errors, open_regular
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import (
-    CHECKS,
     CodePlace,
     EmulationOptions,
     EmulationReport,
@@ -221,7 +221,7 @@ class SanitizeGate:
             forget=runs.forget,
         )
         chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
-        subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(CHECKS)}")
+        subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(usual_checks())}")
         upstream: OpsRun | None = None
         own: list[OwnPair] = []
         aborting: tuple[str, ...] = ()
@@ -244,7 +244,7 @@ class SanitizeGate:
         evidence = SanitizeEvidence(
             emulated=emulated_on(self.machine),
             device=self.machine.told,
-            checks=CHECKS,
+            checks=usual_checks(),
             operations=chosen.ops,
             sides=built_sides(sides),
             commands=() if upstream is None else tuple(run.command for run in upstream.runs),
@@ -305,7 +305,7 @@ class Runs:
         shutil.rmtree(place, ignore_errors=True)
         with disk_errors(place, "preparing a run"):
             place.mkdir(parents=True, exist_ok=True)
-        return EmulationOptions(checks=CHECKS, report=place / _REPORT, objects=place).variables()
+        return EmulationOptions(checks=usual_checks(), report=place / _REPORT, objects=place).variables()
 
     def forget(self, name: str) -> None:
         """Leave out what a run of that name did."""

@@ -297,7 +297,7 @@ void use_of_pending(const instruction * i, wave & w, const facts & f) {
             continue;
         }
         const std::string name = to.first_of_both(reads ? f.reads : f.writes);
-        report(i, w, "waits",
+        report(i, w, kinds::waits,
                std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
                &one.number);
         one.is_told = true;
@@ -418,7 +418,7 @@ std::string goes_to(const facts & f, int lane) {
 
 void report_memory(const instruction * i, wave & w, const std::string & what) {
     if (w.checks->wanted.memory) {
-        report(i, w, "memory", what);
+        report(i, w, kinds::memory, what);
     }
 }
 
@@ -558,7 +558,7 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
     const auto conflict = [&](const char * what, u32 waves, u32 by) {
         const std::string who =
             std::popcount(waves) > 1 ? "other waves" : "wave " + std::to_string(std::countr_zero(waves));
-        report(i, w, "races",
+        report(i, w, kinds::races,
                verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what +
                    " without a barrier between",
                &by);
@@ -801,7 +801,7 @@ void meet_stores(const instruction * i, wave & w, const facts & f, u32 exec) {
             return;
         }
         reported = found->second.number;
-        report(i, w, "waits",
+        report(i, w, kinds::waits,
                goes_to(f, lane) + "at " + hex(4 * n) + ", which wave " + std::to_string(found->second.wave) +
                    " stored to before it came to a barrier without waiting for that",
                &reported);
@@ -934,7 +934,7 @@ void check_barrier(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
     for (pending_load & one : c.queue) {
         if (one.is_in_lds && one.queues != 0) {
-            report(i, w, "waits",
+            report(i, w, kinds::waits,
                    std::string("comes to the barrier while ") + (one.what->is_store ? "a write to" : "a read of") +
                        " LDS is under way, which other waves may overtake",
                    &one.number);

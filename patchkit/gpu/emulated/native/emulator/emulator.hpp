@@ -13,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace patchkit::gpu {
@@ -59,17 +60,42 @@ struct memory_map {
     virtual std::string describe(uintptr_t address, uint32_t size) = 0;
 };
 
-// What a run looks for besides what no GPU would survive. With `memory`, an access to what no allocation holds is a
-// finding and not done, where it is a fault otherwise.
-struct checks {
-    bool memory = false;
-    bool waits  = false; // registers used while what fills them is under way
-    bool races  = false; // waves that touch the same LDS, blocks that touch the same memory, with no order between them
-    bool uninitialised = false; // what nobody gave a value decides an address, a branch or what the host gets
-    bool asynchrony = false;    // operations that touch the same memory with no order between them
-    bool numbers = false;       // NaN or an infinity made of finite numbers
+// What a run can look for besides what no GPU would survive, each named once, here: the name is the word that asks for
+// it and the kind of its findings. With `memory`, an access to what no allocation holds is a finding and not done, where
+// it is a fault otherwise. What users are told of them stands in patchkit/gpu/emulated/checks.py.
+#define PATCHKIT_CHECKS(each)                                                                              \
+    each(memory)                                                                                           \
+    each(waits)         /* registers used while what fills them is under way */                            \
+    each(races)         /* waves touch the same LDS, blocks the same memory, with no order between them */ \
+    each(uninitialised) /* what nobody gave a value decides an address, a branch or what the host gets */  \
+    each(asynchrony)    /* operations that touch the same memory with no order between them */             \
+    each(numbers)       /* NaN or an infinity made of finite numbers */
 
-    bool any() const { return memory || waits || races || uninitialised || asynchrony || numbers; }
+namespace kinds {
+#define PATCHKIT_KIND(name) inline constexpr const char * name = #name;
+PATCHKIT_CHECKS(PATCHKIT_KIND)
+#undef PATCHKIT_KIND
+} // namespace kinds
+
+struct checks {
+#define PATCHKIT_MEMBER(name) bool name = false;
+    PATCHKIT_CHECKS(PATCHKIT_MEMBER)
+#undef PATCHKIT_MEMBER
+
+    // The check of that name, null when there is none.
+    bool * find(std::string_view word) {
+#define PATCHKIT_FIND(name)    \
+    if (word == kinds::name) { \
+        return &name;          \
+    }
+        PATCHKIT_CHECKS(PATCHKIT_FIND)
+#undef PATCHKIT_FIND
+        return nullptr;
+    }
+
+#define PATCHKIT_OR(name) || name
+    bool any() const { return false PATCHKIT_CHECKS(PATCHKIT_OR); }
+#undef PATCHKIT_OR
     bool traces() const { return races || asynchrony; }
 };
 
@@ -140,7 +166,7 @@ struct code_place {
 
 // What a check found, by the first wave of the first block of the launch that showed it.
 struct finding {
-    std::string kind;   // "memory", "waits", "races", "uninitialised", "asynchrony", "numbers"
+    std::string kind;   // one of `kinds`
     std::string what;   // in words, with lane and address where there is one
     std::string kernel; // that was launched
     code_place at;

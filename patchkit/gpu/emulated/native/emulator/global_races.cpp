@@ -347,7 +347,7 @@ bool comes_to_memory(const dword & d) {
 void conflict(const toucher & t, const dword & d, const char * did, u64 other) {
     const checks & wanted = t.w.checks->wanted;
     if (t.is_of_launch(other) ? wanted.races : wanted.asynchrony) {
-        report_touch(t.i, t.w, t.is_of_launch(other) ? "races" : "asynchrony", words_of(t, d, did, other), other);
+        report_touch(t.i, t.w, t.is_of_launch(other) ? kinds::races : kinds::asynchrony, words_of(t, d, did, other), other);
     }
 }
 
@@ -510,7 +510,7 @@ void look_for_own_stores(const toucher & t, const memory_range & range, u64 plac
         const u64 written = get(range.traced->written[(at - range.traced->begin) / 4]);
         const bool is_store = t.is_of_launch(written) && !touch::is_atomic(written);
         if (is_store && t.all.block_of(touch::who(written)) == t.b.block && t.w.checks->wanted.races) {
-            report_touch(t.i, t.w, "races",
+            report_touch(t.i, t.w, kinds::races,
                          "the wave reads byte " + std::to_string(at - range.begin) + " of an allocation of " +
                              std::to_string(range.end - range.begin) +
                              " bytes by a scalar load, which its own block wrote: scalar loads do not see that",

@@ -146,7 +146,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
             const values got = values_of(done, spare, to, known->to, lane, false);
             const double bad = got.count == 2 && std::isfinite(got.all[0]) ? got.all[1] : got.all[0];
             const bool is_half = known->to == format::f16 || known->to == format::half_pairs;
-            report(i, w, "numbers",
+            report(i, w, kinds::numbers,
                    "lane " + std::to_string(lane) + " gets " + (std::isnan(bad) ? "NaN" : text_of(bad)) +
                        (is_half && !std::isnan(bad) ? ", more than a half can be," : "") + " from " +
                        (sources.empty() ? "integers" : sources));

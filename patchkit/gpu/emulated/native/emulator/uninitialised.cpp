@@ -18,7 +18,6 @@ namespace patchkit::gpu {
 
 namespace {
 
-constexpr const char * kind = "uninitialised";
 // Where bits came from is the number of an instruction: the load, or who first used a register that was never written.
 // With this they are what something computed of such bits, and not the bits as they were moved about.
 constexpr u32 computed = 1u << 31;
@@ -93,7 +92,7 @@ void forget(wave_checks & c, const register_set & these) {
 // Who is at fault: the load that brought it, if there was one.
 void tell(const instruction * i, wave & w, const std::string & what, u32 from) {
     from &= ~computed;
-    report(i, w, kind, from == nowhere ? what + ": a register that was never written" : what,
+    report(i, w, kinds::uninitialised, from == nowhere ? what + ": a register that was never written" : what,
            from == nowhere || from == i->number ? nullptr : &from);
 }
 
@@ -574,7 +573,7 @@ void leave_unknown(const instruction * i, wave & w, const facts & f, int lane, c
         return;
     }
     const bool has_other = from != nowhere && from != i->number;
-    const u32 number = hold_back(i, w, kind, what, has_other ? &from : nullptr);
+    const u32 number = hold_back(i, w, kinds::uninitialised, what, has_other ? &from : nullptr);
     for (size_t n = offset / 4; n <= (offset + f.size - 1) / 4; ++n) {
         range.left_by[n] = number;
     }

@@ -81,17 +81,11 @@ gpu::checks read_checks() {
         const size_t comma = std::min(rest.find(','), rest.size());
         const std::string_view word = rest.substr(0, comma);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
-        const std::pair<std::string_view, bool *> kinds[] = {{"memory", &result.memory},
-                                                             {"waits", &result.waits},
-                                                             {"races", &result.races},
-                                                             {"uninitialised", &result.uninitialised},
-                                                             {"asynchrony", &result.asynchrony},
-                                                             {"numbers", &result.numbers}};
-        const auto meant = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto & one) { return one.first == word; });
-        if (meant == std::end(kinds)) {
+        bool * const meant = result.find(word);
+        if (meant == nullptr) {
             misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
         }
-        *meant->second = true;
+        *meant = true;
     }
     return result;
 }

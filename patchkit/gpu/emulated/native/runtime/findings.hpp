@@ -1,7 +1,7 @@
 // What the checks of the emulated GPU found, for the report: with the launch in the program, and the code objects
 // that its instructions are in.
 //
-//   PATCHKIT_EMULATOR_CHECK    what is looked for, with commas: memory, waits, races, uninitialised, asynchrony, numbers
+//   PATCHKIT_EMULATOR_CHECK    what is looked for, with commas: the names of PATCHKIT_CHECKS
 //   PATCHKIT_EMULATOR_OBJECTS  folder that gets the code objects as files, so that source lines can be looked up
 #pragma once
 

@@ -115,7 +115,7 @@ void add_finding(const std::string & what, const std::string & words, const gpu:
         return;
     }
     gpu::finding made{};
-    made.kind              = "asynchrony";
+    made.kind              = gpu::kinds::asynchrony;
     made.what              = what;
     made.at.text           = words;
     made.other             = other;

@@ -1,0 +1,85 @@
+"""A check takes its code in the emulator and one entry of the table, and nothing else."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.gpu.emulated import checks
+
+ROOT = Path(__file__).resolve().parents[4]
+EMULATOR = ROOT / "patchkit" / "gpu" / "emulated" / "native" / "emulator"
+# Says the names of the emulator's checks, and whether asking for each by its name turns on that one.
+PROGRAM = """
+#include "emulator.hpp"
+#include <cstdio>
+using namespace patchkit::gpu;
+int main() {
+#define SAY(name)                                                                        \\
+    {                                                                                    \\
+        checks of_run;                                                                   \\
+        bool * const found = of_run.find(#name);                                         \\
+        const bool was_any = of_run.any();                                               \\
+        *found = true;                                                                   \\
+        std::printf("%s %d\\n", kinds::name, !was_any && of_run.name && of_run.any());   \\
+    }
+    PATCHKIT_CHECKS(SAY)
+    return checks().find("nothing") == nullptr ? 0 : 1;
+}
+"""
+TOY = checks.Check(
+    name="toy",
+    about="what toys do",
+    help="what toys do, at length",
+    costs="patience",
+    on_request=True,
+)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch):
+    """The table with one more check."""
+    monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, TOY))
+    # As in a new process, before and after: options are made when the command's module is imported.
+    sys.modules.pop("patchkit.cli.verbs.sanitize", None)
+    yield
+    sys.modules.pop("patchkit.cli.verbs.sanitize", None)
+
+
+def test_a_check_of_one_entry_is_offered_told_and_listed(
+    toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sanitize", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "asynchrony|numbers|toy]" in told
+    assert "(default: all but numbers, toy)" in told
+    assert "toy, if asked for: what toys do, at length." in told
+    assert checks.chosen_checks(["toy", "races"]) == ("races", "toy")
+    assert checks.chosen_checks([]) == ("memory", "waits", "races", "uninitialised", "asynchrony")
+    sarif = import_module("patchkit.cli.verbs.sanitize")._sarif([])
+    assert '"id": "toy"' in sarif
+    assert "what toys do" in sarif
+    reference = runpy.run_path(str(ROOT / "ci" / "reference.py"))["reference"]()["gates-and-formats.md"]
+    assert "| `toy`, on request | what toys do | patience |" in reference
+
+
+def test_the_emulator_has_the_same_checks(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    assert compiler, "the tests need a C++ compiler (apt-get install g++)"
+    (tmp_path / "names.cpp").write_text(PROGRAM)
+    argv = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", str(EMULATOR)]
+    subprocess.run([*argv, "names.cpp", "-o", "names"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "names"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{name} 1" for name in checks.check_names()]
+
+
+def test_the_type_has_the_names_of_the_table() -> None:
+    assert get_args(checks.CheckName) == checks.check_names()
