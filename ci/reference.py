@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference/ that say what the program says: commands, files, gates and formats.
 
-All of the text comes from click, from the tables of gates, checks and formats, from the exit codes and from
-the JSON schemas. ``python ci/reference.py`` says whether the committed pages are up to date; ``--write``
+All of the text comes from click, from the tables of the registries, from the exit codes and from the JSON
+schemas. ``python ci/reference.py`` says whether the committed pages are up to date; ``--write``
 writes them.
 """
 
@@ -26,6 +26,7 @@ from patchkit.gpu.modelled.machine import TimingFile
 from patchkit.gpu.modelled.shape import ShapeModel
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.report.registry import FORMATS
+from patchkit.tune.registry import KERNELS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = (
@@ -57,6 +58,7 @@ def _tables() -> Iterator[str]:
     yield from _gates()
     yield from _checks()
     yield from _formats()
+    yield from _kernels()
     yield from _exit_codes()
 
 
@@ -145,6 +147,12 @@ def _formats() -> Iterator[str]:
     for form in FORMATS:
         option = f"`--{form.name}`" if form.option else ""
         yield f"| `{form.name}` | {option} | {_cell(form.about)} |"
+    yield ""
+
+
+def _kernels() -> Iterator[str]:
+    yield from ["## Kernels", "", "Of `patchkit tune --kernel`.", "", "| kernel | tuned is |", "|---|---|"]
+    yield from (f"| `{kernel.name}` | {_cell(kernel.about)} |" for kernel in KERNELS)
     yield ""
 
 

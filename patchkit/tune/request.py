@@ -12,7 +12,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.tune.family import Family, Setting
 from patchkit.tune.record import LeftOut, Record
-from patchkit.tune.registry import KernelName
+from patchkit.tune.registry import DEFAULT, KernelName
 from patchkit.tune.report import read_report, shortlist
 
 
@@ -29,7 +29,7 @@ class TuneRequest:
     """
 
     arch: str
-    kernel: KernelName = "wmma"
+    kernel: KernelName = DEFAULT
     upstream: str | None = None
     headers: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()

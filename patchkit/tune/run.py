@@ -38,14 +38,12 @@ from patchkit.tune.record import (
     same_figures,
     write_record,
 )
-from patchkit.tune.registry import tunable
+from patchkit.tune.registry import find_kernel, rows_by_time, tunable
 from patchkit.tune.report import (
     Basis,
     OwnHeaders,
     TuneReport,
     profile_rows,
-    timed_rows,
-    timed_tile_rows,
     write_report,
 )
 from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
@@ -257,10 +255,6 @@ def _why_another(report: TuneReport, basis: Basis) -> str:
     return f"{recorded}; by modelled time: {', '.join(changed)}" if changed else recorded
 
 
-# Rows by modelled time, of the kernels whose table a patch fills from the profile.
-_TIMED_ROWS = {"mmq": timed_rows, "tile": timed_tile_rows}
-
-
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """Put the winning table into the profile and its record beside it; whether a file changed.
 
@@ -273,7 +267,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """
     profiles, record = workspace.series.profiles, report.record
     path = profiles / f"{record.arch}.toml"
-    has_record = record.kernel == "wmma"
+    has_record = find_kernel(record.kernel).keeps_record
     if not report.complete or (not has_record and not report.is_timed):
         raise UsageError(
             "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
@@ -283,7 +277,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             hint=f"patchkit tune --arch {record.arch} --write",
         )
     if not has_record:
-        rows_of = _TIMED_ROWS.get(record.kernel)
+        rows_of = rows_by_time(record.kernel)
         if rows_of is None:
             raise UsageError(
                 f"a profile has no rows of {record.kernel}",
@@ -305,7 +299,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
         )
     profile = load_profile(profiles, record.arch)
     measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
-    changed = write_profile(path, "wmma", profile_rows(report, today, measured))
+    changed = write_profile(path, record.kernel, profile_rows(report, today, measured))
     return write_record(profiles, replace(record, made=today.isoformat())) or changed
 
 

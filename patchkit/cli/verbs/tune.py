@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-from patchkit.tune.registry import KernelName
+from patchkit.tune.registry import DEFAULT, find_kernel, kernel_names, kernels_help
 
 if TYPE_CHECKING:
     from patchkit.tune.batch import BatchReport
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from patchkit.tune.report import TuneReport
     from patchkit.tune.search import Verdict
 
-_LIMITS = "mmvq"
 _COLUMNS = range(2, 9)
 
 
@@ -39,11 +38,10 @@ _COLUMNS = range(2, 9)
 )
 @click.option(
     "--kernel",
-    type=click.Choice((*get_args(KernelName), _LIMITS)),
-    default="mmq",
+    type=click.Choice(kernel_names()),
+    default=DEFAULT,
     show_default=True,
-    help="Which kernel; wmma belongs to earlier builds: --upstream b6900. Of mmvq the batch limits: up to "
-    "how many columns it is taken in place of mmq, by modelled time.",
+    help=f"Which kernel; {kernels_help()}",
 )
 @click.option(
     "--upstream",
@@ -136,7 +134,7 @@ def command(
             code="USAGE_SYNTAX",
             hint="leave one of them out",
         )
-    if options["kernel"] == _LIMITS:
+    if not find_kernel(options["kernel"]).tunable:
         return _batch_limits(settings, write=write, builds=builds, options=options)
     if builds is not None:
         return _race(settings, builds, model, gpu, write=write, options=options)
@@ -161,7 +159,7 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
             hint=f"patchkit tune --arch {options['arch']} --kernel mmvq --upstream b11549",
         )
     workspace = settings.workspace()
-    request = TuneRequest(**{**options, "kernel": "mmq"})
+    request = TuneRequest(**options)
     report = run_batch_limits(workspace, request)
     written = write_limits(workspace, report, datetime.now(UTC).date()) if write else None
     settings.show({"ok": True, "written": written, **report.as_json()}, _limit_lines(report, written=written))
@@ -242,7 +240,7 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
     yield from _basis(report)
     if written is not None:
         yield f"the profile of {record.arch} {'was written' if written else 'is unchanged'}"
-    elif report.current and record.kernel == "wmma":
+    elif report.current and find_kernel(record.kernel).keeps_record:
         state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
         yield f"the profile of {record.arch}: {state}"
     if report.untimed is not None:

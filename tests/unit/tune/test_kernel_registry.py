@@ -1,0 +1,83 @@
+"""A kernel that can be tuned takes its module and one entry of the registry, and nothing else."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.tune import registry
+from patchkit.tune.family import Tunable
+
+ROOT = Path(__file__).resolve().parents[3]
+TOY = registry.Kernel(
+    name="toy",
+    about="how toys are wound",
+    note="toy belongs to no build.",
+    tunable="toy_kernel:TUNABLE",
+    timed_rows="toy_kernel:timed_rows",
+)
+MODULE = """
+from patchkit.tune.family import Tunable
+
+
+def timed_rows(report, profile, today):
+    return [{"type": "toy"}]
+
+
+TUNABLE = Tunable(make=lambda site: None, table="toy")
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The registry with one more kernel."""
+    (tmp_path / "toy_kernel.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "KERNELS", (*registry.KERNELS, TOY))
+    # As in a new process, before and after: options are made when the command's module is imported.
+    sys.modules.pop("patchkit.cli.verbs.tune", None)
+    yield
+    sys.modules.pop("toy_kernel", None)
+    sys.modules.pop("patchkit.cli.verbs.tune", None)
+
+
+def test_a_kernel_of_one_entry_is_offered_found_and_listed(
+    toy: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "[wmma|tile|mma|mmq|mmvq|toy]" in told
+    assert "by modelled time. toy belongs to no build." in told
+    assert registry.tunable("toy").table == "toy"
+    rows_of = registry.rows_by_time("toy")
+    assert rows_of is not None
+    assert rows_of.__module__ == "toy_kernel"
+    reference = runpy.run_path(str(ROOT / "ci" / "reference.py"))["reference"]()["gates-and-formats.md"]
+    assert "| `toy` | how toys are wound |" in reference
+
+
+@pytest.mark.parametrize("kernel", registry.KERNELS, ids=lambda kernel: kernel.name)
+def test_what_an_entry_names_is_there(kernel: registry.Kernel) -> None:
+    if kernel.tunable:
+        assert isinstance(registry.tunable(kernel.name), Tunable)
+    if kernel.timed_rows:
+        assert callable(registry.rows_by_time(kernel.name))
+
+
+def test_the_type_has_the_names_of_the_table() -> None:
+    assert get_args(registry.KernelName) == registry.kernel_names()
+    assert registry.DEFAULT in registry.kernel_names()
+
+
+def test_names_alone_import_nothing_of_the_kernels() -> None:
+    shown = "[name for name in sys.modules if name.startswith('patchkit.tune.')]"
+    source = f"import sys, patchkit.tune.registry; print({shown})"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['patchkit.tune.registry']"
