@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.toml import TomlTable
+from patchkit.carry.upstream.sources import SOURCES
 from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.cli.schema import make_schemas
 from patchkit.gpu.emulated.checks import CHECKS
@@ -59,6 +60,7 @@ def _tables() -> Iterator[str]:
     yield from _checks()
     yield from _formats()
     yield from _kernels()
+    yield from _sources()
     yield from _exit_codes()
 
 
@@ -153,6 +155,13 @@ def _formats() -> Iterator[str]:
 def _kernels() -> Iterator[str]:
     yield from ["## Kernels", "", "Of `patchkit tune --kernel`.", "", "| kernel | tuned is |", "|---|---|"]
     yield from (f"| `{kernel.name}` | {_cell(kernel.about)} |" for kernel in KERNELS)
+    yield ""
+
+
+def _sources() -> Iterator[str]:
+    yield from ["## Sources", "", "Of a pin, in the order in which `--source auto` tries them.", ""]
+    yield from ["| source | |", "|---|---|"]
+    yield from (f"| `{kind.name}` | {_cell(kind.about)} |" for kind in SOURCES)
     yield ""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches, pins
 from patchkit.cli.settings import FOLDER, TEXT, options, packed
 
@@ -242,8 +243,8 @@ def _make_wanted(**wanted: Any) -> Request:
 _SOURCE = options(
     click.option(
         "--source",
-        type=click.Choice(["auto", "git", "sdist"]),
-        default="auto",
+        type=click.Choice(source_words()),
+        default=AUTO,
         show_default=True,
         help="Where the pin comes from; its tree hash decides either way.",
     ),

@@ -9,7 +9,7 @@ from typing import Literal
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.carry.series.lock import GitSource, Pin, SdistSource
+from patchkit.carry.series.lock import GitSource, Pin, SdistSource, Source
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.clone import copy_commit, open_clone
 from patchkit.carry.upstream.commits import CommitStream, git_date
@@ -18,8 +18,9 @@ from patchkit.carry.upstream.packs import cut_history
 from patchkit.carry.upstream.refs import read_ref, update_ref
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository
+from patchkit.carry.upstream.sources import AUTO, SourceName, asks_remotes, find_source, source_names
 
-SourceWanted = Literal["auto", "git", "sdist"]
+SourceWanted = Literal["auto"] | SourceName
 
 _AUTO_ANSWER_S = 10.0  # then the sdist is tried
 _ONLY_ANSWER_S = 60.0  # with no other source to try
@@ -96,19 +97,19 @@ def obtain(
         return _try_in_turn(task, ways)
 
 
-def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[GitSource | SdistSource, ...]:
-    kinds = {"auto": (GitSource, SdistSource), "git": (GitSource,), "sdist": (SdistSource,)}[wanted]
-    sources = [each for each in pin.sources if isinstance(each, kinds)]
+def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Source, ...]:
+    sources = [each for each in pin.sources if wanted in (AUTO, each.kind)]
     if upstream_url is not None:
-        if wanted == "sdist" or pin.commit is None:
-            why = "the lock does not know the commit of this pin" if pin.commit is None else None
+        if pin.commit is None or not asks_remotes(wanted):
+            unknown = "the lock does not know the commit of this pin" if pin.commit is None else None
             raise UsageError(
                 f"the remote {redacted(upstream_url)} cannot be used for {pin.name}",
                 code="UPSTREAM_URL_UNUSED",
-                why=why or "only the sdist is to be used",
-                hint="leave out --upstream-url" if pin.commit is None else "leave out --source sdist",
+                why=unknown or f"only {find_source(wanted).told} is to be used",
+                hint="leave out --upstream-url" if pin.commit is None else f"leave out --source {wanted}",
             )
-        sources = [GitSource(url=upstream_url), *(each for each in sources if isinstance(each, SdistSource))]
+        others = [each for each in sources if not find_source(each.kind).is_remote]
+        sources = [GitSource(url=upstream_url), *others]
     if not sources:
         raise SourceError(
             f"the lock has no {wanted} source for {pin.name}",
@@ -116,11 +117,11 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Git
             where=pin.where,
             hint="use --source auto, or give a remote with --upstream-url",
         )
-    # git first: it is upstream itself, and smaller.
-    return tuple(sorted(sources, key=lambda each: isinstance(each, SdistSource)))
+    order = source_names()
+    return tuple(sorted(sources, key=lambda each: order.index(each.kind)))
 
 
-def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> str:
+def _try_in_turn(task: _Task, ways: tuple[Source, ...]) -> str:
     failures: list[PatchkitError] = []
     for number, way in enumerate(ways):
         is_last = number == len(ways) - 1
@@ -133,7 +134,7 @@ def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> str:
         except (SourceError, GitError) as error:
             failures.append(error)
             if not is_last:
-                following = "the sdist" if isinstance(ways[number + 1], SdistSource) else "the next remote"
+                following = find_source(ways[number + 1].kind).told
                 reason = f" ({error.why.splitlines()[0]})" if error.why else ""
                 task.reporter.warn(f"{error.message}{reason}; using {following}")
     if len(failures) == 1:

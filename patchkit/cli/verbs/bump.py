@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
 from patchkit.cli.settings import TEXT, Settings, verb
 
@@ -66,8 +67,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--source",
-    type=click.Choice(["auto", "git", "sdist"]),
-    default="auto",
+    type=click.Choice(source_words()),
+    default=AUTO,
     show_default=True,
     help="Where the new pin comes from.",
 )
