@@ -149,8 +149,8 @@ def set_aside(target: Target, why: str) -> Judged:
 class Judge:
     """Judges the targets of one pull request, from ``before``, the fork point, to ``after``, the head.
 
-    ``workspace`` has the series of the head. ``foreign``: GPUs that isolation and launch see in another way
-    than before.
+    ``workspace`` has the series of the head. ``foreign``: GPUs that changed for the gates that
+    look at every GPU.
     """
 
     request: GateRequest

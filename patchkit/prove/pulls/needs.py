@@ -21,7 +21,7 @@ def find_needs(
         before: the fork point.
         after: the head.
         tree: of the candidate that the head gives.
-        foreign: GPUs that isolation and launch see in another way than before.
+        foreign: GPUs that changed for the gates that look at every GPU.
     """
     if target.before is None:
         return every_gate("would run", "the fork point has no such candidate")

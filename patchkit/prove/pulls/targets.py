@@ -9,6 +9,7 @@ from patchkit.base.errors import PatchkitError
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.prove.gates.registry import entries
 from patchkit.prove.pulls.side import Side
 
 
@@ -83,7 +84,7 @@ def _of_profiles(before: Side, after: Side) -> Iterator[str]:
                 yield f"arch_profiles/{arch}.toml makes {name} {choice.default} (it was {old})"
 
 
-# What the gates isolation and launch ask of GPUs that no patch is for.
+# What the gates that look at every GPU ask of those that no patch is for.
 _FOREIGN_FACTS = ("device_macro", "compute_capability", "wave_size", "matrix")
 
 
@@ -222,7 +223,8 @@ def _target(
     ]
     strangers = [arch for arch in foreign if arch not in wish.archs]
     if strangers and patches and pin.build == after.lock.default:
-        reasons.append(f"isolation and launch look at {', '.join(strangers)}, too")
+        looking = " and ".join(gate.name for gate in entries() if gate.sees_every_gpu)
+        reasons.append(f"{looking} look at {', '.join(strangers)}, too")
     if known != patches and known:
         reasons.append(f"its patches are {', '.join(patches) or 'none'} instead of {', '.join(known)}")
     return Target(

@@ -124,7 +124,8 @@ def test_names_alone_import_nothing_of_the_gates() -> None:
 
 
 def test_a_name_on_the_cpu_is_the_gates() -> None:
-    assert registry.cpu_names() == ("backend-ops@cpu", "logits@cpu", "bench@cpu")
+    assert "logits@cpu" in registry.cpu_names()
+    assert "anchors@cpu" not in registry.cpu_names()
     entry = registry.find_entry("logits@cpu")
     assert entry is not None
     assert entry.name == "logits"

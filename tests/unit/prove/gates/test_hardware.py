@@ -34,7 +34,7 @@ def test_a_gpu_that_is_neither_here_nor_emulated_is_missing_in_every_row(monkeyp
 def test_without_the_gpu_or_on_demand_it_is_emulated(monkeypatch, here: tuple[str, ...], asked: bool) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: here)
     chosen = choose_hardware(("gfx1151", "gfx1201"), None, model=None, emulated=asked)
-    assert [gate.name for gate in chosen.gates] == ["backend-ops", "sanitize", "logits", "speed", "bench"]
+    assert tuple(gate.name for gate in chosen.gates) == gate_names("device", "emulated")
     assert not chosen.not_here
     for gate in chosen.gates:
         assert isinstance(gate, Reusing)
@@ -92,8 +92,8 @@ def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), None, model=None)
     assert chosen.backend == "hip"
-    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
-    assert chosen.not_here == dict.fromkeys(("sanitize", "speed"), "needs the emulated GPU")
+    assert tuple(gate.name for gate in chosen.gates) == gate_names("device")
+    assert chosen.not_here == dict.fromkeys(gate_names("emulated"), "needs the emulated GPU")
 
 
 def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
@@ -109,7 +109,7 @@ def test_another_machine_is_taken_to_have_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ())
     there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
     chosen = choose_hardware(("gfx1151",), None, model=None, runner=there)
-    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
+    assert tuple(gate.name for gate in chosen.gates) == gate_names("device")
 
 
 @pytest.mark.parametrize("backend", [None, "hip"])
