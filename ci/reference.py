@@ -47,7 +47,7 @@ def reference() -> dict[str, str]:
     return {
         "commands.md": _page("Commands", _commands()),
         "files.md": _page("Keys of files", _files()),
-        "gates-and-formats.md": _page("Gates, report formats, exit codes", _tables()),
+        "gates-and-formats.md": _page("Gates, checks, formats, kernels, sources, exit codes", _tables()),
     }
 
 
