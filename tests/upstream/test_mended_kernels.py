@@ -60,9 +60,8 @@ class Ran:
 def patched(test_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The tree of a build with some patches and no others."""
     series = tmp_path_factory.mktemp("mended") / "series"
-    for name in ("patches", "arch_profiles"):
+    for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
-    (series / "templates").mkdir()
     shutil.copy(CORPUS, series / "patches" / "upstream.lock")
 
     def make(build: int, patches: Sequence[str], into: Path) -> Path:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def argv(pin_cache: Path, tmp_path: Path) -> list[str]:
     """``plan`` with a series in which two patches name functions that upstream does not have."""
     series = tmp_path / "series"
-    for name in ("patches", "arch_profiles"):
+    for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
     for folder, function in (
         ("0002-tile-unprune", "flash_attn_tile"),

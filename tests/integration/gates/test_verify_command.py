@@ -74,9 +74,8 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> N
 
 def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path: Path) -> None:
     series = tmp_path / "series"
-    for name in ("patches", "arch_profiles"):
+    for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
-    (series / "templates").mkdir()
     template = series / "patches/0001-wmma-tile-params/fattn-wmma-config.cuh.jinja"
     template.write_text(template.read_text() + "// changed\n")
     argv = ("verify", "--no-gpu", *SEED, "--gate", "anchors", "--series-dir", str(series))

@@ -92,9 +92,8 @@ def test_the_record_gives_the_profiles_table_again_on_a_machine_that_has_the_sta
 @pytest.fixture
 def series(tmp_path, checkout) -> Path:
     folder = tmp_path / "series"
-    for name in ("patches", "arch_profiles"):
+    for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(checkout / name, folder / name)
-    (folder / "templates").mkdir()
     return folder
 
 
