@@ -10,6 +10,9 @@ from patchkit.base.errors import ConfigError, Location
 
 Origin = Literal["named", "checkout", "installed"]
 
+TEXTS = "patchkit"
+"""The folder of ``templates/`` with the texts that patchkit itself writes; no patch may use them."""
+
 _FOLDERS = ("patches", "arch_profiles")
 
 
@@ -51,6 +54,11 @@ def is_editors(path: PurePath) -> bool:
     return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
 
 
+def is_no_template(path: PurePath) -> bool:
+    """Whether no patch may use ``path``, relative to a folder of templates: no digest covers it either."""
+    return is_editors(path) or path.parts[:1] == (TEXTS,)
+
+
 _PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it
 
 
@@ -78,8 +86,16 @@ def find_series_dir(explicit: Path | None) -> SeriesDir:
     return _complete(SeriesDir(root=_PACKAGE / "data", origin="installed"))
 
 
-def _complete(found: SeriesDir) -> SeriesDir:
-    missing = [name for name in _FOLDERS if not (found.root / name).is_dir()]
+def find_texts() -> Path:
+    """The templates of what patchkit itself writes: always its own, whichever series is in use.
+
+    Raises SERIES_DIR_INCOMPLETE.
+    """
+    return _complete(find_series_dir(None), (f"templates/{TEXTS}",)).templates / TEXTS
+
+
+def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
+    missing = [name for name in parts if not (found.root / name).is_dir()]
     if missing:
         hint = {
             "named": f"a series folder holds {_listing(_FOLDERS)}",

@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import TEXTS, SeriesDir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.listing import load_catalogue
 from patchkit.carry.following.target import catalogue_pins
@@ -57,11 +57,16 @@ def make_own_series(
     profiles = load_profiles(source.profiles, archs)
     names = tuple(profile.arch for profile in profiles)
     lock = _own_lock(catalogue.lock, names, upstream, source)
+
+    def unneeded(place: str, names: list[str]) -> list[str]:
+        """What patchkit writes into any series it renders from its own copy."""
+        return [name for name in names if Path(place) == source.templates and name == TEXTS]
+
     with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
         with disk_errors(folder, _DOING):
             for part in source.folders:
                 if part.is_dir():
-                    shutil.copytree(part, made / part.name)
+                    shutil.copytree(part, made / part.name, ignore=unneeded)
         write_lock(SeriesDir(root=made, origin="named").lock, lock)
         with disk_errors(folder, _DOING):
             folder.mkdir(exist_ok=True)

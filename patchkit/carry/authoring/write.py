@@ -14,6 +14,7 @@ import tomlkit
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.placing.templates import written_text
 from patchkit.carry.series.body import NOTE, body_digest, named_templates
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.profile import ArchProfile
@@ -107,23 +108,11 @@ def short_title(text: str) -> str:
 def folder_files(patch: NewPatch) -> dict[str, str]:
     """The files of the patch's folder by name: patch.toml, and long texts as templates."""
     body, found = body_files(patch, {})
-    tables = [_table(None, **_head(patch))]
-    tables.append(_table("[builds]", first=str(patch.first_build), why=_word(patch.builds_why)))
-    if patch.upstream_url is not None:
-        base, head = patch.upstream_ends or (None, None)
-        tables.append(
-            _table(
-                "[upstream]",
-                url=_word(patch.upstream_url),
-                head=_word(head) if head is not None else None,
-                base=_word(base) if base is not None else None,
-                digest=_word(body_digest(body, found)) if head is not None else None,
-            )
-        )
-    if patch.archs is not None:
-        macros = ", ".join(map(_word, patch.guard_macros))
-        tables.append(_table("[guard]", macros=f"[{macros}]"))
-    return {"patch.toml": "\n".join([*tables, body]), **found}
+    digest = body_digest(body, found) if patch.upstream_ends is not None else None
+    head = written_text(
+        "patch.toml.jinja", patch=patch, body=body, digest=digest, word=_word, words=_words, text=_text
+    )
+    return {"patch.toml": head, **found}
 
 
 def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str]]:
@@ -139,51 +128,28 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         found[name] = text
         return name
 
-    tables = []
+    files = []
     for path, text in patch.files.items():
         name = f"{path.rpartition('/')[2]}.jinja"
         while name in found:
             name = f"_{name}"
-        tables.append(_table("[[file]]", path=_word(path), template=_word(named(name, text))))
+        files.append((path, named(name, text)))
+    edits = []
     for edit in patch.edits:
-        values = _edit(edit)
+        template = None
         if edit.text is not None and edit.text.count("\n") > _LONG:
-            values |= {"text": None, "template": _word(named(f"{edit.id}.jinja", edit.text))}
-        note = f"{NOTE}{edit.note}\n" if edit.note else ""
-        tables.append(note + _table("[[edit]]", **values))
-    return "\n".join(tables), found
-
-
-def _table(header: str | None, /, **values: str | None) -> str:
-    lines = [f"{name} = {value}\n" for name, value in values.items() if value is not None]
-    return "".join([f"{header}\n" if header else "", *lines])
-
-
-def _head(patch: NewPatch) -> dict[str, str | None]:
-    def several(words: Sequence[str]) -> str | None:
-        return f"[{', '.join(map(_word, words))}]" if words else None
-
-    return {
-        "id": _word(patch.id),
-        "title": _word(patch.title),
-        "why": _text(patch.why) if patch.why else None,
-        "links": several(patch.links),
-        "authors": several(patch.authors),
-        "status": '"submitted"' if patch.upstream_url is not None else None,
-        "context": several(patch.context),
-        "guard": '"none"' if patch.archs is None else None,
-    }
-
-
-def _edit(edit: NewEdit) -> dict[str, str | None]:
-    words = {name: getattr(edit, name) for name in ("id", "file", "function", "parameters")}
-    more = {name: getattr(edit, name) for name in ("verb", "side", "header", "digest")}
-    return {
-        **{name: _word(word) if word is not None else None for name, word in words.items()},
-        "at": _selector(edit.selector) if edit.selector is not None else None,
-        **{name: _word(word) if word is not None else None for name, word in more.items()},
-        "text": _text(edit.text) if edit.text is not None else None,
-    }
+            template = named(f"{edit.id}.jinja", edit.text)
+        edits.append((edit, template))
+    body = written_text(
+        "edits.toml.jinja",
+        files=files,
+        edits=edits,
+        note=NOTE,
+        word=_word,
+        text=_text,
+        selector=_selector,
+    )
+    return body, found
 
 
 def _selector(selector: Selector) -> str:
@@ -199,6 +165,10 @@ def _word(text: str) -> str:
     return tomlkit.string(text, literal=literal).as_string()
 
 
+def _words(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(_word, words))}]"
+
+
 def _text(text: str) -> str:
     """A string as it stands, over several lines; with escapes only where TOML has no other way."""
     if "\n" not in text:
@@ -210,8 +180,7 @@ def _text(text: str) -> str:
 
 def profile_line(patch: NewPatch, source: str) -> str:
     """The line below ``[patches]`` with which a GPU's profile offers the patch."""
-    why = "Written on this machine; nobody measured it yet."
-    return f'{patch.id} = {{ default = "opt-in", why = {_word(why)}, source = {_word(source)} }}\n'
+    return written_text("profile-line.toml.jinja", patch=patch, source=source, word=_word)
 
 
 def with_profile_line(path: Path, line: str) -> str:

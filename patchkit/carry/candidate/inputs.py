@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import file_sha256
-from patchkit.base.series_folder import SeriesDir, is_editors
+from patchkit.base.series_folder import SeriesDir, is_no_template
 from patchkit.base.toml import load_toml
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Pin
@@ -45,9 +45,9 @@ def _sha256_of_rules(path: Path) -> str:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Every file a template may include; an editor's are not among them."""
+    """Every file a template may include; an editor's are not among them, nor what patchkit itself writes."""
     return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not is_editors(path.relative_to(folder))
+        path for path in folder.rglob("*") if path.is_file() and not is_no_template(path.relative_to(folder))
     )
 
 

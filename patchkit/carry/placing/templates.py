@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.visitor import NodeTransformer
 
 from patchkit.base.errors import Location, RenderError
-from patchkit.base.series_folder import is_editors
+from patchkit.base.series_folder import find_texts, is_no_template
 from patchkit.base.text import near_miss
 from patchkit.carry.series.patch import Patch
 
@@ -67,9 +68,9 @@ class NotText(Exception):
 class Budget:
     """What is left of one rendering."""
 
-    def __init__(self) -> None:
-        self._steps = _MAX_STEPS
-        self._characters = MAX_OUTPUT
+    def __init__(self, steps: int = _MAX_STEPS, characters: int = MAX_OUTPUT) -> None:
+        self._steps = steps
+        self._characters = characters
 
     def charge(self, characters: int, steps: int = 0) -> None:
         """Take from the budget; raises OutputTooLarge when it is used up."""
@@ -237,9 +238,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
                     pending.append(self.read(reference))
         return names - set(self.globals)
 
-    def render_bounded(self, template: jinja2.Template, context: Mapping[str, object]) -> str:
+    def render_bounded(
+        self, template: jinja2.Template, context: Mapping[str, object], budget: Budget | None = None
+    ) -> str:
         """Render on a fresh budget; raises OutputTooLarge and NotText beside jinja2's errors."""
-        self.budget = Budget()
+        self.budget = budget if budget is not None else Budget()
         pieces: list[str] = []
         for piece in template.generate(dict(context)):
             # Values paid when they were printed; the template's own text pays here.
@@ -265,7 +268,8 @@ def _charge(context: Context, characters: int) -> str:
 class _FolderLoader(jinja2.BaseLoader):
     """Templates of the patch's folder first, shared ones second.
 
-    Links that lead out are not followed, and an editor's files are not there: the lock covers neither.
+    Links that lead out are not followed, and an editor's files and the texts that patchkit itself writes are
+    not there: the lock covers none of them.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -278,7 +282,7 @@ class _FolderLoader(jinja2.BaseLoader):
         del environment
         for folder in self._folders:
             path = (folder / template).resolve()
-            if path.is_relative_to(folder) and not is_editors(path.relative_to(folder)) and path.is_file():
+            if path.is_relative_to(folder) and _may_be_used(path, folder):
                 return _read(path), str(path), None
         raise jinja2.TemplateNotFound(template)
 
@@ -289,8 +293,12 @@ class _FolderLoader(jinja2.BaseLoader):
     def _names(self) -> Iterator[str]:
         for folder in self._folders:
             for path in sorted(folder.rglob("*")):
-                if path.is_file() and not is_editors(path.relative_to(folder)):
+                if _may_be_used(path, folder):
                     yield path.relative_to(folder).as_posix()
+
+
+def _may_be_used(path: Path, folder: Path) -> bool:
+    return path.is_file() and not is_no_template(path.relative_to(folder))
 
 
 def _read(path: Path) -> str:
@@ -309,6 +317,16 @@ def _read(path: Path) -> str:
     if "\0" in text:
         raise Unreadable(path, "it contains a zero byte: not a text file")
     return text.replace("\r\n", "\n")
+
+
+def written_text(name: str, **values: object) -> str:
+    """A text that patchkit itself writes, from its own template ``name`` in templates/patchkit/.
+
+    It is as long as its values make it: they were bounded where they were read. Raises SERIES_DIR_INCOMPLETE.
+    """
+    environment = BoundedEnvironment([find_texts()])
+    unlimited = Budget(steps=sys.maxsize, characters=sys.maxsize)
+    return environment.render_bounded(environment.get_template(name), values, unlimited)
 
 
 class PatchRenderer:

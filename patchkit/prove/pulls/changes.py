@@ -8,7 +8,7 @@ from typing import Literal
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.base.series_folder import is_editors
+from patchkit.base.series_folder import TEXTS, is_editors
 from patchkit.carry.upstream.git import Change, Git
 from patchkit.carry.upstream.repository import Repository
 
@@ -125,8 +125,8 @@ def part_of(change: Change) -> Part:
     """The part of one path. A README beside a patch is of the patch: the lock records every file there."""
     path = PurePosixPath(change.path)
     top = path.parts[0]
-    if top == "templates":
-        return "template"
+    if top == "templates":  # but patchkit's own, which no result is made of
+        return "code" if path.parts[1:2] == (TEXTS,) else "template"
     if top == "arch_profiles":
         return "profile" if path.suffix == ".toml" else "code"
     if top == "patches":

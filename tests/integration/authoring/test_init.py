@@ -83,6 +83,18 @@ def test_it_may_begin_at_an_earlier_pin(recorded) -> None:
     assert [pin.build for pin in load_lock(own / "patches/upstream.lock").pins] == [1]
 
 
+def test_the_macros_come_along_but_not_what_patchkit_itself_writes(desk) -> None:
+    templates = desk.series / "templates"
+    for name in ("shared.jinja", "patchkit/patch.toml.jinja", "deep/patchkit/part.jinja"):
+        (templates / name).parent.mkdir(parents=True, exist_ok=True)
+        (templates / name).write_text(name)
+    done = desk.run("init", str(desk.root / "own"))
+    assert done.returncode == 0, done.stderr
+    own = desk.root / "own" / "templates"
+    found = {path.relative_to(own).as_posix() for path in own.rglob("*") if path.is_file()}
+    assert found == {"shared.jinja", "deep/patchkit/part.jinja"}
+
+
 @pytest.mark.parametrize(
     ("args", "code"),
     [

@@ -35,6 +35,12 @@ def test_one_command_makes_a_patch_that_plan_accepts(desk) -> None:
     assert "? 1024 : 256)" in desk.shown("more-columns", CHOICE).decode()
 
 
+def test_a_series_needs_no_templates_of_its_own(desk) -> None:
+    (desk.series / "templates").rmdir()
+    written(desk, "mine", "--guard", "none", *PLACE, "--at", "limit = 256", "--change-to", "limit = 512")
+    assert "limit = 512" in desk.shown("mine", CHOICE).decode()
+
+
 @pytest.mark.parametrize(
     ("args", "path", "expected"),
     [

@@ -66,6 +66,12 @@ def test_apply_from_the_wheel_makes_what_the_checkout_makes(
     assert again["commits"] == from_wheel["commits"]
 
 
+def test_the_wheel_has_what_import_and_new_write(installed: Path, tmp_path: Path) -> None:
+    code = "import os, patchkit.base.series_folder as s; print(*sorted(os.listdir(s.find_texts())))"
+    shipped = sorted(path.name for path in (ROOT / "templates" / "patchkit").iterdir())
+    assert _run(installed / "python", "-c", code, folder=tmp_path).decode().split() == shipped
+
+
 def test_doctor_finds_the_installed_series(installed: Path, tmp_path: Path) -> None:
     found = json.loads(_run(installed / "patchkit", "doctor", "--json", folder=tmp_path))
     (series,) = (check for check in found["checks"] if check["name"] == "series")

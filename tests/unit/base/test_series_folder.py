@@ -9,7 +9,7 @@ from refusing import refused
 
 from patchkit.base import series_folder as folder
 from patchkit.base.errors import ExitCode
-from patchkit.base.series_folder import find_series_dir
+from patchkit.base.series_folder import find_series_dir, find_texts
 
 
 def _fill(root: Path) -> Path:
@@ -70,6 +70,15 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
     _fill(tmp_path)
     (tmp_path / "templates").rmdir()
     assert find_series_dir(tmp_path).root == tmp_path
+
+
+@pytest.mark.usefixtures("package")
+def test_what_patchkit_writes_is_its_own(tmp_path: Path) -> None:
+    data = _fill(tmp_path / "patchkit" / "data")
+    with refused("SERIES_DIR_INCOMPLETE", match="lacks templates/patchkit/$"):
+        find_texts()
+    (data / "templates" / "patchkit").mkdir()
+    assert find_texts() == data / "templates" / "patchkit"
 
 
 @pytest.mark.usefixtures("package")

@@ -69,10 +69,12 @@ def test_of_the_rules_only_what_decides_a_byte_is_an_input(
         "patches/0001-demo/#patch.toml#",
         "patches/0001-demo/.parts/deep/part.jinja",
         "templates/.hidden/part.jinja",
+        "templates/patchkit/part.jinja",
     ],
 )
-def test_what_an_editor_leaves_is_no_input_and_no_template(series: SeriesDir, name: str) -> None:
+def test_what_is_no_input_is_no_template(series: SeriesDir, name: str) -> None:
     before = _inputs(series)
+    (series.root / name).parent.mkdir(exist_ok=True)
     (series.root / name).write_text("text")
     assert _inputs(series) == before
     # The lock does not cover it, so no patch may read it either.

@@ -147,6 +147,7 @@ def change(path: str, letter: str, mode: str) -> Change:
         ("patches/lock.schema.json", "code"),
         ("templates/shared.jinja", "template"),
         ("templates/README.md", "template"),
+        ("templates/patchkit/patch.toml.jinja", "code"),  # what import writes; no result is made of it
         ("README.md", "docs"),
         ("LICENSE", "docs"),
         ("docs/records/gates.md", "docs"),
