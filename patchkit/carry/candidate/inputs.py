@@ -96,8 +96,9 @@ def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]
 
 
 def digest_of_patch(patch: Patch, series: SeriesDir) -> str:
-    """The digest of the patch's own files. Raises LOCK_INPUT_UNUSABLE."""
-    return digest_of(_hashed(_files_below(series.patches / patch.folder), series))
+    """The digest of the patch's own files and the shared templates. Raises LOCK_INPUT_UNUSABLE."""
+    files = _files_below(series.patches / patch.folder) + _files_below(series.templates)
+    return digest_of(_hashed(files, series))
 
 
 def left_out_on(

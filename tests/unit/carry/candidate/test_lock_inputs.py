@@ -13,6 +13,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.candidate.inputs import digest_of_patch
 from patchkit.carry.candidate.lock import read_inputs
 from patchkit.carry.placing.templates import BoundedEnvironment
 
@@ -84,6 +85,13 @@ def test_what_is_no_input_is_no_template(series: SeriesDir, name: str) -> None:
     with pytest.raises(jinja2.TemplateNotFound):
         environment.get_template(inside[0].as_posix())
     assert inside[0].as_posix() not in environment.list_templates()
+
+
+def test_a_patch_that_was_left_out_is_another_one_with_another_shared_template(series: SeriesDir) -> None:
+    patch = SimpleNamespace(folder="0001-demo")
+    before = digest_of_patch(patch, series)
+    (series.templates / "shared.jinja").write_text("mended")
+    assert digest_of_patch(patch, series) != before
 
 
 def test_a_link_does_not_bring_in_what_no_hash_covers(series: SeriesDir) -> None:
