@@ -7,13 +7,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
+import click
 import pytest
 from command_line import process_environment, run_patchkit
 from demo_world import git
 
 from patchkit.cli.app import main
+from patchkit.cli.commands import Verbs
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 
@@ -30,8 +34,8 @@ def _commands(page: str) -> list[list[str]]:
 
 
 def test_pages_have_commands_to_run() -> None:
-    assert {page.stem for page in _PAGES} == {"add-a-gpu", "bump", "patch", "tutorial"}
-    assert sum(len(_commands(page.read_text("utf-8"))) for page in _PAGES) >= 11
+    assert {page.stem for page in _PAGES} == {"add-a-gpu", "bump", "estimate", "patch", "tutorial"}
+    assert sum(len(_commands(page.read_text("utf-8"))) for page in _PAGES) >= 12
 
 
 @pytest.mark.parametrize("path", _PAGES, ids=lambda p: p.stem)
@@ -123,11 +127,64 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
     assert "CONFLICT" in picked.stdout + picked.stderr
 
 
-_COMMAND = re.compile(r"^(?:\$ )?patchkit ([a-z]+)", re.MULTILINE)
+_GUIDES = [_DOCS.parent / "README.md", *sorted((_DOCS / "guide").glob("*.md"))]
+_SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", _PAGES, ids=lambda p: p.stem)
+def _asked(page: str) -> Iterator[list[str]]:
+    """Each command of patchkit in the page's shell blocks, as its arguments."""
+    for block in _SHELL.findall(page):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            for _, part in groupby(words, key=lambda word: word in {"&&", "|", ">"}):
+                program, *argv = part
+                if program.rpartition("/")[2] == "patchkit":
+                    yield argv
+
+
+def _mistakes(argv: list[str]) -> Iterator[str]:
+    """What the command line would say of the words and options of a command, without running it."""
+    command: click.Command = Verbs(name="patchkit")
+    context = click.Context(command, info_name="patchkit")
+    while isinstance(command, click.Group) and argv:
+        name, *argv = argv
+        inner = command.get_command(context, name)
+        if inner is None:
+            yield f"no command {name}"
+            return
+        command, context = inner, click.Context(inner, parent=context, info_name=name)
+    try:
+        found, *_ = command.make_parser(context).parse_args(args=list(argv))
+    except click.UsageError as error:
+        yield error.format_message()
+        return
+    for param in command.params:
+        value = found.get(str(param.name))
+        if param.required and not value:
+            yield f"without {param.name}"
+        if isinstance(param.type, click.Choice):
+            for each in value if isinstance(value, list) else [value]:
+                if each is not None and each not in param.type.choices:
+                    yield f"{param.name} {each}"
+
+
+@pytest.mark.parametrize("path", _GUIDES, ids=lambda p: p.stem)
 def test_what_is_not_run_at_least_exists(path: Path) -> None:
-    from patchkit.cli.commands import COMMANDS
+    found = [(argv, list(_mistakes(argv))) for argv in _asked(path.read_text("utf-8"))]
+    assert not [each for each in found if each[1]]
 
-    assert set(_COMMAND.findall(path.read_text("utf-8"))) <= set(COMMANDS)
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ("patchkit aply --arch gfx1151", "no command aply"),
+        ("cd x && patchkit apply --archs gfx1151", "No such option"),
+        ("patchkit bench runn", "no command runn"),
+        ("patchkit model --tokens 1", "without arch"),
+        ("patchkit report --arch gfx1151 --format pdf", "form pdf"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(line: str, mistake: str) -> None:
+    (argv,) = _asked(f"```sh\n{line}  # as a page has it\n```\n")
+    (told,) = _mistakes(argv)
+    assert told.startswith(mistake)
