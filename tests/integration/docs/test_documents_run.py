@@ -136,7 +136,7 @@ def _asked(page: str) -> Iterator[list[str]]:
     for block in _SHELL.findall(page):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            for _, part in groupby(words, key=lambda word: word in {"&&", "|", ">"}):
+            for _, part in groupby(words, key=lambda word: word in {"&&", "|", ">", ">>"}):
                 program, *argv = part
                 if program.rpartition("/")[2] == "patchkit":
                     yield argv
