@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal
@@ -69,6 +70,7 @@ def find_series_dir(explicit: Path | None) -> SeriesDir:
     missing. Only existence is checked here; the content is checked by whoever loads it.
     """
     if explicit is not None:
+        _refuse_impossible(explicit)
         if not explicit.is_dir():
             reason = "it is a file" if explicit.exists() else "there is nothing at that path"
             raise ConfigError(
@@ -92,6 +94,17 @@ def find_texts() -> Path:
     Raises SERIES_DIR_INCOMPLETE.
     """
     return _complete(find_series_dir(None), (f"templates/{TEXTS}",)).templates / TEXTS
+
+
+def _refuse_impossible(path: Path) -> None:
+    """Raise OSError for a path that the system will not look at; since Python 3.14 ``is_dir`` says no."""
+    try:
+        path.lstat()
+    except ValueError:  # a zero byte
+        return
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            raise
 
 
 def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:

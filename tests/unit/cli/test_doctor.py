@@ -61,7 +61,7 @@ def test_a_cached_pin_is_seen(tmp_path: Path) -> None:
     [
         ("git", "GIT_MISSING", lambda patch: patch.setenv("PATH", "/nowhere")),
         ("cache", "CACHE_LOW_SPACE", lambda patch: patch.setattr(doctor, "_FREE_BYTES", 10**18)),
-        ("python", "PYTHON_UNSUPPORTED", lambda patch: patch.setattr(doctor, "_PYTHONS", ((3, 99), (3, 99)))),
+        ("python", "PYTHON_UNSUPPORTED", lambda patch: patch.setattr(doctor, "_OLDEST_PYTHON", (3, 99))),
     ],
 )
 def test_a_failure_has_a_code_of_its_own(tmp_path: Path, monkeypatch, name: str, code: str, broken) -> None:
