@@ -1,4 +1,4 @@
-"""The product as a user gets it: a wheel in a clean environment, far from the checkout."""
+"""The product as a user gets it: the sdist, and the wheel that comes of it, each in a clean environment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -18,21 +21,73 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[3]
+_BUILD_SDIST = "import sys, scikit_build_core.build as backend; print(backend.build_sdist(sys.argv[1]))"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory, test_cache: Path) -> Path:
-    """The folder of the programs of an environment that holds the wheel and nothing of the checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
+def pip_env(test_cache: Path) -> dict[str, str]:
+    """The environment of pip, which knows nothing of the checkout."""
     env = {**os.environ, "PIP_CACHE_DIR": str(test_cache / "pip"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     env.pop("PYTHONPATH", None)
-    pip = [sys.executable, "-m", "pip"]
-    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "-w", str(folder), str(ROOT)], env=env, check=True)
-    (wheel,) = folder.glob("*.whl")
-    venv.create(folder / "env", with_pip=True)
-    programs = folder / "env" / "bin"
-    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", str(wheel)], env=env, check=True)
-    return programs
+    return env
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory, pip_env: dict[str, str]) -> Path:
+    """The archive of sources."""
+    folder = tmp_path_factory.mktemp("sdist")
+    argv = [sys.executable, "-c", _BUILD_SDIST, str(folder)]
+    subprocess.run(argv, cwd=ROOT, env=pip_env, check=True, capture_output=True)
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, pip_env: dict[str, str], sdist: Path) -> Path:
+    """The wheel that the archive of sources makes."""
+    folder = tmp_path_factory.mktemp("wheel")
+    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), str(sdist)]
+    subprocess.run(argv, cwd=folder, env=pip_env, check=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module", params=["sdist", "wheel"])
+def installed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pip_env: dict[str, str]
+) -> Path:
+    """The folder of the programs of an environment that holds one of the two and nothing of the checkout."""
+    package = request.getfixturevalue(request.param)
+    folder = tmp_path_factory.mktemp("env")
+    venv.create(folder, with_pip=True)
+    argv = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", str(package)]
+    subprocess.run(argv, cwd=folder, env=pip_env, check=True)
+    return folder / "bin"
+
+
+def test_both_hold_the_licence_and_the_series_and_say_so(sdist: Path, wheel: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        top = sdist.name.removesuffix(".tar.gz")
+        sources = {name.removeprefix(f"{top}/") for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/index.md"} <= sources
+    assert not [name for name in sources if name.startswith((".venv", "ci/", "tests/"))]
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        info = wheel.name.partition("-py3-")[0] + ".dist-info"
+        licence = packed.read(f"{info}/licenses/LICENSE")
+        metadata = Parser().parsestr(packed.read(f"{info}/METADATA").decode())
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("MIT", ">=3.11")
+    in_place = {
+        str(path.relative_to(ROOT))
+        for folder in ("patches", "templates", "arch_profiles")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file()
+    }
+    packed_series = {name.removeprefix("patchkit/data/") for name in names if "/data/" in name}
+    assert packed_series == in_place
+    assert in_place <= sources
+    assert {name.split("/")[0] for name in names} == {"patchkit", info}
 
 
 def _run(program: Path, *argv: str, folder: Path) -> bytes:
@@ -48,13 +103,13 @@ def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: P
     assert where.is_relative_to(installed.parent)
 
 
-def test_apply_from_the_wheel_makes_what_the_checkout_makes(
+def test_apply_far_from_the_checkout_makes_what_the_checkout_makes(
     installed: Path, pin_cache: Path, tmp_path: Path
 ) -> None:
     argv = ["apply", *SEED, "--json", "--cache-dir", str(pin_cache)]
-    from_wheel = json.loads(_run(installed / "patchkit", *argv, folder=tmp_path))
-    assert from_wheel["base"] == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
-    assert from_wheel["commits"]
+    made = json.loads(_run(installed / "patchkit", *argv, folder=tmp_path))
+    assert made["base"] == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
+    assert made["commits"]
     checkout = subprocess.run(
         [sys.executable, "-m", "patchkit", *argv],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -63,7 +118,7 @@ def test_apply_from_the_wheel_makes_what_the_checkout_makes(
     )
     again = json.loads(checkout.stdout)
     assert again["unchanged"] is True
-    assert again["commits"] == from_wheel["commits"]
+    assert again["commits"] == made["commits"]
 
 
 def test_the_wheel_has_what_import_and_new_write(installed: Path, tmp_path: Path) -> None:
