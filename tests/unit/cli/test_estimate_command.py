@@ -53,7 +53,7 @@ def test_the_document_has_what_the_text_has(capsys, model):
 
 
 def test_a_measurement_is_put_beside_the_bound(capsys, model, checkout):
-    recorded = sorted((checkout / "tests/unit/device/recorded").glob("*.jsonl"))
+    recorded = sorted((checkout / "tests/unit/gpu/hardware/recorded").glob("*.jsonl"))
     bench = recorded[0]
     row = json.loads(bench.read_text("utf-8").splitlines()[0])
     tokens = ["--pp", str(row["n_prompt"]), "--tg", str(row["n_gen"])]
