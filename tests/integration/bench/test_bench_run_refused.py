@@ -12,7 +12,7 @@ from toolchains import toolchain_in
 
 from patchkit.base.reporter import NullReporter
 from patchkit.cli.app import main
-from patchkit.gpu.hardware.bench import command as bench_run
+from patchkit.prove.bench import command as bench_run
 from patchkit.prove.bench.arms import build_arms
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import RocWmma
