@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.text import near_miss
@@ -209,19 +209,17 @@ class Family(TomlTable):
 class GpuProfile(TomlTable):
     """arch_profiles/gfxNNNN.toml, as far as it says what the GPU is.
 
-    ``build``, ``patches`` and ``tuning`` are the patch manager's: :mod:`patchkit.carry.series.profile` reads
-    them, and whoever runs programs on a GPU leaves them alone.
+    What else is in the file is the patch manager's: :mod:`patchkit.carry.series.profile` reads it, and
+    whoever runs programs on a GPU leaves it alone.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="ignore", strict=True)
     arch: Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]
     inherits: Annotated[_Name, Field(description="A file of families/, without .toml")]
     note: Annotated[
         str, Field(min_length=10, description="What a person must know before trusting the series here")
     ]
     facts: Facts
-    build: object = None
-    patches: object = None
-    tuning: object = None
     families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
     # All GPUs of each of them that names its members.
     relatives: NotInFile[Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

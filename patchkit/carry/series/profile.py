@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from patchkit.base.arch import GpuProfile, check_stated, read_profile
 from patchkit.base.errors import ConfigError, Location
@@ -156,6 +156,7 @@ class BuildOptions(TomlTable):
 class ArchProfile(GpuProfile):
     """arch_profiles/gfxNNNN.toml: one GPU."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
     build: BuildOptions
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
