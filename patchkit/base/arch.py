@@ -289,7 +289,7 @@ def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
         },
     )
     _check_complete(profile)
-    check_stated(profile, document, _names_of(profile, arch))
+    check_stated(arch, document, _names_of(profile, arch))
     return profile, document
 
 
@@ -378,7 +378,7 @@ def _names_of(profile: GpuProfile, arch: str) -> dict[tuple[str, ...], tuple[obj
 
 
 def check_stated(
-    profile: GpuProfile, document: Document, stated: Mapping[tuple[str, ...], tuple[object, object]]
+    arch: str, document: Document, stated: Mapping[tuple[str, ...], tuple[object, object]]
 ) -> None:
     """The name of a GPU is written in four places; a slip in one would aim a guard at another GPU.
 
@@ -387,7 +387,7 @@ def check_stated(
     for keys, (value, expected) in stated.items():
         if value != expected:
             raise ConfigError(
-                f"{'.'.join(keys)} of {profile.arch} is {value!r}, not {expected!r}",
+                f"{'.'.join(keys)} of {arch} is {value!r}, not {expected!r}",
                 code="PROFILE_MISMATCH",
                 where=document.locate(keys),
                 hint=f"write {expected!r} there",

@@ -55,9 +55,13 @@ def is_editors(path: PurePath) -> bool:
     return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
 
 
-def is_no_template(path: PurePath) -> bool:
-    """Whether no patch may use ``path``, relative to a folder of templates: no digest covers it either."""
-    return is_editors(path) or path.parts[:1] == (TEXTS,)
+def is_no_template(path: PurePath, folder: PurePath) -> bool:
+    """Whether no patch may use ``path``, which lies in its own folder or in templates/: no digest covers it.
+
+    What patchkit itself writes lies in templates/ only: a patch may have a folder of that name.
+    """
+    within = path.relative_to(folder)
+    return is_editors(within) or (folder.name == "templates" and within.parts[:1] == (TEXTS,))
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it

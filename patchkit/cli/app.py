@@ -22,7 +22,7 @@ def run() -> NoReturn:
     _open_standard_streams()
     _end_as_by_ctrl_c()
     asked = os.environ.get(_COMPLETION)
-    code = main(sys.argv[1:]) if asked is None else _complete(asked)
+    code = _complete(asked) if asked else main(sys.argv[1:])
     try:
         sys.exit(code)
     except KeyboardInterrupt:

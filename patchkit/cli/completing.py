@@ -7,6 +7,7 @@ names in files are read here: nothing heavy is imported, fetched, written or che
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,8 +87,11 @@ def gpus(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[C
 
 def patches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of the patches, with their titles."""
-    found = (_read(path) for path in sorted(_series(ctx).patches.glob("*/patch.toml")))
-    titles = {str(patch["id"]): str(patch["title"]) for patch in found}
+    titles: dict[str, str] = {}
+    for path in sorted(_series(ctx).patches.glob("*/patch.toml")):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # whoever reads it for work will say so
+            patch = _read(path)
+            titles[str(patch["id"])] = str(patch["title"])
     return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
 
 

@@ -24,6 +24,7 @@ from patchkit.carry.upstream.git import check_git, damaged
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.prove.gates.policy import load_proven_series
 from patchkit.toolchain.hip import (
     Found,
     RocWmma,
@@ -239,6 +240,7 @@ def _cache(root: Path) -> str:
 def _series(explicit: Path | None) -> str:
     series = find_series_dir(explicit)
     catalogue = load_catalogue(series)
+    load_proven_series(series.patches)  # what a branch must have passed is read here, and by no other check
     counts = (
         f"{len(catalogue.patches)} patches, {len(catalogue.profiles)} GPUs, {len(catalogue.lock.pins)} pins"
     )

@@ -10,7 +10,7 @@
     for finding in gpu.sanitize(["./saxpy"]).findings:
         print(finding.kind, finding.at.place, finding.title)
     for kernel in gpu.time(["./saxpy"]).kernels:
-        print(kernel.head.kernel, kernel.launches, kernel.time.us)
+        print(kernel.head.kernel, kernel.launches, kernel.us)
 
 A program is any that is linked against the HIP runtime and has code for the GPU. It runs on the CPU, and what
 the GPU would do is executed instruction by instruction; times are modelled, never measured. Nothing here
@@ -25,7 +25,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.checks import usual_checks
-from patchkit.gpu.emulated.device import device_of
+from patchkit.gpu.emulated.device import PlayedDevice, device_of
 from patchkit.gpu.emulated.emulator import (
     EmulatedGpu,
     EmulationOptions,
@@ -97,23 +97,23 @@ class Sanitized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramKernel:
-    """All launches of one kernel with one grid: how many, and the modelled time of the first."""
+    """The launches of one kernel with one grid, block and LDS: their number, and microseconds of them all.
+
+    They may differ in what they do with their arguments: ``longest`` is the modelled time of the longest one.
+    """
 
     head: TraceHead
     launches: int
-    time: TimedKernel
-
-    @property
-    def us(self) -> float:
-        """Microseconds of all of them, one after the other."""
-        return self.launches * self.time.us
+    us: float
+    longest: TimedKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramTime:
     """The modelled time of what a program launched, in the order of the first launches.
 
-    Only some blocks of each launch ran: what the program computed says nothing, nor does its ``status``.
+    Only some blocks of each launch ran: what the program computed says nothing, nor does a ``status`` that
+    follows from it. ``cut_short``: a signal ended it, so that launches may be missing.
     """
 
     arch: str
@@ -125,22 +125,33 @@ class ProgramTime:
         """Microseconds of all launches, one after the other."""
         return sum(kernel.us for kernel in self.kernels)
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether launches may be missing."""
+        return self.status > _SIGNALLED
+
     def as_json(self) -> dict[str, object]:
         """As ``model -- PROGRAM`` shows it."""
         return {
             "arch": self.arch,
             "modelled": True,
             "status": self.status,
+            "cut_short": self.cut_short,
             "us": self.us,
             "kernels": [
                 {
                     "kernel": kernel.head.kernel,
                     "grid": list(kernel.head.grid),
+                    "block": list(kernel.head.block),
+                    "lds": kernel.head.lds,
                     "launches": kernel.launches,
-                    "us": kernel.time.us,
-                    "limit": kernel.time.limit,
-                    "shares": kernel.time.shares,
-                    "played": kernel.time.played.model_dump(mode="json"),
+                    "us": kernel.us,
+                    "longest": {
+                        "us": kernel.longest.us,
+                        "limit": kernel.longest.limit,
+                        "shares": kernel.longest.shares,
+                        "played": kernel.longest.played.model_dump(mode="json"),
+                    },
                 }
                 for kernel in self.kernels
             ],
@@ -157,12 +168,25 @@ class Gpu:
     profile: GpuProfile
     compiler: Compiler
     profiles: Path
-    emulated: EmulatedGpu
 
     @property
     def arch(self) -> str:
         """Its name: gfx1151."""
         return self.profile.arch
+
+    @property
+    def device(self) -> PlayedDevice:
+        """What the HIP runtime says of it."""
+        return device_of(self.profile, guess_units=True)
+
+    def build(self) -> EmulatedGpu:
+        """What plays it; the first time the emulator is compiled, in about a minute.
+
+        Raises:
+            EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
+            CacheError: the disk refused.
+        """
+        return emulated_gpu(self.device, self.compiler)
 
     def run(
         self,
@@ -184,18 +208,19 @@ class Gpu:
 
         Raises:
             PROGRAM_MISSING, TOOL_NOT_STARTED: it cannot be run.
-            The errors of building it.
+            The errors of building it, and of :meth:`build`.
         """
         how = how or EmulationOptions()
         path = argv[0] if prepares is not None else find_program(argv[0])
+        gpu = self.build()
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(temporary_folder("emulate"))
             pipe = stack.enter_context(report_pipe(folder))
             how = replace(how, report=pipe.place)
             if prepares is None:
-                ready = Program(path=path, variables=self.emulated.environment(folder, how))
+                ready = Program(path=path, variables=gpu.environment(folder, how))
             else:
-                ready = stack.enter_context(prepares(self.emulated, how))
+                ready = stack.enter_context(prepares(gpu, how))
             environment = {**ready.variables, **(variables or {})}
             ended = _run([ready.path, *argv[1:]], environment, is_quiet=quiet)
             if ended < 0:
@@ -206,7 +231,7 @@ class Gpu:
             except PatchkitError as error:
                 broken = error
         status = ended if ended >= 0 else _SIGNALLED - ended
-        return Ran(status=status, gpu=self.emulated, report=report, broken=broken, tree=ready.tree)
+        return Ran(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
 
     def sanitize(
         self,
@@ -232,17 +257,25 @@ class Gpu:
     def time(self, argv: Sequence[str], *, quiet: bool = False) -> ProgramTime:
         """The modelled time of each kernel that a program launches; weights and inputs come from DRAM.
 
-        Some blocks of each launch run and are recorded in a temporary folder: some megabytes for each.
+        Some blocks of each launch run and are recorded in a temporary folder: up to some megabytes for each.
 
         Raises:
             TIMING_UNKNOWN: nothing is known of how fast this GPU is.
             NOTHING_LAUNCHED: the program launched no kernel.
+            PROGRAM_PROCESSES: more than one process used the GPU, and launches of theirs are mixed up.
             TRACE_UNREADABLE, TIMING_NOT_BUILT: what was recorded cannot be played.
             As :meth:`run`.
         """
-        machine = load_machine(self.profiles, self.emulated.device)
+        machine = load_machine(self.profiles, self.device)
         with temporary_folder("model") as folder:
             ran = self.run(argv, quiet=quiet, variables=recording_variables(folder))
+            if ran.report is not None and ran.report.processes > 1:
+                raise UsageError(
+                    f"{argv[0]} used the GPU in {ran.report.processes} processes",
+                    code="PROGRAM_PROCESSES",
+                    why="launches are recorded by their number, and each process counts from one",
+                    hint=f"name the program that launches: patchkit model --arch {self.arch} -- ./program",
+                )
             launched = traces_in(folder)
             if not launched:
                 raise ToolchainError(
@@ -256,17 +289,21 @@ class Gpu:
 
 
 def _timed(
-    machine: Machine, launched: Iterable[tuple[TraceHead, Path]], compiler: Compiler
-) -> Iterable[ProgramKernel]:
-    first: dict[TraceHead, Path] = {}
-    counts: dict[TraceHead, int] = {}
-    for head, trace in launched:
-        first.setdefault(head, trace)
-        counts[head] = counts.get(head, 0) + 1
-    played = play(machine, [Played(trace=trace, cold=1.0) for trace in first.values()], compiler)
-    for head, time in zip(first, played, strict=True):
+    machine: Machine, launched: Sequence[tuple[TraceHead, Path]], compiler: Compiler
+) -> Iterator[ProgramKernel]:
+    """Launches that executed the same are played once, and those of one kernel and size told together."""
+    played = play(machine, [Played(trace=trace, cold=1.0) for _, trace in launched], compiler)
+    by_head: dict[TraceHead, list[TimedKernel]] = {}
+    for (head, _), time in zip(launched, played, strict=True):
         timed = TimedKernel(played=time, kind=kind_of(head.kernel), launch_us=machine.launch_us)
-        yield ProgramKernel(head=head, launches=counts[head], time=timed)
+        by_head.setdefault(head, []).append(timed)
+    for head, times in by_head.items():
+        yield ProgramKernel(
+            head=head,
+            launches=len(times),
+            us=sum(time.us for time in times),
+            longest=max(times, key=lambda time: time.us),
+        )
 
 
 def open_gpu(
@@ -277,7 +314,7 @@ def open_gpu(
     environ: Mapping[str, str] = os.environ,
     reporter: Reporter | None = None,
 ) -> Gpu:
-    """A GPU by its name; the first time the emulator is built, in about a minute.
+    """A GPU by its name.
 
     Args:
         arch: one that has a profile, of gfx11 or gfx12.
@@ -289,18 +326,12 @@ def open_gpu(
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC, ARCH_NOT_EMULATED: there is no such GPU here.
         ToolchainMissing: no compiler; patchkit sdk install brings one.
-        EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
     """
     profiles = profiles or find_series_dir(None).profiles
     cache_root, reporter = cache_root or default_cache_root(environ), reporter or NullReporter()
     profile = emulated_profile(profiles, arch)
     compiler = open_compiler(find_toolchain(cache_root, environ, reporter), cache_root, reporter)
-    return Gpu(
-        profile=profile,
-        compiler=compiler,
-        profiles=profiles,
-        emulated=emulated_gpu(device_of(profile, guess_units=True), compiler),
-    )
+    return Gpu(profile=profile, compiler=compiler, profiles=profiles)
 
 
 def emulated_profile(profiles: Path, arch: str) -> GpuProfile:

@@ -1,1 +1,1 @@
-"""A candidate: planned, committed, found again, compared, built."""
+"""A candidate: planned, committed, found again, compared, handed over."""

@@ -140,10 +140,10 @@ def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Ca
     """The commits of a plan, the result they are, and how that stands to the lock."""
     plan.check()
     inputs = read_inputs(plan, workspace.series)
-    state = check_inputs(plan, inputs, unlocked=plan.request.unlocked)
+    state = check_inputs(plan, inputs, workspace.series, unlocked=plan.request.unlocked)
     candidate, tree = write_plan(plan, repository, unlocked=state == "unlocked")
     result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
-    check_result(plan, result)
+    check_result(plan, result, workspace.series)
     return candidate, result, state
 
 

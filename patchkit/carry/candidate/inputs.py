@@ -16,6 +16,9 @@ from patchkit.carry.series.lock import Pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 
+RULES = "patches/series.toml"
+"""The rules of the series, by the name that inputs have: a path below the series folder."""
+
 
 def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
     """sha256 by path below the series folder, of profiles and folders of patches: no planning is needed.
@@ -25,8 +28,7 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
     found = {
         f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
     }
-    rules = series.patches / "series.toml"
-    found[rules.relative_to(series.root).as_posix()] = _sha256_of_rules(rules)
+    found[RULES] = _sha256_of_rules(series.root / RULES)
     files = _files_below(series.templates)
     for folder in folders:
         files += _files_below(series.patches / folder)
@@ -46,9 +48,7 @@ def _sha256_of_rules(path: Path) -> str:
 
 def _files_below(folder: Path) -> list[Path]:
     """Every file a template may include; an editor's are not among them, nor what patchkit itself writes."""
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not is_no_template(path.relative_to(folder))
-    )
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not is_no_template(path, folder))
 
 
 def _hashed(files: Iterable[Path], series: SeriesDir) -> dict[str, str]:

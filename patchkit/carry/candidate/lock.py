@@ -14,12 +14,13 @@ from patchkit.base.errors import (
     PatchkitError,
     UsageError,
 )
+from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
-from patchkit.carry.candidate.inputs import hash_inputs, left_out_on
+from patchkit.carry.candidate.inputs import RULES, hash_inputs, left_out_on
 from patchkit.carry.candidate.plan import Plan, Request, make_plan
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock, record_result, replace_results
@@ -61,7 +62,7 @@ def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str
     )
 
 
-def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> str:
+def check_inputs(plan: Plan, inputs: Mapping[str, str], series: SeriesDir, *, unlocked: bool) -> str:
     """``recorded``, ``not recorded`` or ``unlocked``: how these inputs stand to the lock.
 
     What is made on a commit of the user's clone stands in no lock.
@@ -71,8 +72,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
     recorded = plan.lock.result(plan.pin.build, plan.archs, plan.ids)
     if recorded is None or plan.pin.clone is not None:
         return "not recorded"
-    names = sorted({*inputs, *recorded.inputs})
-    changed = [name for name in names if inputs.get(name) != recorded.inputs.get(name)]
+    changed = _changed_inputs(inputs, recorded.inputs, series)
     if not changed:
         return "recorded"
     if unlocked:
@@ -88,6 +88,14 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
     )
 
 
+def _changed_inputs(now: Mapping[str, str], then: Mapping[str, str], series: SeriesDir) -> list[str]:
+    """Those that are not as recorded; earlier versions took the rules as they are written."""
+    changed = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    if changed == [RULES] and then.get(RULES) == file_sha256(series.root / RULES):
+        return []
+    return changed
+
+
 def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
     """How an input stands to what is recorded of it; both digests where it has two."""
     if name not in then:
@@ -97,10 +105,12 @@ def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> st
     return f"sha256 {now[name][:12]}, recorded {then[name][:12]}"
 
 
-def check_result(plan: Plan, result: Result) -> None:
+def check_result(plan: Plan, result: Result, series: SeriesDir) -> None:
     """Raises LOCK_MISMATCH, naming both hashes, when the lock records another outcome of the same inputs."""
     recorded = plan.lock.result(*result.key)
-    if plan.pin.clone is not None or recorded is None or recorded.inputs != result.inputs:
+    if plan.pin.clone is not None or recorded is None:
+        return
+    if _changed_inputs(result.inputs, recorded.inputs, series):
         return
     for what, now, then in (
         ("tree", result.tree, recorded.tree),

@@ -298,7 +298,7 @@ class _FolderLoader(jinja2.BaseLoader):
 
 
 def _may_be_used(path: Path, folder: Path) -> bool:
-    return path.is_file() and not is_no_template(path.relative_to(folder))
+    return path.is_file() and not is_no_template(path, folder)
 
 
 def _read(path: Path) -> str:

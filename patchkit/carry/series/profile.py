@@ -185,7 +185,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     profile, document = read_profile(folder, arch, ArchProfile)
     profile = replace(profile, patches=dict(sorted(profile.patches.items())))
     check_stated(
-        profile, document, {("build", "cmake", "GPU_TARGETS"): (profile.build.cmake.get("GPU_TARGETS"), arch)}
+        arch, document, {("build", "cmake", "GPU_TARGETS"): (profile.build.cmake.get("GPU_TARGETS"), arch)}
     )
     _check_tuning(profile)
     return profile

@@ -79,10 +79,10 @@ def command(
         _run_vectors(settings, arch, vectors, prepare(settings, arch)[1])
         return
     check_side("emulate", side, upstream)
+    if side is None:
+        find_program(program[0])  # before anything is built, and before what an earlier run left goes
     if report is not None:
         check_output(report, "preparing the report")
-        if side is None:
-            find_program(program[0])  # what an earlier run left goes only when there is a new one
         remove_output(report, "removing the report of an earlier run")
     gpu = open_gpu(settings, arch)
     built = built_side(settings, gpu, program[0], side, upstream)

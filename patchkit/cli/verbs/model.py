@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from patchkit.base.errors import UsageError
+from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.files import check_output, write_output
-from patchkit.cli.completing import pins
+from patchkit.cli.completing import files, pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -83,7 +84,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
 )
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
 @click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
     arch: str,
@@ -107,6 +108,9 @@ def command(
         _refuse_with_program()
         timed = open_gpu(settings, arch).time(program, quiet=settings.json)
         settings.show(timed.as_json(), _program(timed))
+        if timed.cut_short:
+            settings.reporter().warn(f"a signal ended {program[0]}: what it launches later is missing")
+            raise click.exceptions.Exit(ExitCode.GATE_FAILED)
         return
     from patchkit.gpu.modelled.timings import Timings
 
@@ -175,12 +179,14 @@ def _refuse_with_program() -> None:
 
 def _program(timed: ProgramTime) -> Iterator[str]:
     yield f"emulated {timed.arch} (modelled, not measured; only some blocks ran)"
-    yield f"{'us':>10} {'launches':>8} {'each':>9} {'blocks':>7} {'waves/SIMD':>10}  {'limit':<18} kernel"
+    head = f"{'us':>10} {'launches':>8} {'longest':>9} {'blocks':>7} {'threads':>7} {'waves/SIMD':>10}"
+    yield f"{head}  {'limit':<18} kernel"
     for kernel in timed.kernels:
-        played = kernel.time.played
+        longest, played = kernel.longest, kernel.longest.played
         yield (
-            f"{kernel.us:>10.1f} {kernel.launches:>8} {kernel.time.us:>9.1f} {played.blocks:>7} "
-            f"{played.waves_per_simd:>10.1f}  {kernel.time.limit:<18} {kernel.head.kernel[:48]}"
+            f"{kernel.us:>10.1f} {kernel.launches:>8} {longest.us:>9.1f} {played.blocks:>7} "
+            f"{math.prod(kernel.head.block):>7} {played.waves_per_simd:>10.1f}  {longest.limit:<18} "
+            f"{kernel.head.kernel[:48]}"
         )
     yield f"{timed.us:>10.1f} in all, one after the other; the program ended with status {timed.status}"
 

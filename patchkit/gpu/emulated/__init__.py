@@ -1,1 +1,1 @@
-"""The stub HIP runtime: upstream's host code runs without a GPU, and what it launches is recorded."""
+"""The HIP runtime of our own, which records launches or executes them on the emulated GPU; its checks."""

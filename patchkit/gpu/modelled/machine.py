@@ -54,7 +54,7 @@ class TimingFigure(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingFigures(TomlTable):
-    """All figures of a GPU, by the names of native/timing/machine.hpp; cycles are of the shader clock."""
+    """All figures of a GPU, by the names of native/machine.hpp; cycles are of the shader clock."""
 
     lds_bytes: Annotated[TimingFigure, Field(description="Of a WGP")]
     l0_bytes: Annotated[TimingFigure, Field(description="Vector cache of a CU")]
@@ -241,7 +241,7 @@ class Machine:
         return self.file.figures.launch_us.value
 
     def text(self) -> str:
-        """The file that the program reads, native/timing/machine.hpp."""
+        """The file that the program reads, native/machine.hpp."""
         device = self.device
         of_device = {
             "wgps": device.multiprocessors,

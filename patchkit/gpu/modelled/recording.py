@@ -53,10 +53,12 @@ _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """The mangled name of a kernel, and the blocks of its launch along x, y and z."""
+    """The mangled name of a kernel, and its launch: blocks and their threads along x, y, z, bytes of LDS."""
 
     kernel: str
     grid: tuple[int, int, int]
+    block: tuple[int, int, int] = (1, 1, 1)
+    lds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,9 +279,19 @@ def _head_of(trace: Path) -> TraceHead:
     except (lzma.LZMAError, EOFError):
         lines = []
     words = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
-    grid = [int(word) for word in words.get("grid", "").split() if word.isdigit()]
-    x, y, z = grid if len(grid) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
-    return TraceHead(kernel=words.get("kernel", ""), grid=(x, y, z))
+    lds = words.get("lds", "")
+    return TraceHead(
+        kernel=words.get("kernel", ""),
+        grid=_three(words.get("grid", "")),
+        block=_three(words.get("block", "")),
+        lds=int(lds) if lds.isdigit() else 0,
+    )
+
+
+def _three(text: str) -> tuple[int, int, int]:
+    numbers = [int(word) for word in text.split() if word.isdigit()]
+    x, y, z = numbers if len(numbers) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
+    return (x, y, z)
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,19 @@ def test_a_changed_input_is_an_error_that_names_it_until_locked(world):
     assert world.run("lock", "--arch", "gfx1151").returncode == 0
     assert world.run("apply", "--arch", "gfx1151").returncode == 0
     assert "Patchkit-Unlocked" not in world.git("log", "-1", "--format=%B", world.refs()[REF])
+
+
+def test_a_lock_of_a_version_that_took_the_rules_as_they_are_written_still_holds(world):
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    lock, rules = world.series / "patches/upstream.lock", world.series / "patches/series.toml"
+    written = hashlib.sha256(rules.read_bytes()).hexdigest()
+    lock.write_text(re.sub(r'(?<="patches/series.toml" = ")[0-9a-f]{64}', written, lock.read_text()))
+    done = world.run("apply", "--arch", "gfx1151", "--json")
+    assert json.loads(done.stdout)["lock_state"] == "as the lock records"
+    rules.write_text(rules.read_text() + '[[watch]]\nurl = "https://example.org/a.git"\nbranch = "main"\n')
+    done = world.run("apply", "--arch", "gfx1151")
+    assert done.returncode == 2
+    assert "LOCK_INPUTS_CHANGED" in done.stderr
 
 
 def test_a_lock_that_records_another_tree_names_both_hashes(world):

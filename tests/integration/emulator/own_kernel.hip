@@ -2,6 +2,8 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 __global__ void scaled_sum(float factor, const float * x, float * y, int count) {
@@ -11,7 +13,9 @@ __global__ void scaled_sum(float factor, const float * x, float * y, int count) 
     }
 }
 
-int main() {
+// With a word, also what a model has to tell apart: launches of other sizes, more work, a process that ends in the middle.
+int main(int words, char ** word) {
+    const std::string asked = words > 1 ? word[1] : "";
     constexpr int count = 1 << 14;
     std::vector<float> x(count, 1.0f), y(count, 2.0f);
     float * on_device[2] = {};
@@ -22,6 +26,14 @@ int main() {
     (void) hipMemcpy(on_device[1], y.data(), count * sizeof(float), hipMemcpyHostToDevice);
     for (int launch = 0; launch < 3; ++launch) {
         scaled_sum<<<count / 256, 256>>>(3.0f, on_device[0], on_device[1], count);
+    }
+    if (asked == "sizes") {
+        scaled_sum<<<count / 256, 32>>>(3.0f, on_device[0], on_device[1], 0);
+        return hipDeviceSynchronize();
+    }
+    if (asked == "abort") {
+        (void) hipDeviceSynchronize();
+        std::abort();
     }
     (void) hipMemcpy(y.data(), on_device[1], count * sizeof(float), hipMemcpyDeviceToHost);
     std::printf("%g\n", y[count - 1]);

@@ -78,6 +78,38 @@ def test_python_opens_a_gpu_runs_a_program_and_reads_what_it_did(own_kernel, gat
     assert kernels == [[[64, 1, 1], 3, True]]
 
 
+def _model(cache: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return _python(_COMMAND, "model", "--json", "--arch", "gfx1151", "--", *words, cache=cache)
+
+
+def test_launches_of_other_sizes_are_told_apart(own_kernel, gates_cache) -> None:
+    done = _model(gates_cache, own_kernel, "sizes")
+    kernels = json.loads(done.stdout)["kernels"]
+    assert [(one["block"], one["launches"]) for one in kernels] == [([256, 1, 1], 3), ([32, 1, 1], 1)]
+    assert json.loads(done.stdout)["us"] == pytest.approx(sum(one["us"] for one in kernels))
+
+
+def test_a_program_that_a_signal_ends_has_no_whole_time(own_kernel, gates_cache) -> None:
+    done = _model(gates_cache, own_kernel, "abort")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["cut_short"]
+    assert "what it launches later is missing" in done.stderr
+
+
+def test_launches_of_two_processes_are_not_mixed(own_kernel, gates_cache) -> None:
+    done = _model(gates_cache, "sh", "-c", f"{own_kernel}; {own_kernel}")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "PROGRAM_PROCESSES"
+
+
+def test_a_program_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path, gates_cache) -> None:
+    (tmp_path / "sdk").symlink_to(gates_cache / "sdk")
+    for command in ("emulate", "sanitize", "model"):
+        done = _python(_COMMAND, command, "--json", "--arch", "gfx1151", "--", "./none", cache=tmp_path)
+        assert json.loads(done.stdout)["error"]["code"] == "PROGRAM_MISSING"
+    assert [path.name for path in tmp_path.iterdir()] == ["sdk"]
+
+
 def test_what_needs_the_patch_manager_does_not_pretend_to_work(gates_cache) -> None:
     done = _python(_COMMAND, "list", cache=gates_cache)
     assert done.returncode != 0

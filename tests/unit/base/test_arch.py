@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.base.arch import load_gpu
 from patchkit.base.errors import ErrorGroup, members_of
@@ -12,6 +14,12 @@ from patchkit.carry.series.profile import load_profile
 
 PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
 _KNOWN = sorted(path.stem for path in PROFILES.glob("gfx*.toml"))
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The profiles, to be changed."""
+    return Path(shutil.copytree(PROFILES, tmp_path / "arch_profiles"))
 
 
 @pytest.mark.parametrize("arch", _KNOWN)
@@ -24,14 +32,17 @@ def test_both_readers_see_the_same_gpu(arch: str) -> None:
     )
 
 
-def test_what_is_the_patch_managers_is_an_error_for_the_patch_manager_alone(tmp_path: Path) -> None:
-    for path in PROFILES.rglob("*.toml"):
-        copy = tmp_path / path.relative_to(PROFILES)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
-    profile = tmp_path / "gfx1151.toml"
+def test_a_slip_in_the_name_is_told_of_the_gpu_that_was_asked_for(copied: Path) -> None:
+    profile = copied / "gfx1151.toml"
+    profile.write_text(profile.read_text("utf-8").replace('arch = "gfx1151"', 'arch = "gfx1150"', 1), "utf-8")
+    with refused("PROFILE_MISMATCH", match="^arch of gfx1151 is 'gfx1150', not 'gfx1151'"):
+        load_gpu(copied, "gfx1151")
+
+
+def test_what_is_the_patch_managers_is_an_error_for_the_patch_manager_alone(copied: Path) -> None:
+    profile = copied / "gfx1151.toml"
     profile.write_text(f"as_of = 'yesterday'\n{profile.read_text('utf-8')}", "utf-8")
-    assert load_gpu(tmp_path, "gfx1151").arch == "gfx1151"
+    assert load_gpu(copied, "gfx1151").arch == "gfx1151"
     with pytest.raises(ErrorGroup) as raised:
-        load_profile(tmp_path, "gfx1151")
+        load_profile(copied, "gfx1151")
     assert [error.code for error in members_of(raised.value)] == ["CONFIG_UNKNOWN_KEY"]

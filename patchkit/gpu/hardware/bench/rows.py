@@ -38,7 +38,7 @@ class Fields:
                 code="BENCH_FIELD_MISSING",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
-                hint="this llama-bench is not known: device/bench/rows.py reads builds 6628 to 11549",
+                hint="this llama-bench is not known: gpu/hardware/bench/rows.py reads b6628 to b11549",
             )
         return self.table[name]
 

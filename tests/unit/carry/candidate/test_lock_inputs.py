@@ -33,7 +33,10 @@ def _inputs(series: SeriesDir) -> dict[str, str]:
     return read_inputs(SimpleNamespace(profiles=(), steps=((selected, None),)), series)
 
 
-@pytest.mark.parametrize("name", ["patches/0001-demo/part.jinja", "templates/deep/part.jinja"])
+@pytest.mark.parametrize(
+    "name",
+    ["patches/0001-demo/part.jinja", "patches/0001-demo/patchkit/part.jinja", "templates/deep/part.jinja"],
+)
 def test_every_template_is_an_input(series: SeriesDir, name: str) -> None:
     before = _inputs(series)
     assert list(before) == ["patches/0001-demo/patch.toml", "patches/series.toml", "templates/shared.jinja"]
