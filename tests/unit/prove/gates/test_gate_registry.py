@@ -15,6 +15,7 @@ from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
 from patchkit.cli.app import main
 from patchkit.prove.gates import registry
 from patchkit.prove.gates.base import Evidence
+from patchkit.prove.gates.registry import gate_names
 
 ROOT = Path(__file__).resolve().parents[4]
 GATE = """
@@ -129,3 +130,9 @@ def test_a_name_on_the_cpu_is_the_gates() -> None:
     entry = registry.find_entry("logits@cpu")
     assert entry is not None
     assert entry.name == "logits"
+
+
+def test_gates_run_where_what_they_prove_can_be_seen() -> None:
+    assert {"anchors", "isolation", "compile", "resources", "launch"} <= set(gate_names("anywhere"))
+    assert {"backend-ops", "logits", "bench"} <= set(gate_names("device"))
+    assert {"sanitize", "speed"} <= set(gate_names("emulated"))
