@@ -25,6 +25,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -368,7 +369,10 @@ def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
         variables["LD_LIBRARY_PATH"] += f":{inherited}"
     # What comes while it is being started waits: Python loses exceptions that a handler raises around a fork.
     early: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # Python handles signals in its main thread only: elsewhere they stay whoever's they are.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
+    handlers = {number: signal.getsignal(number) for number in numbers}
     handled = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handled:
         signal.signal(number, lambda number, _: early.append(number))

@@ -27,9 +27,12 @@ sys.meta_path.insert(0, Refuse())
 _COMMAND = f"{_ALONE}\nfrom patchkit.cli.app import run\nsys.exit(run())\n"
 _API = f"""{_ALONE}
 import json
+from concurrent.futures import ThreadPoolExecutor
 from patchkit.gpu.api import open_gpu
 
 gpu = open_gpu("gfx1151")
+with ThreadPoolExecutor(1) as pool:
+    assert pool.submit(gpu.run, sys.argv[1:]).result().status == 0
 ran, seen, timed = gpu.run(sys.argv[1:]), gpu.sanitize(sys.argv[1:]), gpu.time(sys.argv[1:])
 print(json.dumps([ran.status, sum(one.launches for one in ran.report.kernels), len(seen.findings),
                   [(one.head.grid, one.launches, one.us > 0) for one in timed.kernels]]))
