@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def test_the_page_about_own_kernels_says_what_happens(
 ) -> None:
     page = (checkout / "docs" / "guide" / "own-kernel.md").read_text("utf-8")
     (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    commands, model_it = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (in_python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (printed,) = re.findall(r"^It prints `(.*)`\.$", page, re.MULTILINE)
     (tmp_path / "saxpy.hip").write_text(program, "utf-8")
     compile_it, run_it = (shlex.split(line) for line in commands.splitlines())
@@ -65,6 +67,19 @@ def test_the_page_about_own_kernels_says_what_happens(
     assert (made.returncode, made.stdout, made.stderr) == (0, b"", b"")
     done = patchkit_process("emulate", "--cache-dir", gates_cache, *run_it[2:], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
+    done = patchkit_process("model", "--cache-dir", gates_cache, *shlex.split(model_it)[2:], cwd=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1].split()[1:3]) == (0, ["in", "all,"]), done.stderr
+    told = f"{in_python}\nprint(ran.status, len(seen.findings), [one.launches for one in timed.kernels])"
+    environment = {**os.environ, "PATCHKIT_CACHE": str(gates_cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "0 0 [1]", done.stderr
     refused = [word if word != "gfx1151" else "gfx1100" for word in run_it[2:]]
     done = patchkit_process("emulate", "--cache-dir", gates_cache, *refused, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
