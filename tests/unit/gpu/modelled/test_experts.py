@@ -44,11 +44,11 @@ def test_other_launches_stand_for_themselves():
 def test_a_trace_says_what_ran(tmp_path: Path):
     path = tmp_path / "0.trace"
     path.write_bytes(
-        f"patchkit-trace 4\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\nsampled 0 20 40\nend\n".encode()
-        + b"\xff\0"
+        f"patchkit-trace 4\nkernel {MMQ}\ngrid 6 4 128\nblock 32 8 1\n".encode()
+        + b"vgprs 64\nlds 4096\nsampled 0 20 40\nend\n\xff\0"
     )
     (head,) = Recorded(traces=(path,), products=()).heads
-    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128))
+    assert head == TraceHead(kernel=MMQ, grid=(6, 4, 128), block=(32, 8, 1), lds=4096)
     packed = lzma.compress(path.read_bytes())
     path.write_bytes(packed)
     assert Recorded(traces=(path,), products=()).heads == (head,)
