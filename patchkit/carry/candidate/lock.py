@@ -72,7 +72,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], series: SeriesDir, *, un
     recorded = plan.lock.result(plan.pin.build, plan.archs, plan.ids)
     if recorded is None or plan.pin.clone is not None:
         return "not recorded"
-    changed = _changed_inputs(inputs, recorded.inputs, series)
+    changed = changed_inputs(inputs, recorded.inputs, series)
     if not changed:
         return "recorded"
     if unlocked:
@@ -88,7 +88,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], series: SeriesDir, *, un
     )
 
 
-def _changed_inputs(now: Mapping[str, str], then: Mapping[str, str], series: SeriesDir) -> list[str]:
+def changed_inputs(now: Mapping[str, str], then: Mapping[str, str], series: SeriesDir) -> list[str]:
     """Those that are not as recorded; earlier versions took the rules as they are written."""
     changed = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if changed == [RULES] and then.get(RULES) == file_sha256(series.root / RULES):
@@ -110,7 +110,7 @@ def check_result(plan: Plan, result: Result, series: SeriesDir) -> None:
     recorded = plan.lock.result(*result.key)
     if plan.pin.clone is not None or recorded is None:
         return
-    if _changed_inputs(result.inputs, recorded.inputs, series):
+    if changed_inputs(result.inputs, recorded.inputs, series):
         return
     for what, now, then in (
         ("tree", result.tree, recorded.tree),

@@ -21,6 +21,7 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
     from patchkit.carry.series.lock import Pin
+    from patchkit.carry.upstream.exported import ExportedTree
     from patchkit.gpu.api import ProgramTime
     from patchkit.gpu.modelled.against import Release
     from patchkit.gpu.modelled.compare import Comparison
@@ -234,9 +235,13 @@ def _sides(
 
 def _source(workspace: Workspace, pin: Pin) -> Source:
     from patchkit.carry.upstream.exported import export_pin
+
+    return _as_source(export_pin(pin, workspace), pin)
+
+
+def _as_source(exported: ExportedTree, pin: Pin) -> Source:
     from patchkit.toolchain.machine import Source
 
-    exported = export_pin(pin, workspace)
     return Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
 
 
@@ -254,7 +259,6 @@ def _recorders(
     from patchkit.carry.candidate.find import find_candidate
     from patchkit.carry.series.lock import load_lock
     from patchkit.carry.upstream.exported import export_tree
-    from patchkit.toolchain.machine import Source
 
     workspace = timings.workspace
     pin = load_lock(workspace.series.lock).pin(wanted)
@@ -268,8 +272,7 @@ def _recorders(
         workspace.reporter.warn(f"upstream's kernels only: {error.message}")
         return found
     exported = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
-    source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
-    found["candidate"] = timings.record(source, stack)
+    found["candidate"] = timings.record(_as_source(exported, pin), stack)
     return found
 
 

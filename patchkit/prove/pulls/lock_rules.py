@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.carry.candidate.inputs import hash_inputs
-from patchkit.carry.candidate.lock import difference
+from patchkit.carry.candidate.lock import changed_inputs, difference
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
 from patchkit.prove.pulls.side import Side
 from patchkit.prove.pulls.targets import Target
@@ -92,7 +92,7 @@ def _changed(side: Side, recorded: Result) -> list[Location]:
     profiles = [side.profiles[arch] for arch in recorded.archs if arch in side.profiles]
     now = hash_inputs(profiles, [patch.folder for patch in patches], side.files)
     then: Mapping[str, str] = recorded.inputs
-    names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    names = changed_inputs(now, then, side.files)
     return [Location(path=name, label=difference(name, now, then)) for name in names[:_SHOWN]]
 
 
