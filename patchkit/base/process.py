@@ -242,7 +242,7 @@ def _signals_kept() -> Iterator[_Kept]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group; the last signal cannot be refused, and goes out even if the leader is gone."""
+    """End the whole session; the last signal cannot be refused, and goes out even if the leader is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -250,10 +250,29 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    # Ninja gives each command a group of its own, which a ninja that is killed before it could pass the
+    # signal on leaves behind.
+    while left := _in_session(process.pid):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):  # what stdin still held has no reader
                 stream.close()
+
+
+def _in_session(leader: int) -> list[int]:
+    """The living processes of a session, where the system has /proc (proc(5): state, parent, group, session)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_bytes().rpartition(b")")[2].split()
+        except OSError:  # ended meanwhile
+            continue
+        if fields[0] not in (b"Z", b"X") and int(fields[3]) == leader:
+            found.append(int(path.parent.name))
+    return found
 
 
 def _tail(stderr: bytes) -> str:

@@ -185,6 +185,14 @@ def test_a_timeout_ends_the_children_too(tmp_path: Path, deaf: bool) -> None:
     assert gone_within(wait_for(path), 5)
 
 
+def test_a_timeout_ends_children_in_a_group_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    program = _PARENT.format(path=str(path), deaf=False).replace('"600"]', '"600"], process_group=0')
+    with pytest.raises(ToolTimeout):
+        python(program, timeout_s=1.5)
+    assert gone_within(wait_for(path), 5)
+
+
 def test_ctrl_c_ends_the_whole_group(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     program = (
