@@ -263,7 +263,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _in_session(leader: int) -> list[int]:
-    """The living processes of a session, where the system has /proc (proc(5): state, parent, group, session)."""
+    """The living processes of a session, by proc(5) (state, parent, group, session); none without /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
