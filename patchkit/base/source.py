@@ -52,6 +52,11 @@ class SourceText:
         first = self.data.find(b"\n")
         return b"\r\n" if first > 0 and self.data[first - 1 : first] == b"\r" else b"\n"
 
+    @property
+    def rows(self) -> list[bytes]:
+        r"""The lines without their ``\n``; empty at the end where the text ends with a line break."""
+        return self.data.split(b"\n")
+
     def line_of(self, offset: int) -> int:
         """Line number of a byte offset, from 1."""
         return bisect.bisect_right(self._starts, offset)

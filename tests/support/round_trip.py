@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
-from patchkit.carry.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.authoring.lift import lift_tokens
+from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.carry.following.derive import merge_file, same_tokens
 from patchkit.carry.placing.plain import expand_plain
@@ -72,10 +74,17 @@ def changes(
                 yield Change(path, name, older[path], made, newer[path], others)
 
 
-def lifted(change: Change) -> tuple[Draft, ...] | None:
+def lift(change: Change, new: bytes, words: str) -> tuple[Draft, ...]:
+    """The edits that make ``new`` of a change's old file, by ``lines`` or ``tokens``; raises NotLifted."""
+    if words == "lines":
+        return lift_lines(change.path, change.old, new)
+    return lift_tokens(change.path, change.old, new, change.others)
+
+
+def lifted(change: Change, words: str) -> tuple[Draft, ...] | None:
     """The edits of a change, which come out byte for byte; None when it is refused."""
     try:
-        drafts = lift_file(change.path, change.old, change.new, change.others)
+        drafts = lift(change, change.new, words)
     except NotLifted:
         return None
     assert apply_drafts(change.old, drafts) == change.new
@@ -86,33 +95,32 @@ def lifted(change: Change) -> tuple[Draft, ...] | None:
 def placed(data: bytes, draft: Draft) -> bytes | None:
     """A file with one draft in it, placed as an edit of a plain patch is; None: it is a conflict."""
     source = SourceText(draft.file, data)
-    text = draft.text.decode() + ("\n" if draft.selector.lines is not None else "")
+    text = (draft.rows if draft.rows is not None else draft.text).decode()
     edit = Edit(
         id="carried",
         file=draft.file,
         function=draft.function,
         parameters=draft.parameters,
         at=draft.selector,
-        verb="change_to",
-        text=text,
-        digest=draft.digest,
+        verb=draft.verb,
+        text=text if draft.verb != "remove" else None,
         where=Location(path="carried"),
     )
     try:
         anchor = resolve_anchor(parse_scopes(source), edit)
-        (placement,) = expand_plain(source, anchor, text)
+        (placement,) = expand_plain(source, anchor, edit.text)
     except PatchkitError:
         return None
     return data[: placement.span.start] + placement.replacement + data[placement.span.end :]
 
 
-def carried(change: Change) -> Iterator[tuple[Carried, Carried]]:
+def carried(change: Change, words: str) -> Iterator[tuple[Carried, Carried]]:
     """For each edit of the function: what becomes of it where it is missing, and where it is there already.
 
     Looked at in the whole file, as a bump does: everything but the function is the newer tree's.
     """
     try:
-        drafts = lift_file(change.path, change.old, change.new, change.others)
+        drafts = lift(change, change.new, words)
     except NotLifted:
         return
     for draft in drafts:
@@ -122,7 +130,7 @@ def carried(change: Change) -> Iterator[tuple[Carried, Carried]]:
         if onto is None:
             continue
         try:
-            again = lift_file(change.path, change.old, alone, change.others)
+            again = lift(change, alone, words)
         except NotLifted:
             continue
         if len(again) == 1:
@@ -136,8 +144,9 @@ def _with_function(change: Change, data: bytes) -> bytes | None:
     """The newer file with the function as ``data`` has it."""
     scopes, found = functions(change.path, data)
     _, newer = functions(change.path, change.newer)
-    if change.function not in found or change.function not in newer:
-        return None
+    _, before = functions(change.path, change.old)
+    if found.keys() != before.keys() or change.function not in newer:
+        return None  # without one of the edits the braces do not pair: where the function ends nobody knows
     span = newer[change.function].span
     text = scopes.source.text(found[change.function].span)
     return change.newer[: span.start] + text + change.newer[span.end :]

@@ -14,8 +14,11 @@ from round_trip import placed
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
 from patchkit.carry.authoring.guarded import guard_draft
-from patchkit.carry.authoring.lift import Draft, NotLifted, apply_drafts, lift_file
+from patchkit.carry.authoring.lift import lift_tokens
+from patchkit.carry.authoring.lines import lift_lines
+from patchkit.carry.cpp.scopes import is_code
 from patchkit.carry.upstream.cache import open_cache
 
 GPU = "ggml/src/ggml-cuda"
@@ -34,7 +37,6 @@ class Case:
     pattern: str
     text: str
     alone: str | None = None
-    hunks: int = 0
 
 
 CASES = [
@@ -65,7 +67,6 @@ CASES = [
         r"// Use the WMMA kernel if possible:",
         "// Use the WMMA kernel where it wins:",
         LINE,
-        hunks=1,
     ),
     Case("a head size", ATTENTION, r"(        case 256:\n)", r"        case 192:\n\1", LABEL),
     Case(
@@ -87,7 +88,6 @@ CASES = [
         r"#ifndef FLASH_ATTN_AVAILABLE\n(    GGML_UNUSED)",
         r"#if !defined(FLASH_ATTN_AVAILABLE) || defined(OURS)\n\1",
         LINE,
-        hunks=1,
     ),
     Case(
         "an enumerator",
@@ -103,7 +103,7 @@ CASES = [
         r"static bool ours(const int cc) {\n    return cc > 0;\n}\n\n\1",
         OUTSIDE,
     ),
-    Case("an include", ATTENTION, r'(#include "fattn.cuh"\n)', r'\1#include "fattn-ours.cuh"\n', hunks=1),
+    Case("an include", ATTENTION, r'(#include "fattn.cuh"\n)', r'\1#include "fattn-ours.cuh"\n'),
     Case(
         "a name in host code",
         ATTENTION,
@@ -153,7 +153,6 @@ CASES = [
         r"#ifdef GGML_USE_WMMA_FATTN\n",
         "#if defined(GGML_USE_WMMA_FATTN) && !defined(GGML_USE_HIP)\n",
         alone=LINE,
-        hunks=1,
     ),
     Case("a row of a table", TILE, r"(CONFIG_CASE\(256, 256, 32, )256, (\d), ", r"\g<1>128, \2, ", SIDES),
     Case(
@@ -162,7 +161,6 @@ CASES = [
         r"(add_compile_definitions\(GGML_USE_HIP\)\n)",
         r"\1add_compile_definitions(GGML_HIP_OURS)\n",
         OUTSIDE,
-        hunks=1,
     ),
     Case(
         "a test of a build file",
@@ -170,7 +168,6 @@ CASES = [
         r"if \(GGML_HIP_GRAPHS\)",
         "if (GGML_HIP_GRAPHS OR GGML_HIP_OURS)",
         OUTSIDE,
-        hunks=1,
     ),
     Case(
         "a message of a build file",
@@ -178,7 +175,6 @@ CASES = [
         r"message\(FATAL_ERROR \"Static",
         'message(WARNING "Static',
         OUTSIDE,
-        hunks=1,
     ),
     Case(
         "a macro of everybody",
@@ -186,7 +182,6 @@ CASES = [
         r"(#define GGML_CUDA_CC_IS_RDNA\(cc\) [^\n]*)",
         r"\1 /* ours */",
         OUTSIDE,
-        hunks=1,
     ),
     Case("a default", f"{GPU}/softmax.cu", r"float scale    = 1\.0f;", "float scale    = 2.0f;"),
     Case(
@@ -194,7 +189,6 @@ CASES = [
         "common/arg.cpp",
         r"(#include \"arg\.h\"\n)",
         r'\1#include "ours.h"\n',
-        hunks=1,
     ),
     Case(
         "a default of a tool",
@@ -209,9 +203,8 @@ CASES = [
         r"(import argparse\n)",
         r"\1import collections\n",
         OUTSIDE,
-        hunks=1,
     ),
-    Case("a document", "README.md", r"(# llama\.cpp\n)", r"\1\nWith patches.\n", OUTSIDE, hunks=1),
+    Case("a document", "README.md", r"(# llama\.cpp\n)", r"\1\nWith patches.\n", OUTSIDE),
 ]
 
 
@@ -227,17 +220,18 @@ def test_a_change_comes_out_and_is_guarded_or_refused(pin_file, case: Case) -> N
     old = pin_file(case.path)
     text, count = re.subn(case.pattern, case.text, old.decode(), count=1, flags=re.DOTALL)
     assert count == 1
-    drafts = lift_file(case.path, old, text.encode(), [])
-    assert apply_drafts(old, drafts) == text.encode()
-    made = old
-    for draft in drafts:
-        put = placed(made, draft)
-        assert put is not None
-        made = put
-    assert made == text.encode()
-    assert sum(bool(draft.reason) for draft in drafts) == case.hunks
+    plain = lift_lines(case.path, old, text.encode())
+    guarded = lift_tokens(case.path, old, text.encode(), []) if is_code(case.path) else plain
+    for drafts in (plain, guarded):
+        assert apply_drafts(old, drafts) == text.encode()
+        made = old
+        for draft in drafts:
+            put = placed(made, draft)
+            assert put is not None
+            made = put
+        assert made == text.encode()
     source = SourceText(case.path, old)
-    refused = [reason for draft in drafts if (reason := why_not_alone(source, draft)) is not None]
+    refused = [reason for draft in guarded if (reason := why_not_alone(source, draft)) is not None]
     assert (len(refused) > 0) == (case.alone is not None), refused
     assert case.alone is None or case.alone in refused[0]
 

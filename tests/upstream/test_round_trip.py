@@ -39,18 +39,18 @@ def trees(test_cache):
     return functools.cache(read)
 
 
-def round_trip(found) -> collections.Counter:
+def round_trip(found, words: str) -> collections.Counter:
     """How many changes were taken, lifted and refused, and what became of their edits."""
     told: collections.Counter = collections.Counter()
     for change in found:
         told["changes"] += 1
-        drafts = lifted(change)
+        drafts = lifted(change, words)
         if drafts is None:
             told["refused"] += 1
             continue
         told["edits"] += len(drafts)
         told["hunks of text"] += sum(bool(draft.reason) for draft in drafts)
-        for missing, there in carried(change):
+        for missing, there in carried(change, words):
             told[f"missing: {missing}"] += 1
             told[f"there: {there}"] += 1
             assert missing is not Carried.WRONG, change
@@ -58,19 +58,21 @@ def round_trip(found) -> collections.Counter:
     return told
 
 
-def test_a_few_changes_of_one_step_come_out_and_go_on(trees) -> None:
+@pytest.mark.parametrize("words", ["lines", "tokens"])
+def test_a_few_changes_of_one_step_come_out_and_go_on(trees, words: str) -> None:
     found = list(changes(trees(6628), trees(6900), []))
-    told = round_trip(random.Random(SEED).sample(found, 6))
+    told = round_trip(random.Random(SEED).sample(found, 6), words)
     assert told["refused"] == 0
     assert told["missing: right"] >= 5
 
 
 @pytest.mark.hours
-def test_two_hundred_and_fifty_changes_of_all_steps(trees) -> None:
+@pytest.mark.parametrize("words", ["lines", "tokens"])
+def test_two_hundred_and_fifty_changes_of_all_steps(trees, words: str) -> None:
     steps = []
     for rank, (older, newer) in enumerate(itertools.pairwise(BUILDS)):
         before = [trees(build) for build in BUILDS[:rank]]
         steps += changes(trees(older), trees(newer), before)
-    told = round_trip(random.Random(SEED).sample(steps, 250))
+    told = round_trip(random.Random(SEED).sample(steps, 250), words)
     print(dict(sorted(told.items())))  # noqa: T201 - the table of the note
     assert told["refused"] <= 0.05 * told["changes"]

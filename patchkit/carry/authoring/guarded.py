@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.authoring.lift import Draft, NotLifted, spelled
+from patchkit.carry.authoring.draft import Draft, NotLifted
+from patchkit.carry.authoring.lift import spelled
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.lexer import lex_pattern
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.carry.placing.select import brace_role, select, statement_around
+from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
 
 Side = Literal["host", "device"]
@@ -44,7 +46,7 @@ class NewText:
     text: str = ""
     plain: bytes = b""
     header: str | None = None
-    verb: str = "change_to"
+    verb: Verb = "change_to"
 
     @property
     def asks(self) -> bool:
@@ -73,7 +75,7 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
     around = [each for each in scopes.entities if each.kind != "record" and each.span.contains(draft.span)]
     entity = max(around, key=lambda each: each.span.start)
     side = _side(source, entity, where)
-    if draft.digest is not None:
+    if draft.rows is not None or draft.verb == "remove":
         if side == "host":
             raise NotLifted(f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is")
         for text in (source.text(draft.span), draft.text):
@@ -81,7 +83,8 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
                 raise NotLifted(
                     f"{where}: a line of the preprocessor that changes cannot stand under another"
                 )
-        return (NewText(draft=draft, side=side, text=_escaped(draft.text) + "\n", plain=draft.text),)
+        rows = _escaped(draft.rows or b"")
+        return (NewText(draft=draft, side=side, text=rows, plain=draft.text, verb=draft.verb),)
     place = _Place(scopes, entity, draft, side)
     return (_device_edit(place) if side == "device" else _host_edit(place, where),)
 

@@ -20,8 +20,10 @@ from patchkit.carry.authoring.change import (
     read_pull,
     read_range,
 )
+from patchkit.carry.authoring.draft import Draft, NotLifted
 from patchkit.carry.authoring.guarded import NewText, escape_template, guard_draft
-from patchkit.carry.authoring.lift import Draft, NotLifted, lift_file
+from patchkit.carry.authoring.lift import lift_tokens
+from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.authoring.own import refuse_installed
 from patchkit.carry.authoring.stage import Proof, prove
 from patchkit.carry.authoring.write import (
@@ -32,6 +34,7 @@ from patchkit.carry.authoring.write import (
     short_title,
     write_patch,
 )
+from patchkit.carry.cpp.scopes import is_code
 from patchkit.carry.following.onto.pin import find_build, ggml_version
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
@@ -353,9 +356,12 @@ def lift_change(
             files[change.path] = escape_template(change.after.decode("utf-8"))
             continue
         workspace.reporter.step(f"reading {change.path}")
-        others = list(_elsewhere(change.path, found.base, lock, repository))
         try:
-            drafts = lift_file(change.path, change.before, change.after, others)
+            if profiles is None or not is_code(change.path):
+                drafts = lift_lines(change.path, change.before, change.after)
+            else:
+                others = list(_elsewhere(change.path, found.base, lock, repository))
+                drafts = lift_tokens(change.path, change.before, change.after, others)
         except NotLifted as error:
             errors.append(_not_lifted(str(error), None))
             continue
@@ -371,13 +377,12 @@ def lift_change(
 
 def _for_whom(before: bytes, draft: Draft, profiles: Sequence[ArchProfile] | None) -> tuple[NewText, ...]:
     if profiles is None:
-        return (NewText(draft=draft, side=None, text=_template(draft), plain=draft.text),)
+        return (NewText(draft=draft, side=None, text=_template(draft), plain=draft.text, verb=draft.verb),)
     return guard_draft(SourceText(draft.file, before), draft)
 
 
 def _template(draft: Draft) -> str:
-    text = escape_template(draft.text.decode("utf-8").replace("\r\n", "\n"))
-    return text + "\n" if draft.selector.lines is not None else text
+    return escape_template((draft.rows or b"").decode("utf-8").replace("\r\n", "\n"))
 
 
 def _not_lifted(why: str, profiles: Sequence[ArchProfile] | None) -> AnchorError:
@@ -418,9 +423,8 @@ def _named(guarded: Sequence[NewText]) -> Iterator[NewEdit]:
             selector=None if is_include else draft.selector,
             verb="add_include" if is_include else each.verb,
             side=each.side,
-            text=None if is_include else each.text,
+            text=None if is_include or each.verb == "remove" else each.text,
             header=each.header,
-            digest=draft.digest,
             note=f"{draft.reason}." if draft.reason else "",
         )
 

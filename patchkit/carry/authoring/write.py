@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import tomlkit
@@ -153,10 +153,24 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
 
 
 def _selector(selector: Selector) -> str:
-    if selector.lines is not None:
-        return f"{{ lines = {_text(selector.lines)} }}"
-    inside = f", inside = {_selector(selector.inside)}" if selector.inside is not None else ""
-    return f"{{ tokens = {_word(selector.tokens or '')}{inside} }}"
+    parts = []
+    for each in fields(selector):
+        value = getattr(selector, each.name)
+        if value is not None:
+            parts.append(f"{each.name} = {_selected(value)}")
+    return f"{{ {', '.join(parts)} }}"
+
+
+def _selected(value: object) -> str:
+    match value:
+        case bool():
+            return "true"
+        case Selector():
+            return _selector(value)
+        case tuple():
+            return f"[{', '.join(map(_selected, value))}]"
+        case _:
+            return _text(str(value))
 
 
 def _word(text: str) -> str:

@@ -120,7 +120,7 @@ class Declared:
     An ``initializer`` is a value, which leaves the declaration going on behind its ``}``.
     """
 
-    kind: Literal["function", "record", "namespace", "initializer", "other"]
+    kind: Literal["function", "record", "enum", "namespace", "initializer", "other"]
     name: str
     parameters: int | None = None
 
@@ -213,7 +213,7 @@ def _record(header: _Header) -> Declared | None:
     if groups and (not names or names[-1] < groups[-1]):
         return None  # the name is in front of the parentheses: a function
     name = texts[names[-1]].decode("utf-8", "replace") if names else "(anonymous)"
-    return Declared("record" if texts[first] != b"enum" else "other", name)
+    return Declared("record" if texts[first] != b"enum" else "enum", name)
 
 
 def _function(header: _Header) -> Declared | None:
@@ -276,7 +276,7 @@ def _qualifiers(header: _Header, rank: int) -> list[bytes]:
     return found
 
 
-EntityKind = Literal["function", "record", "macro"]
+EntityKind = Literal["function", "record", "macro", "enum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +338,17 @@ class ScopeMap:
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
         """Functions, records and macros, in order of their start."""
-        found = [*_walk(self, 0, len(self.code), ""), *_macros(self)]
+        found = [each for each in self._declared if each.kind != "enum"] + list(_macros(self))
         return tuple(sorted(found, key=lambda entity: (entity.span.start, -entity.span.end)))
+
+    @property
+    def enums(self) -> tuple[Entity, ...]:
+        """Enums, in order; no edit of a function is in one, so they are no entities of a file."""
+        return tuple(each for each in self._declared if each.kind == "enum")
+
+    @cached_property
+    def _declared(self) -> tuple[Entity, ...]:
+        return tuple(_walk(self, 0, len(self.code), ""))
 
     def code_in(self, span: Span) -> range:
         """Positions of the code tokens that lie wholly inside ``span``."""
@@ -404,7 +413,7 @@ def _walk(scopes: ScopeMap, first: int, last: int, prefix: str) -> Iterator[Enti
         closing = scopes.match.get(position, position)
         if text == b"{" and position < closing < last:
             declared = classify_header(scopes.code, scopes.match, start, position)
-            if declared.kind in ("function", "record"):
+            if declared.kind in ("function", "record", "enum"):
                 yield _entity(scopes, start, position, closing, declared, prefix)
             if declared.kind in ("namespace", "record"):
                 inner = prefix + declared.name + "::" if declared.name else prefix
@@ -436,7 +445,7 @@ def _entity(
         else Span(code[brace].span.start, code[brace].span.start)
     )
     return Entity(
-        "function" if declared.kind == "function" else "record",
+        declared.kind if declared.kind == "record" or declared.kind == "enum" else "function",  # noqa: PLR1714 - mypy narrows this
         prefix + declared.name,
         span,
         Span(span.start, code[brace].span.start),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import AnchorError, RenderError
+from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap, is_code
 from patchkit.carry.placing.confirm import confirm_untouched
 from patchkit.carry.placing.expand import Applied, Placement
+from patchkit.carry.placing.lines import Shift, rows_of, shift_between
 from patchkit.carry.placing.resolve import Anchor
 from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selector import Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,12 @@ def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[
     A text that ends with a line break takes the place of whole lines, or goes on lines of its own; any
     other replaces, precedes or follows exactly the tokens that are selected.
 
-    Raises PLAIN_SHARES_LINE: whole lines would take other code with them.
+    Raises PLAIN_SHARES_LINE: whole lines would take other code with them; EDIT_THERE_ALREADY: upstream has
+    the lines that an edit adds beside something that has a name.
     """
     edit = anchor.edit
+    if text is not None:
+        _refuse_repeated(source, edit, text)
     return tuple(
         Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
         for span, replacement in (_expand(source, edit, each, text) for each in anchor.spans)
@@ -40,9 +46,13 @@ def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[
 
 
 def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tuple[Span, bytes]:
-    new = (text or "").encode().replace(b"\n", source.newline)
+    at = edit.at if edit.at is not None else Selector(body=True)
+    new = _shift(source, at, span).apply((text or "").encode()).replace(b"\n", source.newline)
+    if at.start or at.end:
+        ends = at.end and edit.verb == "remove" and source.data.endswith(b"\n")
+        return (Span(span.start - len(_last_break(source)), span.end) if ends else span), new
     lines = _lines_around(source, span)
-    by_line = new.endswith(b"\n") or (edit.at is not None and edit.at.lines is not None)
+    by_line = new.endswith(b"\n") or at.lines is not None
     if edit.verb == "remove":
         alone = not (lines.before.strip() or lines.after.strip())
         return (source_lines(source, lines.span) if alone else span), b""
@@ -67,6 +77,44 @@ def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tup
             hint="end the text without a line break, or select all of the line",
         )
     return lines.span, new.removesuffix(source.newline)
+
+
+def _shift(source: SourceText, at: Selector, span: Span) -> Shift:
+    """How much further to the right the lines are that an edit names."""
+    if at.lines is None:
+        return Shift()
+    first, last = source.line_of(span.start), source.line_of(span.end)
+    return shift_between(rows_of(at.lines), source.rows[first - 1 : last]) or Shift()
+
+
+def _last_break(source: SourceText) -> bytes:
+    return b"\r\n" if source.data.endswith(b"\r\n") else b"\n"
+
+
+SAYING = 3
+"""Words from which lines say something: a closing brace stands everywhere."""
+
+
+def _refuse_repeated(source: SourceText, edit: Edit, text: str) -> None:
+    """What is added beside a name, and not between two lines, would be added again where upstream has it."""
+    at = edit.at
+    if at is None or not edit.verb.startswith("insert"):
+        return
+    if not any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end)):
+        return
+    wanted = [row.strip() for row in text.encode().split(b"\n") if row.strip()]
+    if len(re.findall(rb"\w+", b" ".join(wanted))) < SAYING:
+        return
+    rows = [(number, row.strip()) for number, row in enumerate(source.rows, 1) if row.strip()]
+    for rank in range(len(rows) - len(wanted) + 1):
+        if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
+            raise AnchorError(
+                f"upstream has the lines that edit '{edit.id}' adds",
+                code="EDIT_THERE_ALREADY",
+                where=[edit.where, Location(path=source.path, line=rows[rank][0])],
+                why="added once more, they would be there twice",
+                hint="compare both; drop the edit, or the patch, if upstream took the change",
+            )
 
 
 def source_lines(source: SourceText, span: Span) -> Span:

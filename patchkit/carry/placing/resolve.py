@@ -164,7 +164,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
     _require_clear_ends(scopes, entity, edit, edit.at)
     spans = select(scopes, entity, edit.at)
-    if edit.at.lines is None:  # the last of them may be empty
+    if edit.at.lines is None and edit.at.end is None:  # the last of the lines may be empty
         spans = [_without_final_newline(scopes, span) for span in spans]
     if not spans:
         raise _not_found(scopes, entity, edit, edit.at)
@@ -274,5 +274,5 @@ def _pattern_text(selector: Selector) -> str:
             return leading if table == "{}" else f"{table}({leading}"
         case _:
             words = (selector.tokens, selector.statement, selector.call, selector.call_arg)
-            more = (selector.template_params, selector.condition, selector.group)
+            more = (selector.template_params, selector.condition, selector.group, selector.member)
             return next((word for word in (*words, *more) if word is not None), "")

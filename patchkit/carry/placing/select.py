@@ -7,7 +7,9 @@ from typing import Literal
 
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.lexer import Token, TokenKind
-from patchkit.carry.cpp.scopes import CLOSING, Entity, ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import CLOSING, Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.placing.lines import WantedLines, rows_of
+from patchkit.carry.placing.names import find_commands, find_definitions, find_includes, find_members
 from patchkit.carry.placing.pattern import Run, find_runs, matches_exactly, parse_pattern
 from patchkit.carry.series.selector import Selector
 
@@ -323,7 +325,7 @@ def select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> list[
     return sorted(spans)
 
 
-def _select(  # noqa: C901 - one arm per selector word
+def _select(  # noqa: C901, PLR0912 - one arm per selector word
     scopes: ScopeMap, entity: Entity | None, selector: Selector
 ) -> Iterator[Span]:
     match selector:
@@ -343,8 +345,20 @@ def _select(  # noqa: C901 - one arm per selector word
             yield from _group_lines(scopes, entity, condition)
         case Selector(table_row=str(leading), of=str(table)):
             yield from _table_rows(scopes, entity, leading, table)
-        case Selector(lines=str(text)):
-            yield from _whole_lines(scopes.source, entity.span if entity else _whole(scopes), text)
+        case Selector(lines=str()):
+            yield from _whole_lines(scopes, entity, selector)
+        case Selector(definition=str(name)):
+            yield from find_definitions(scopes, name)
+        case Selector(member=str(name), of=str(owner)):
+            yield from find_members(scopes, name, owner)
+        case Selector(include=str(header)):
+            yield from find_includes(scopes, header)
+        case Selector(cmake=str(wanted)):
+            yield from find_commands(scopes.source, wanted)
+        case Selector(start=True):
+            yield Span(0, 0)
+        case Selector(end=True):
+            yield Span(len(scopes.source.data), len(scopes.source.data))
         case Selector(body=True):
             yield _inner_lines(scopes, entity.body) if entity is not None else _whole(scopes)
         case _:
@@ -352,12 +366,15 @@ def _select(  # noqa: C901 - one arm per selector word
                 yield from _select_code(scopes, entity, selector, domain)
 
 
-def _select_code(  # noqa: C901 - one arm per selector word
+def _select_code(  # noqa: C901, PLR0912 - one arm per selector word
     scopes: ScopeMap, entity: Entity | None, selector: Selector, domain: range
 ) -> Iterator[Span]:
     match selector:
         case Selector(tokens=str(pattern)):
             for run in find_runs(scopes, parse_pattern(pattern), domain):
+                yield _span(scopes, run)
+        case Selector(case=str(name)):
+            for run in find_runs(scopes, parse_pattern(f"case {name} :"), domain):
                 yield _span(scopes, run)
         case Selector(statement=str(pattern)):
             for first, last in find_runs(scopes, parse_pattern(pattern), domain):
@@ -404,15 +421,17 @@ def _inner_lines(scopes: ScopeMap, body: Span) -> Span:
     return Span(body.start + first + 1, max(body.start + first + 1, body.start + last))
 
 
-def _whole_lines(source: SourceText, around: Span, text: str) -> Iterator[Span]:
-    """Each run of whole lines that reads ``text``, byte for byte but for the line breaks."""
-    wanted = text.removesuffix("\n").encode().split(b"\n")
-    first, last = source.line_of(around.start), source.line_of(max(around.start, around.end - 1))
-    found = [source.text(source.line_span(line)).rstrip(b"\r\n") for line in range(first, last + 1)]
-    for at in range(len(found) - len(wanted) + 1):
-        if found[at : at + len(wanted)] == wanted:
-            start, end = source.line_span(first + at).start, source.line_span(first + at + len(wanted) - 1)
-            yield Span(start, source.line_end(end.start))
+def _whole_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Iterator[Span]:
+    wanted = WantedLines(rows_of(selector.lines), rows_of(selector.above), rows_of(selector.below))
+    if selector.inside is not None:
+        domains = select(scopes, entity, selector.inside)
+    else:
+        domains = [entity.span if entity is not None else _whole(scopes)]
+    any_indent = (
+        is_code(scopes.source.path) and not selector.exact
+    )  # elsewhere indentation may have a meaning
+    for domain in domains:
+        yield from wanted.find(scopes.source, domain, any_indent=any_indent)
 
 
 def _whole(scopes: ScopeMap) -> Span:

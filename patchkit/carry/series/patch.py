@@ -252,8 +252,6 @@ class Edit(TomlTable):
             raise ValueError("'parameters' tells twins of a function apart: name the 'function'")
         if self.digest is not None and self.function is None:
             raise ValueError("'digest' pins a function: name the 'function'")
-        if self.at is not None and self.at.lines is not None and self.function and self.digest is None:
-            raise ValueError("lines of a function are a hunk of text: give the function's 'digest', too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

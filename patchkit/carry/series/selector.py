@@ -20,17 +20,28 @@ _WORDS = (
     "table_row",
     "body",
     "lines",
+    "definition",
+    "member",
+    "case",
+    "include",
+    "cmake",
+    "start",
+    "end",
     "before",
     "after",
     "between",
 )
-_TAKE_OF = {"call_arg": "the name of the called function", "table_row": "the name of the row macro, or {}"}
-_TAKE_INSIDE = frozenset({"tokens", "statement", "call", "call_arg", "condition"})
+_NEED_OF = {
+    "call_arg": "the name of the called function",
+    "table_row": "the name of the row macro, or {}",
+    "member": "the name of the struct, class, union or enum",
+}
+_TAKE_INSIDE = frozenset({"tokens", "statement", "call", "call_arg", "condition", "lines"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector(TomlTable):
-    """One selector word, plus ``of`` and ``inside`` where they apply.
+    """One selector word, plus ``of``, ``inside``, ``above`` and ``below`` where they apply.
 
     ``tokens``: each run of code tokens that matches the pattern.
     ``statement``: each smallest statement with a run that matches, its ``;`` or brace included.
@@ -41,7 +52,15 @@ class Selector(TomlTable):
     ``group``: the lines below each preprocessor line that reads so, up to its next sibling.
     ``table_row``: each row ``of(table_row...)`` of a table of macro calls; of ``{}`` each ``{table_row...}``.
     ``body``: everything inside the braces of the entity.
-    ``lines``: each run of whole lines that are these, blanks and comments included.
+    ``lines``: each run of whole lines that are these, comments included; in code, however far to the right.
+    ``exact``: ``lines`` only as far to the right as they are here; for an edit of the indentation.
+    ``above``, ``below``: lines that stand directly above and below ``lines``, and stay.
+    ``definition``: each function, struct, class, union, enum or macro of that name.
+    ``member``: each declaration of that name in the struct or enum ``of``, its ``;`` or ``,`` included.
+    ``case``: each label ``case name:``.
+    ``include``: each ``#include`` of that header.
+    ``cmake``: each call of a CMake command that reads so, or begins so where ``)`` is left out.
+    ``start``, ``end``: the empty place at the beginning, or the end, of the file.
     ``before``, ``after``: the empty place in front of, or behind, each span of a selector.
     ``between``: from the end of the one span of the first to the start of the one span of the second.
     """
@@ -56,11 +75,21 @@ class Selector(TomlTable):
     table_row: Words | None = None
     body: bool | None = None
     lines: Words | None = None
+    definition: Words | None = None
+    member: Words | None = None
+    case: Words | None = None
+    include: Words | None = None
+    cmake: Words | None = None
+    start: bool | None = None
+    end: bool | None = None
     before: Selector | None = None
     after: Selector | None = None
     between: Annotated[tuple[Selector, ...], Field(strict=False, min_length=2, max_length=2)] | None = None
     of: Words | None = None
     inside: Selector | None = None
+    above: Words | None = None
+    below: Words | None = None
+    exact: bool | None = None
 
     def __post_init__(self) -> None:
         words = [word for word in _WORDS if getattr(self, word) is not None]
@@ -68,10 +97,13 @@ class Selector(TomlTable):
             found = ", ".join(words) or "none"
             raise ValueError(f"a selector has exactly one word of {', '.join(_WORDS)}; found {found}")
         word = words[0]
-        if (self.of is not None) != (word in _TAKE_OF):
-            need = f"'{word}' needs 'of': {_TAKE_OF[word]}" if word in _TAKE_OF else f"'{word}' takes no 'of'"
+        if (self.of is not None) != (word in _NEED_OF):
+            need = f"'{word}' needs 'of': {_NEED_OF[word]}" if word in _NEED_OF else f"'{word}' takes no 'of'"
             raise ValueError(need)
         if self.inside is not None and word not in _TAKE_INSIDE:
             raise ValueError(f"'{word}' takes no 'inside'")
-        if self.body is False:
-            raise ValueError("'body' is true or absent")
+        if word != "lines" and (self.above, self.below, self.exact) != (None, None, None):
+            raise ValueError(f"'{word}' takes no 'above', 'below' and 'exact': they go with 'lines'")
+        for flag in ("body", "start", "end", "exact"):
+            if getattr(self, flag) is False:
+                raise ValueError(f"'{flag}' is true or absent")

@@ -130,22 +130,20 @@ def test_a_pull_request_is_fetched_and_remembered(desk) -> None:
     assert "IMPORT_NO_PULL" in missing.stderr
 
 
-def test_what_tokens_do_not_reach_stays_text_and_is_pinned(desk) -> None:
+def test_a_line_of_the_preprocessor_is_placed_in_a_later_version_of_its_function(desk) -> None:
     desk.change(CHOICE, "#ifdef DEMO_OLD\n", "#if defined(DEMO_OLD) || defined(DEMO_OLDER)\n")
     done = imported(desk, str(desk.diff()), "--guard", "none", "--id", "mine")
     (edit,) = done["edits"]
-    assert "preprocessor" in edit["text_because"]
-    (made,) = manifest(desk, "mine")["edit"]
-    assert len(made["digest"]) == 64
-    # In another version of that function it has no place.
-    moved = (desk.upstream / CHOICE).read_text().replace("type == 1", "type == 3")
-    (desk.upstream / CHOICE).write_text(moved)
-    git(desk.upstream, "commit", "-q", "-am", "other")
-    git(desk.clone, "fetch", "-q", "origin", "HEAD")
+    assert edit["function"] is not None
+    assert edit["text_because"] is None
     where = ("--onto", "FETCH_HEAD", "--repo", str(desk.clone), "--as-build", "1")
-    refused = desk.run("plan", "--arch", "gfx1151", "--only", "mine", *where)
-    assert refused.returncode == 3
-    assert "ENTITY_CHANGED" in refused.stderr
+    for change, status in ((("type == 1", "type == 3"), 0), (("DEMO_OLD\n", "DEMO_NEW\n"), 3)):
+        (desk.upstream / CHOICE).write_text((desk.upstream / CHOICE).read_text().replace(*change))
+        git(desk.upstream, "commit", "-q", "-am", "other")
+        git(desk.clone, "fetch", "-q", "origin", "HEAD")
+        planned = desk.run("plan", "--arch", "gfx1151", "--only", "mine", *where)
+        assert planned.returncode == status, planned.stderr
+    assert "ANCHOR_NOT_FOUND" in planned.stderr
 
 
 def test_the_other_build_gets_it_where_its_text_is_the_same(desk) -> None:

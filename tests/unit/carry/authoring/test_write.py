@@ -25,7 +25,7 @@ why = "imported from b11549; no other build was looked at"
 url = "https://there/pull/7"
 head = "2222"
 base = "1111"
-digest = "acbba162e88d66007ced72af7e5f7d244eeb5c32a6e3f1ed282fe52a8e7a8816"
+digest = "297bc0e2548eba0748c69e322d563844f2186989c741be6a363801ef96d25633"
 
 [guard]
 macros = ["GGML_USE_HIP", "MORE"]
@@ -50,7 +50,6 @@ at = { lines = '''
 ''' }
 verb = "change_to"
 side = "host"
-digest = "33"
 text = "@{ guard.host('cc') }@ ? @{ values['n'] }@ : 1"
 
 [[edit]]
@@ -90,7 +89,7 @@ def test_a_patch_with_everything() -> None:
     edits = (
         NewEdit(
             id="one", file="a.cu", selector=Selector(lines="    a;\n    b;\n"), verb="change_to",
-            function="f", parameters="int x", side="host", digest="33",
+            function="f", parameters="int x", side="host",
             text="@{ guard.host('cc') }@ ? @{ values['n'] }@ : 1", note="the tokens are there twice",
         ),
         NewEdit(

@@ -416,7 +416,7 @@ INCLUDE = 'verb = "add_include"\nheader = "a.h"'
         ('at = { call = "kernel" }\n', 'alias = "A"\n', "needs at"),
         ('verb = "change_to"\n', 'verb = "use_alias"\nalias = "A"\n', "takes no text"),
         ('at = { call = "kernel" }\nverb = "change_to"\ntext = "new"', INCLUDE, "for guarded patches"),
-        ('at = { call = "kernel" }', 'at = { lines = "kernel();" }', "give the function's 'digest'"),
+        ('at = { call = "kernel" }', 'at = { call = "kernel", above = "x" }', "they go with 'lines'"),
         ('text = "new"', 'text = "new"\ndigest = "abc"', "digest' is 'abc'"),
         ('function = "launch"', f'digest = "{"0" * 64}"', "name the 'function'"),
         ('guard = "none"', 'guard = "none"\nauthors = ["nobody"]', "authors[0]"),

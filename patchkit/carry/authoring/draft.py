@@ -1,0 +1,43 @@
+"""One edit to be: where it goes, and what it puts there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.base.source import Span
+from patchkit.carry.series.patch import Verb
+from patchkit.carry.series.selector import Selector
+
+
+class NotLifted(Exception):
+    """Why a change cannot become edits. Internal: turned into an error of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """One edit: ``text`` takes the place of ``span``, which ``selector`` finds in ``function``.
+
+    An edit of whole lines has a ``verb`` of its own and its ``rows``: the lines that are written; a draft of
+    tokens replaces them. ``reason``: why it is placed by lines of the file, and not of something with a name.
+    """
+
+    file: str
+    function: str | None
+    parameters: str | None
+    selector: Selector
+    span: Span
+    text: bytes
+    line: int
+    verb: Verb = "change_to"
+    rows: bytes | None = None
+    reason: str = ""
+
+
+def apply_drafts(data: bytes, drafts: Sequence[Draft]) -> bytes:
+    """The file with the drafts in it."""
+    pieces, at = [], 0
+    for draft in sorted(drafts, key=lambda each: each.span):
+        pieces += [data[at : draft.span.start], draft.text]
+        at = draft.span.end
+    return b"".join([*pieces, data[at:]])

@@ -1,0 +1,430 @@
+"""From two versions of a file to edits of whole lines, each in the function or struct that it changes.
+
+A line says more than tokens: comments and ``#pragma`` are in it, and what an edit does not mean stays as
+upstream has it, to the byte. An edit is as small as its change. What it replaces tells its place by itself
+where it says enough; lines above and below, which stay, are added until the place is the only one. What is
+inserted stands between two lines, both named: where upstream has it already, they are no neighbours any more.
+Between two definitions, or members, it hangs on the one in front of it instead, whatever comes behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.rows import Block, compare_rows
+from patchkit.base.source import SourceText, Span
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.cpp.directives import find_unbalanced
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.placing.names import find_definitions, list_members
+from patchkit.carry.placing.plain import SAYING
+from patchkit.carry.placing.resolve import find_entity
+from patchkit.carry.placing.select import select
+from patchkit.carry.series.patch import Verb
+from patchkit.carry.series.selector import Selector
+
+_SAYS_ENOUGH = 5
+"""Words from which lines that are replaced need no others to be told by.
+
+None of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a wrong place so.
+"""
+_BESIDE = 3  # lines on each side before the place is looked for between two others
+_MANY = 40  # lines on each side; a person reads no more
+_TRIVIAL = 1  # lines without a word that may lie between two changes that are one
+_NOWHERE = Location(path="")
+
+
+def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
+    """The edits that make ``new`` of ``old``, in order.
+
+    Raises NotLifted: the change cannot be written so that it comes out byte for byte.
+    """
+    if not old:
+        return (_whole_file(path, new),)
+    last: list[Draft] = []
+    wanted = new
+    if old.endswith(b"\n") != new.endswith(b"\n"):
+        last, wanted = _last_break(path, old, new)
+    before, after = SourceText(path, old), SourceText(path, wanted)
+    lifter = LineLifter(before, after)
+    drafts = [lifter.draft(block) for block in lifter.blocks()] + last
+    if apply_drafts(old, drafts) != new:
+        raise NotLifted(f"{path}: its lines end in more than one way")
+    return tuple(drafts)
+
+
+def _whole_file(path: str, new: bytes) -> Draft:
+    """All of a file that is empty before."""
+    return Draft(
+        file=path,
+        function=None,
+        parameters=None,
+        selector=Selector(end=True),
+        span=Span(0, 0),
+        text=new,
+        line=1,
+        verb="insert_after",
+        rows=new,
+    )
+
+
+def _last_break(path: str, old: bytes, new: bytes) -> tuple[list[Draft], bytes]:
+    """The edit of the last line break of a file, and the new version without it."""
+    end = len(old)
+    draft = Draft(
+        file=path,
+        function=None,
+        parameters=None,
+        selector=Selector(end=True),
+        span=Span(end, end),
+        text=b"\n",
+        line=old.count(b"\n") + 1,
+        verb="insert_after",
+        rows=b"\n",
+    )
+    if new.endswith(b"\n"):
+        return [draft], new.removesuffix(b"\n")
+    size = 2 if old.endswith(b"\r\n") else 1
+    return [replace(draft, span=Span(end - size, end), text=b"", verb="remove", rows=None)], new + old[-size:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Lines ``[first, last)`` are replaced; ``above`` and ``below`` of them stay, so many on each side."""
+
+    first: int
+    last: int
+    above: int
+    below: int
+
+
+class LineLifter:
+    """Two versions of a file, of which one is made into the other."""
+
+    def __init__(self, before: SourceText, after: SourceText) -> None:
+        self.before, self.after = before, after
+        self.rows, self.new_rows = before.rows, after.rows
+        self.scopes, self.new_scopes = parse_scopes(before), parse_scopes(after)
+        self.stop = len(self.rows) - before.data.endswith(b"\n")  # behind the last line
+
+    def blocks(self) -> list[Block]:
+        """What differs; what only lines without a word lie between is one change."""
+        found: list[Block] = []
+        for block in compare_rows(self.rows, self.new_rows):
+            last = found[-1] if found else None
+            if last is not None and self._belong_together(last, block):
+                found[-1] = Block(last.old, block.old_end, last.new, block.new_end)
+            else:
+                found.append(block)
+        return [self._slid(block) for block in found]
+
+    def with_block(self, block: Block) -> bytes:
+        """The old version with one block of the new one in it."""
+        rows = [
+            *self.rows[: block.old],
+            *self.new_rows[block.new : block.new_end],
+            *self.rows[block.old_end :],
+        ]
+        return b"\n".join(rows)
+
+    def _belong_together(self, one: Block, other: Block) -> bool:
+        between = self.rows[one.old_end : other.old]
+        return len(between) <= _TRIVIAL and not _words(between)
+
+    def _slid(self, block: Block) -> Block:
+        """Of the places where an insertion reads the same, the one where a person would see it."""
+        if block.old != block.old_end:
+            return block
+        new = self.new_rows[block.new : block.new_end]
+        low, rows = block.old, list(new)
+        while low > 0 and self.rows[low - 1] == rows[-1]:
+            low, rows = low - 1, [rows[-1], *rows[:-1]]
+        found = []
+        while True:
+            found.append((self._reads_badly(low, rows), -low))
+            if low >= self.stop or self.rows[low] != rows[0]:
+                break
+            low, rows = low + 1, [*rows[1:], rows[0]]
+        place = -min(found)[1]
+        shift = place - block.old
+        return Block(place, place, block.new + shift, block.new_end + shift)
+
+    def _reads_badly(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
+        before = self.rows[place - 1].strip() if place else b""
+        behind = self.rows[place].strip() if place < self.stop else b""
+        first = next((row for row in rows if row.strip()), b"")
+        depth = len(first) - len(first.lstrip())
+        if not rows[0].strip() and before:
+            return 0, depth
+        return (1 if not rows[-1].strip() and behind else 2), depth
+
+    def draft(self, block: Block) -> Draft:
+        """The edit of a block; raises NotLifted where no lines tell its place apart."""
+        if block.old == block.old_end:
+            found = self._at_the_edge(block) or self._beside_a_name(block)
+            if found is not None:
+                return found
+        holder = self._holder(block)
+        for within in (holder, None) if holder is not None else (None,):
+            for window in self._windows(block, within):
+                found = self._draft(block, window, within)
+                if found is not None and self._is_unique(found):
+                    return found
+        raise NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+
+    def _at_the_edge(self, block: Block) -> Draft | None:
+        """An insertion at the beginning or the end of the file."""
+        text = b"\n".join(self.new_rows[block.new : block.new_end])
+        if block.old == self.stop:
+            ended = self.before.data.endswith(b"\n")
+            text = text + b"\n" if ended else b"\n" + text
+            at, word = len(self.before.data), Selector(end=True)
+        elif block.old == 0:
+            text, at, word = text + b"\n", 0, Selector(start=True)
+        else:
+            return None
+        rows = text.replace(b"\r\n", b"\n")
+        draft = self._made(block, word, Span(at, at), rows, verb="insert_after")
+        return draft if self._is_new(rows) else None
+
+    def _beside_a_name(self, block: Block) -> Draft | None:
+        """An insertion behind a definition, a member or an include: where what comes behind may change."""
+        rows = self.new_rows[block.new : block.new_end]
+        text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
+        if not is_code(self.before.path) or not self._is_new(text) or not _is_whole(self.before.path, text):
+            return None
+        end = self.before.line_end(self.before.line_span(block.old).start)
+        for selector in self._names_on(block.old - 1, text):
+            spans = select(self.scopes, None, selector)
+            if len(spans) == 1 and self.before.line_of(spans[0].end) == block.old:
+                newline = self.before.newline
+                made = newline + text.removesuffix(b"\n").replace(b"\n", newline)
+                draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
+                return replace(draft, text=made)
+        return None
+
+    def _names_on(self, row: int, text: bytes) -> Iterator[Selector]:
+        """What ends on a line and has a name, the outermost first."""
+        span = self.before.line_span(row + 1)
+        around = [e for e in (*self.scopes.entities, *self.scopes.enums) if e.span.start < span.start]
+        ends = [
+            e
+            for e in (*self.scopes.entities, *self.scopes.enums)
+            if span.start < e.span.end <= span.end and not _is_unfinished(self.before, e)
+        ]
+        holder = max((e for e in around if e.span.end > span.end), key=lambda e: e.span.start, default=None)
+        if holder is None and ends:
+            yield Selector(definition=min(ends, key=lambda e: e.span.start).name)
+        elif holder is not None and holder.kind in ("record", "enum"):
+            for names, place in list_members(self.scopes, holder):
+                if names and span.start < place.end <= span.end and re.fullmatch(rb"\w+", names[0]):
+                    yield Selector(member=names[0].decode(), of=holder.name)
+        if holder is None and all(
+            line.lstrip().startswith(b"#include") for line in text.split(b"\n") if line
+        ):
+            for line in self.scopes.directives:
+                if line.keyword == b"include" and line.tokens and span.contains(line.span):
+                    header = b"".join(token.text for token in line.tokens).strip(b'"<>')
+                    yield Selector(include=header.decode("utf-8", "replace"))
+
+    def _is_new(self, text: bytes) -> bool:
+        """Whether placing would tell the text where it is already, and does not take it for being here."""
+        wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
+        rows = [row.strip() for row in self.rows if row.strip()]
+        there = any(
+            rows[at] == wanted[0] and rows[at : at + len(wanted)] == wanted
+            for at in range(len(rows) - len(wanted) + 1)
+        ) if wanted else True  # fmt: skip
+        return not there and _words(wanted) >= SAYING
+
+    def _holder(self, block: Block) -> Entity | None:
+        """The innermost function, struct, enum or macro that a change is inside of, if its name is enough."""
+        found: list[Entity] = []
+        for entity in (*self.scopes.entities, *self.scopes.enums):
+            first, last = self._lines_of(entity)
+            inserts = block.old == block.old_end
+            inside = (
+                first < block.old <= last if inserts else first <= block.old and block.old_end <= last + 1
+            )
+            if inside and self._named(entity) is not None:
+                found.append(entity)
+        return max(found, key=lambda entity: entity.span.start, default=None)
+
+    def _lines_of(self, entity: Entity) -> tuple[int, int]:
+        """First and last line of a definition, from 0."""
+        last = max(entity.span.start, entity.span.end - 1)
+        return self.before.line_of(entity.span.start) - 1, self.before.line_of(last) - 1
+
+    def _named(self, entity: Entity) -> tuple[str | None, str | None, Selector | None] | None:
+        """Function, parameters and ``inside`` by which an edit finds a definition; None: not it alone."""
+        if entity.kind in ("record", "enum"):
+            alone = list(find_definitions(self.scopes, entity.name)) == [entity.span]
+            return (None, None, Selector(definition=entity.name)) if alone else None
+        tokens = self.scopes.code_in(entity.parameters)
+        parameters = " ".join(self.scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
+        for given in (None, parameters or None):
+            try:
+                found = find_entity(self.scopes, entity.name, given, _NOWHERE)
+            except PatchkitError:
+                continue
+            if found.span == entity.span:
+                return entity.name, given, None
+        return None
+
+    def _windows(self, block: Block, holder: Entity | None) -> Iterator[tuple[_Window, Selector | None]]:
+        """From the fewest lines to more, each with what it is to be looked for inside of."""
+        low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
+        inserts = block.old == block.old_end
+        named = self._named(holder) if holder is not None else None
+        inside = named[2] if named is not None else None
+        tried = []
+        for beside in range(_MANY):
+            above, below = min(beside, block.old - low), min(beside, high + 1 - block.old_end)
+            if inserts and (above < 1 or below < 1):
+                if beside == 0:
+                    continue
+                if not (above or below):
+                    return
+            window = _Window(block.old, block.old_end, above, below)
+            if window in tried:
+                return
+            tried.append(window)
+            words = _words(self.rows[block.old - above : block.old_end + below])
+            if words >= (_SAYS_ENOUGH if beside == 0 else _SAYS_ENOUGH + 1) or beside > _BESIDE:
+                yield window, inside
+            if beside == _BESIDE:
+                between = self._between(block, (low, high), inside)
+                if between is not None:
+                    near = _Window(block.old, block.old_end, min(1, block.old - low), min(1, below))
+                    yield near, between
+
+    def _between(self, block: Block, domain: tuple[int, int], inside: Selector | None) -> Selector | None:
+        """The nearest lines on both sides that are there once, as a place to look between."""
+        rows = [row.strip() for row in self.rows[domain[0] : domain[1] + 1]]
+        once = {row for row, count in Counter(rows).items() if count == 1 and _words([row]) > 1}
+        above = next(
+            (at for at in range(block.old - 2, domain[0], -1) if self.rows[at].strip() in once), None
+        )
+        below = next(
+            (at for at in range(block.old_end + 1, domain[1]) if self.rows[at].strip() in once), None
+        )
+        if above is None or below is None:
+            return None
+        ends = [Selector(lines=_text([self.rows[at]]), inside=inside) for at in (above, below)]
+        return Selector(between=tuple(ends))
+
+    def _draft(
+        self, block: Block, wanted: tuple[_Window, Selector | None], holder: Entity | None
+    ) -> Draft | None:
+        window, inside = wanted
+        above = self.rows[window.first - window.above : window.first]
+        lines = self.rows[window.first : window.last]
+        below = self.rows[window.last : window.last + window.below]
+        new = self.new_rows[block.new : block.new_end]
+        verb: Verb = "change_to" if new else "remove"
+        first, last = window.first, window.last
+        if not lines:
+            verb = "insert_after" if above else "insert_before"
+            lines, above, below = (above, [], below) if above else (below, [], [])
+            first = window.first - window.above if verb == "insert_after" else window.first
+            last = first + len(lines)
+        if not lines:
+            return None
+        indents = is_code(self.before.path) and [row.strip() for row in lines] == [row.strip() for row in new]
+        try:
+            selector = Selector(
+                lines=_text(lines),
+                above=_text(above) if above else None,
+                below=_text(below) if below else None,
+                inside=inside,
+                exact=True if indents else None,
+            )
+        except UnicodeDecodeError as error:
+            raise NotLifted(f"{self.before.path}: a line around it is not UTF-8") from error
+        start = self.before.line_span(first + 1).start
+        end = self.before.line_end(self.before.line_span(last).start)
+        newline = self.before.newline
+        rows = b"\n".join(row.removesuffix(b"\r") for row in new)
+        text = rows.replace(b"\n", newline)
+        span = Span(start, end)
+        match verb:
+            case "insert_after":
+                span, text = Span(end, end), newline + text
+            case "insert_before":
+                span, text = Span(start, start), text + newline
+            case "remove":
+                broken = self.before.data.startswith(newline, end)
+                span = Span(start, end + len(newline)) if broken else span
+            case _:
+                pass
+        draft = self._made(block, selector, span, rows + b"\n" if new else None, verb=verb)
+        named = self._named(holder) if holder is not None else None
+        reason = "" if holder is not None else self._reason()
+        function, parameters, _ = named or (None, None, None)
+        return replace(draft, text=text, function=function, parameters=parameters, reason=reason)
+
+    def _reason(self) -> str:
+        if is_code(self.before.path):
+            return "it is in no function or struct, and no name is beside it"
+        return "the file is no C++: its lines tell the place"
+
+    def _made(self, block: Block, selector: Selector, span: Span, rows: bytes | None, *, verb: Verb) -> Draft:
+        return Draft(
+            file=self.before.path,
+            function=None,
+            parameters=None,
+            selector=selector,
+            span=span,
+            text=rows or b"",
+            line=block.old + 1,
+            verb=verb,
+            rows=rows,
+        )
+
+    def _is_unique(self, draft: Draft) -> bool:
+        """Whether the selector finds exactly the draft's lines, and none where the change is made."""
+        found = _places(self.scopes, draft)
+        if len(found) != 1 or not found[0].start <= draft.span.start <= found[0].end:
+            return False
+        return not _places(self.new_scopes, draft)
+
+
+def _places(scopes: ScopeMap, draft: Draft) -> list[Span]:
+    """The spans of the selector; none where the function is not there, or not alone."""
+    entity = None
+    if draft.function is not None:
+        try:
+            entity = find_entity(scopes, draft.function, draft.parameters, _NOWHERE)
+        except PatchkitError:
+            return []
+    return select(scopes, entity, draft.selector)
+
+
+def _words(rows: Sequence[bytes]) -> int:
+    return sum(len(re.findall(rb"\w+", row)) for row in rows)
+
+
+def _text(rows: Sequence[bytes]) -> str:
+    """Lines as a selector has them; one alone needs no line break."""
+    text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
+    return text if len(rows) == 1 and text.strip() else text + "\n"
+
+
+def _is_whole(path: str, text: bytes) -> bool:
+    """Whether every bracket and ``#if`` of a text has its partner in it."""
+    scopes = parse_scopes(SourceText(path, text))
+    brackets = {*OPENING, *CLOSING}
+    unmatched = any(token.text in brackets and at not in scopes.match for at, token in enumerate(scopes.code))
+    return not unmatched and find_unbalanced(scopes.directives) is None
+
+
+def _is_unfinished(source: SourceText, entity: Entity) -> bool:
+    """Whether more than a comment or a ``;`` stands behind a definition on its last line."""
+    rest = source.data[entity.span.end : source.line_end(entity.span.end)].strip()
+    if entity.kind in ("record", "enum"):
+        return b";" not in rest
+    return bool(rest) and not rest.startswith((b";", b"//", b"/*"))

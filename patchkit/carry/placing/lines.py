@@ -1,0 +1,99 @@
+"""Runs of whole lines: where a file has them, and how far to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.source import SourceText, Span
+
+Rows = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What later code has more of indentation than the lines of an edit (``more``), or less (``less``)."""
+
+    more: bytes = b""
+    less: bytes = b""
+
+    def apply(self, text: bytes) -> bytes:
+        """The text as far to the right as the code around it; lines of the preprocessor stay."""
+        return b"\n".join(map(self._row, text.split(b"\n"))) if self.more or self.less else text
+
+    def _row(self, row: bytes) -> bytes:
+        if not row.strip() or row.startswith(b"#"):
+            return row
+        return self.more + row.removeprefix(self.less)
+
+
+def rows_of(text: str | None) -> Rows:
+    """The lines of a text of a selector; its last line break is the end of its last line."""
+    return tuple(text.removesuffix("\n").encode().split(b"\n")) if text else ()
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLines:
+    """``lines`` are selected where ``above`` and ``below`` stand directly beside them."""
+
+    lines: Rows
+    above: Rows = ()
+    below: Rows = ()
+
+    def find(self, source: SourceText, around: Span, *, any_indent: bool) -> list[Span]:
+        """Every such run of lines that begin in ``around``, without its last line break.
+
+        Byte for byte; with ``any_indent``, where there is none, also further to the right or to the left, the
+        lines among themselves as they were.
+        """
+        exact = list(self._find(source, around, any_indent=False))
+        return exact if exact or not any_indent else list(self._find(source, around, any_indent=True))
+
+    def _find(self, source: SourceText, around: Span, *, any_indent: bool) -> Iterator[Span]:
+        rows = source.rows
+        wanted = [_bare(row, any_indent=any_indent) for row in (*self.above, *self.lines, *self.below)]
+        key = max(range(len(self.lines)), key=lambda at: len(self.lines[at].strip()))
+        ahead = len(self.above)
+        first, last = source.line_of(around.start) - 1, source.line_of(max(around.start, around.end - 1))
+        for at in range(first, last - len(self.lines) + 1):
+            if _bare(rows[at + key], any_indent=any_indent) != wanted[ahead + key]:
+                continue
+            begin = at - ahead
+            if begin < 0 or begin + len(wanted) > len(rows):
+                continue
+            if any(
+                _bare(row, any_indent=any_indent) != want
+                for row, want in zip(rows[begin : begin + len(wanted)], wanted, strict=True)
+            ):
+                continue
+            found = rows[at : at + len(self.lines)]
+            if any_indent and shift_between(self.lines, found) is None:
+                continue
+            start = source.line_span(at + 1).start
+            yield Span(start, source.line_end(source.line_span(at + len(self.lines)).start))
+
+
+def shift_between(wanted: Sequence[bytes], found: Sequence[bytes]) -> Shift | None:
+    """How much further to the right all of the lines are; None where that differs between them."""
+    shifts = set()
+    for want, row in zip(wanted, found, strict=True):
+        if not want.strip():
+            continue
+        before, after = _indent(want), _indent(row)
+        if after.endswith(before):
+            shifts.add(Shift(more=after[: len(after) - len(before)]))
+        elif before.endswith(after):
+            shifts.add(Shift(less=before[: len(before) - len(after)]))
+        else:
+            return None
+    if len(shifts) > 1:
+        return None
+    return next(iter(shifts), Shift())
+
+
+def _bare(row: bytes, *, any_indent: bool) -> bytes:
+    return row.strip() if any_indent else row.removesuffix(b"\r")
+
+
+def _indent(row: bytes) -> bytes:
+    return row[: len(row) - len(row.lstrip(b" \t"))]

@@ -1,0 +1,44 @@
+"""Comparing lists of lines: what a person would mark, and nothing that does not differ."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from patchkit.base.rows import Block, compare_rows
+
+
+def rows(text: str) -> list[bytes]:
+    return text.encode().split(b" ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "blocks"),
+    [
+        ("a b c", "a b c", []),
+        ("a b c", "a x c", [Block(1, 2, 1, 2)]),
+        ("a c", "a b c", [Block(1, 1, 1, 2)]),
+        ("a b c", "a c", [Block(1, 2, 1, 1)]),
+        # The brace behind g is not the one behind f.
+        ("f { } g { }", "f { } h { } g { }", [Block(3, 3, 3, 6)]),
+        # What lies between two changes and is there once stays.
+        ("} } one } }", "} x } one } y }", [Block(1, 1, 1, 2), Block(4, 4, 5, 6)]),
+    ],
+)
+def test_what_differs(old: str, new: str, blocks: list[Block]) -> None:
+    assert compare_rows(rows(old), rows(new)) == blocks
+
+
+def test_the_blocks_make_one_list_of_the_other() -> None:
+    pick = random.Random(42)
+    for _ in range(300):
+        old = [bytes([pick.choice(b"{}abcdefgh")]) for _ in range(pick.randrange(60))]
+        new = [row for row in old if pick.random() > 0.2]
+        new = [each for row in new for each in ([row, b"new"] if pick.random() < 0.1 else [row])]
+        made, at = [], 0
+        for block in compare_rows(old, new):
+            assert old[at : block.old] == new[len(made) + 0 : len(made) + block.old - at]
+            made += old[at : block.old] + new[block.new : block.new_end]
+            at = block.old_end
+        assert made + old[at:] == new
