@@ -290,7 +290,8 @@ class LineLifter:
                 if not (above or below):
                     return
             window = _Window(block.old, block.old_end, above, below)
-            if window in tried:
+            if window in tried:  # all there is
+                yield window, inside
                 return
             tried.append(window)
             words = _words(self.rows[block.old - above : block.old_end + below])
