@@ -19,6 +19,8 @@ from patchkit.base.source import Span
 
 KEEP_GOING = 0x200
 """CXTranslationUnit_KeepGoing (clang-c/Index.h), not exposed by the bindings."""
+INCOMPLETE = 0x02
+"""CXTranslationUnit_Incomplete (clang-c/Index.h): a beginning, whose templates are not instantiated yet."""
 PREPROCESSING_RECORD = 0x01
 """CXTranslationUnit_DetailedPreprocessingRecord (clang-c/Index.h); skipped ranges need it."""
 SINGLE_FILE = 0x400

@@ -1,0 +1,166 @@
+"""Which name that nothing declares may be the reason for what clang calls a syntax error.
+
+``LOG("%" FORMAT, x)`` is right where FORMAT is a macro of some header, ``(count) x`` where count is a type.
+clang, which does not know them here, misses a parenthesis. So a message proves a syntax error only when every
+name around it is known (issue 42).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.source import Span
+from patchkit.carry.cpp.ast import Tree
+from patchkit.carry.cpp.lexer import Token, TokenKind
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap
+
+_ENDS = frozenset({b";", b"{", b"}"})
+_BRACKETS = frozenset({*OPENING, *CLOSING})
+_MEMBER = frozenset({b".", b"->"})
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is known of the names of a file; ``before`` is its tree without the edits, where there is one."""
+
+    tree: Tree
+    before: Tree | None = None
+    before_text: Container[bytes] = frozenset()
+
+    def is_unknown(self, name: bytes) -> bool:
+        """Whether nothing that was read declares the name.
+
+        One that clang knew before the edits is known: the error that is looked for may have lost it.
+        """
+        if name not in self.tree.declared:
+            return True
+        if name not in self.tree.unknown:
+            return False
+        return self.before is None or name in self.before.unknown or name not in self.before_text
+
+
+def find_doubt(scopes: ScopeMap, offset: int, names: Names) -> str | None:
+    """The first unknown name that may explain a message at ``offset``; None when there is none.
+
+    Looked at are the statement or declaration around it and the headers of the braces around that one: a
+    function whose first line clang could not read has a body that it reads as something else. A bracket
+    without a partner in the statement is an error whatever the names are.
+    """
+    if not scopes.code:
+        return None
+    position = min(scopes.first_from(offset), len(scopes.code) - 1)
+    if position and scopes.code[position].span.start > offset:
+        position -= 1  # clang places what is missing at the end of the token before
+    is_inner = True
+    around: int | None = position
+    while around is not None:
+        holder, brace = _to_brace(scopes, around)
+        statement = _statement(scopes, holder, brace)
+        if is_inner and any(
+            scopes.code[index].text in _BRACKETS and index not in scopes.match for index in statement
+        ):
+            return None
+        found = _doubt_in(scopes, statement, position, names, is_inner=is_inner)
+        if found is not None:
+            return found
+        is_inner, around = False, brace
+    return None
+
+
+def _to_brace(scopes: ScopeMap, position: int) -> tuple[int, int | None]:
+    """The token of the innermost brace's own level that has ``position`` in its brackets, and the brace."""
+    holder, around = position, scopes.parents[position]
+    while around is not None and scopes.code[around].text != b"{":
+        holder, around = around, scopes.parents[around]
+    return holder, around
+
+
+def _statement(scopes: ScopeMap, holder: int, brace: int | None) -> range:
+    """The positions from behind one ``;`` or brace to the next one, with all that is in parentheses."""
+    code, match = scopes.code, scopes.match
+    lowest = -1 if brace is None else brace
+    first = holder
+    while first - 1 > lowest and code[first - 1].text not in _ENDS:
+        first -= 1
+        if code[first].text in (b")", b"]"):
+            first = min(first, match.get(first, first))
+    last = max(holder, match.get(holder, holder)) if code[holder].text in (b"(", b"[") else holder
+    while last < len(code) and code[last].text not in _ENDS:
+        last = max(last, match.get(last, last)) + 1
+    return range(first, min(last + 1, len(code)))
+
+
+def _doubt_in(
+    scopes: ScopeMap, statement: range, position: int, names: Names, *, is_inner: bool
+) -> str | None:
+    called: str | None = None
+    for index in statement:
+        token = scopes.code[index]
+        if token.kind is not TokenKind.IDENTIFIER:
+            continue
+        behind = scopes.code[index + 1].text if index + 1 < len(scopes.code) else b""
+        if index and scopes.code[index - 1].text in _MEMBER:
+            # Whether ``a.b<`` begins template arguments is known only of a class that is.
+            if behind == b"<":
+                return _text(token)
+            continue
+        for name in _with_macros(scopes, token):
+            if not names.is_unknown(name.text):
+                continue
+            # A call explains nothing outside of its parentheses; a name in capitals may be a macro, of which
+            # nothing can be said.
+            if name is not token or behind != b"(" or name.text.upper() == name.text:
+                return _text(name)
+            closing = scopes.match.get(index + 1)
+            if closing is None or (is_inner and index < position < closing):
+                called = called or _text(name)
+    return called
+
+
+def _with_macros(scopes: ScopeMap, token: Token) -> Iterator[Token]:
+    """The token, and what the file's own macro of this name stands for, macros in it as well."""
+    seen, waiting = set[bytes](), [token]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if each.text in seen:
+            continue
+        seen.add(each.text)
+        for line in scopes.directives:
+            if line.keyword == b"define" and line.tokens and line.tokens[0].text == each.text:
+                own = _parameters(line.tokens)
+                waiting += [
+                    inside
+                    for inside in line.tokens[1:]
+                    if inside.kind is TokenKind.IDENTIFIER and inside.text not in own
+                ]
+
+
+def _parameters(tokens: tuple[Token, ...]) -> frozenset[bytes]:
+    if len(tokens) < 2 or tokens[1].text != b"(" or tokens[1].span.start != tokens[0].span.end:  # noqa: PLR2004
+        return frozenset()
+    texts = [token.text for token in tokens[2:]]
+    return frozenset(texts[: texts.index(b")")] if b")" in texts else texts) | {b"__VA_ARGS__", b"__VA_OPT__"}
+
+
+def _text(token: Token) -> str:
+    return token.text.decode("utf-8", "replace")
+
+
+def touched(scopes: ScopeMap, spans: Sequence[Span]) -> tuple[Span, ...] | None:
+    """The definitions in which spans are, or the lines around those in none; None: of a macro, so all."""
+    found: list[Span] = []
+    for span in spans:
+        if any(line.keyword == b"define" and _meets(line.span, span) for line in scopes.directives):
+            return None
+        first = max(scopes.first_from(span.start) - 1, 0)
+        last = min(scopes.first_from(span.end), len(scopes.code) - 1)
+        lines = Span(scopes.code[first].span.start, scopes.code[last].span.end) if scopes.code else span
+        found.append(lines)
+        found += [each.span for each in scopes.entities if each.kind != "macro" and _meets(each.span, span)]
+    return tuple(found)
+
+
+def _meets(one: Span, other: Span) -> bool:
+    return one.start <= other.end and other.start <= one.end
