@@ -268,6 +268,8 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
             planned.append(PlannedPatch(selected=selected, placed=None, state="failed"))
             continue
+        for warning in placed.warnings:
+            reporter.warn(f"{selected.patch.id}: {warning}")
         files.write(placed.changes)
         planned.append(PlannedPatch(selected=selected, placed=placed, state="apply"))
     return Plan(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
-from patchkit.carry.cpp.ast import Pass, Tree
+from patchkit.carry.cpp.ast import ParseIssue, Pass, Tree
+from patchkit.carry.cpp.doubt import Names, find_doubt, touched
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
 from patchkit.carry.placing.expand import Applied
 from patchkit.carry.placing.resolve import Anchor
@@ -122,7 +124,7 @@ def confirm_passes(
 
     Raises EditUnparsable or EDIT_MISPLACED.
     """
-    refuse_new_issues(after, anchors, trees_before, trees_after)
+    _refuse_new_issues(after, anchors, trees_before, trees_after)
     seen_in: list[tuple[str, ...]] = []
     for anchor, spans in anchors:
         entity = anchor.entity
@@ -198,31 +200,116 @@ def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> AnchorE
     )
 
 
-def refuse_new_issues(
+def _refuse_new_issues(
     after: ScopeMap,
     anchors: Sequence[tuple[Anchor, Sequence[Span]]],
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> None:
-    """Raises EditUnparsable for the first syntax error that only the trees after the edits have."""
+    """Raises EditUnparsable for the first message of clang's that only the trees after the edits have.
+
+    What is to stay inside of a guard is refused even where an unknown name may be the reason.
+    """
     for key, tree in trees_after.items():
-        _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
+        for issue in _new_issues(trees_before[key], tree):
+            doubt = find_doubt(after, issue.offset, Names(tree))
+            raise _unparsable(after, anchors, f" in the {' '.join(key)} pass", issue, doubt)
 
 
-def _refuse_new_issues(
+@dataclass(frozen=True, slots=True)
+class NewIssue:
+    """A message of clang's that only the text after the edits has.
+
+    ``doubt`` is an unknown name that may be the reason; ``elsewhere`` is a definition that no edit is in.
+    """
+
+    which: tuple[Pass, str]
+    issue: ParseIssue
+    doubt: str | None
+    elsewhere: bool
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is a syntax error of the edits, whatever this machine does not know."""
+        return self.doubt is None and not self.elsewhere
+
+
+def find_new_issues(
+    before: ScopeMap,
+    after: ScopeMap,
+    spans: Sequence[Span],
+    trees_before: Mapping[tuple[Pass, str], Tree],
+    trees_after: Mapping[tuple[Pass, str], Tree],
+) -> Iterator[NewIssue]:
+    """What clang says after the edits and did not say before; ``spans`` are theirs in the text after."""
+    places = touched(after, spans)
+    before_text = frozenset(token.text for token in before.code)
+    for which, tree in trees_after.items():
+        names = Names(tree, trees_before[which], before_text)
+        for issue in _new_issues(trees_before[which], tree):
+            elsewhere = places is not None and not any(
+                place.start <= issue.offset <= place.end for place in places
+            )
+            yield NewIssue(which, issue, find_doubt(after, issue.offset, names), elsewhere)
+
+
+def judge_new_issues(
+    before: ScopeMap,
     after: ScopeMap,
     anchors: Sequence[tuple[Anchor, Sequence[Span]]],
-    which: str,
-    old: Tree,
-    new: Tree,
-) -> None:
+    trees_before: Mapping[tuple[Pass, str], Tree],
+    trees_after: Mapping[tuple[Pass, str], Tree],
+) -> tuple[str, ...]:
+    """Of a plain patch: warnings of what may be a syntax error; raises EditUnparsable for what is one.
+
+    It is one where every name around it is known, and where the edits are: what clang says of another
+    definition follows from how it went on behind what it did not understand.
+    """
+    spans = [span for _, spans in anchors for span in spans]
+    doubtful: dict[str, None] = {}
+    for found in find_new_issues(before, after, spans, trees_before, trees_after):
+        if found.is_proven:
+            which = "" if found.which[0] == "host" else f" in the {' '.join(found.which)} pass"
+            raise _unparsable(after, anchors, which, found.issue, None)
+        place = after.source.locate(found.issue.offset)
+        told = f"clang says '{found.issue.message}' in a definition that no edit is in"
+        if found.doubt is not None:
+            told = doubtful_message(found.issue, found.doubt)
+        doubtful[f"{place}: {told}"] = None
+    return tuple(doubtful)
+
+
+def doubtful_message(issue: ParseIssue, doubt: str) -> str:
+    """What cannot be told about a message of clang's."""
+    return f"clang says '{issue.message}', perhaps because nothing that was read declares '{doubt}'"
+
+
+def _new_issues(old: Tree, new: Tree) -> Iterator[ParseIssue]:
     known = Counter(issue.message for issue in old.issues)
     for issue in new.issues:
         known[issue.message] -= 1
         if known[issue.message] < 0:
-            raise EditUnparsable(
-                f"syntax error in the {which} pass after the edit: {issue.message}",
-                where=[after.source.locate(issue.offset), *(anchor.edit.where for anchor, _ in anchors)],
-                why="the rendered text does not parse where it was put",
-                hint="patchkit plan --show-text prints the rendered edits",
-            )
+            yield issue
+
+
+def _unparsable(
+    after: ScopeMap,
+    anchors: Sequence[tuple[Anchor, Sequence[Span]]],
+    which: str,
+    issue: ParseIssue,
+    doubt: str | None,
+) -> EditUnparsable:
+    where = [after.source.locate(issue.offset), *(anchor.edit.where for anchor, _ in anchors)]
+    if doubt is not None:
+        return EditUnparsable(
+            f"perhaps a syntax error{which} after the edit: {issue.message}",
+            where=where,
+            why=f"it does not parse here, where nothing that was read declares '{doubt}'",
+            hint="correct the text, include the header that declares the name, or declare it in the patch",
+        )
+    return EditUnparsable(
+        f"syntax error{which} after the edit: {issue.message}",
+        where=where,
+        why="the rendered text does not parse where it was put",
+        hint="patchkit plan --show-text prints the rendered edits",
+    )

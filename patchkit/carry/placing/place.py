@@ -11,16 +11,24 @@ from typing import Literal
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
+from patchkit.carry.cpp.ast import Pass, Tree, is_cpp
 from patchkit.carry.cpp.directives import find_unbalanced
+from patchkit.carry.cpp.doubt import Names, find_doubt
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
-from patchkit.carry.placing.confirm import EditUnparsable, confirm_entities, confirm_passes, refuse_new_issues
+from patchkit.carry.placing.confirm import (
+    EditUnparsable,
+    confirm_entities,
+    confirm_passes,
+    doubtful_message,
+    judge_new_issues,
+)
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
 from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 from patchkit.carry.placing.templates import PatchRenderer
-from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.selection import Selected
 
@@ -64,22 +72,23 @@ def _taken(names: Iterable[str]) -> dict[str, str]:
     return taken
 
 
-def check_new_files(
-    new: Sequence[NewFile],
-    added: Mapping[str, bytes],
-    files: UpstreamFiles,
-    archs: Sequence[str],
-    defines: Sequence[str],
-) -> Iterator[PatchkitError]:
+def check_new_files(job: _Job, added: Mapping[str, bytes], warnings: list[str]) -> Iterator[PatchkitError]:
     """The first fault of each file of ``added``; all of them may include one another.
 
-    ``archs`` are the GPUs of the device passes, ``defines`` the macros of the guard.
+    What may be one and cannot be told goes to the warnings of a plain patch, and is a fault of any other.
     """
-    sources = [SourceText(path, data) for path, data in added.items() if is_code(path)]
-    where = {file.path: file.where for file in new}
-    trees = files.trees(sources, archs, defines, added) if sources else []
+    is_plain = job.patch.is_plain
+    sources = [
+        SourceText(path, data) for path, data in added.items() if (is_cpp if is_plain else is_code)(path)
+    ]
+    if is_plain:
+        trees = job.files.plain_trees(sources, job.archs, added)
+    else:
+        trees = job.files.trees(sources, job.archs, job.guard.macros, added)
+    where = {file.path: file.where for file in job.patch.files}
     for source, passes in zip(sources, trees, strict=True):
-        stray = find_unbalanced(parse_scopes(source).directives)
+        scopes = parse_scopes(source)
+        stray = find_unbalanced(scopes.directives)
         if stray is not None:
             yield RenderError(
                 f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
@@ -89,17 +98,36 @@ def check_new_files(
                 hint="correct the template",
             )
             continue
-        for key, tree in passes.items():
-            if tree.issues:
-                issue = tree.issues[0]
-                yield RenderError(
-                    f"syntax error in the {' '.join(key)} pass of new file {source.path}: {issue.message}",
-                    code="NEW_FILE_UNPARSABLE",
-                    where=[with_line(source, source.locate(issue.offset)), where[source.path]],
-                    why="a new file must parse on its own: it includes what it uses",
-                    hint="correct the template",
-                )
-                break
+        fault = _first_fault(scopes, passes, where[source.path], warnings if is_plain else None)
+        if fault is not None:
+            yield fault
+
+
+def _first_fault(
+    scopes: ScopeMap,
+    passes: Mapping[tuple[Pass, str], Tree],
+    file: Location,
+    warnings: list[str] | None,
+) -> PatchkitError | None:
+    source = scopes.source
+    for key, tree in passes.items():
+        for issue in tree.issues:
+            doubt = find_doubt(scopes, issue.offset, Names(tree))
+            place = source.locate(issue.offset)
+            if doubt is not None and warnings is not None:
+                told = f"{place}: {doubtful_message(issue, doubt)}"
+                warnings += [told] if told not in warnings else []
+                continue
+            kind = "syntax error" if doubt is None else "perhaps a syntax error"
+            return RenderError(
+                f"{kind} in the {' '.join(key)} pass of new file {source.path}: {issue.message}",
+                code="NEW_FILE_UNPARSABLE",
+                where=[with_line(source, place), file],
+                why="a new file must parse on its own: it includes what it uses"
+                + (f"; nothing that was read declares '{doubt}'" if doubt is not None else ""),
+                hint="correct the template",
+            )
+    return None
 
 
 def with_line(source: SourceText, place: Location) -> Location:
@@ -137,13 +165,17 @@ class PlacedEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPatch:
-    """``changes``: path to new bytes. ``rendered``: sha256 of texts by edit id or path of a new file."""
+    """``changes``: path to new bytes. ``rendered``: sha256 of texts by edit id or path of a new file.
+
+    ``warnings``: what may be a syntax error of a plain patch, and may come from a name nobody knows here.
+    """
 
     changes: Mapping[str, bytes]
     edits: tuple[PlacedEdit, ...]
     new_files: tuple[str, ...]
     rendered: Mapping[str, str]
     entities: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +201,16 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     archs = tuple(target.arch for target in guard.targets)
     job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files)
     errors: list[PatchkitError] = []
+    warnings: list[str] = []
     renderer.check_context()
-    added = _new_files(job, errors)
+    added = _new_files(job, errors, warnings)
     by_file: dict[str, list[Edit]] = {}
     for edit in patch.edits:
         by_file.setdefault(edit.file, []).append(edit)
     changes, placed = dict(added), []
     for path, edits in by_file.items():
         try:
-            after, done = _place_file(job, path, edits, added)
+            after, done = _place_file(job, path, edits, added, warnings)
         except ErrorGroup as group:
             errors.extend(group.errors)
             continue
@@ -191,7 +224,12 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     rendered |= {path: _sha256(data) for path, data in added.items()}
     entities = {f"{edit.file}::{edit.entity}": edit.entity_digest for edit in placed if edit.entity_digest}
     return PlacedPatch(
-        changes=changes, edits=tuple(placed), new_files=tuple(added), rendered=rendered, entities=entities
+        changes=changes,
+        edits=tuple(placed),
+        new_files=tuple(added),
+        rendered=rendered,
+        entities=entities,
+        warnings=tuple(warnings),
     )
 
 
@@ -199,7 +237,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _new_files(job: _Job, errors: list[PatchkitError]) -> dict[str, bytes]:
+def _new_files(job: _Job, errors: list[PatchkitError], warnings: list[str]) -> dict[str, bytes]:
     added: dict[str, bytes] = {}
     for file in job.patch.files:
         blocked = check_place(file, [*job.files.names, *added])
@@ -210,18 +248,12 @@ def _new_files(job: _Job, errors: list[PatchkitError]) -> dict[str, bytes]:
             added[file.path] = job.renderer.file(file.template, file.where).encode()
         except PatchkitError as exc:
             errors.append(exc)
-    # Elsewhere than beside the backend's own files, what a new file includes is not known here.
-    read = {path: data for path, data in added.items() if not job.patch.is_plain or _is_backend(path)}
-    errors.extend(check_new_files(job.patch.files, read, job.files, job.archs, job.guard.macros))
+    errors.extend(check_new_files(job, added, warnings))
     return added
 
 
-def _is_backend(path: str) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in HEADER_FOLDERS)
-
-
 def _place_file(
-    job: _Job, path: str, edits: Sequence[Edit], added: Mapping[str, bytes]
+    job: _Job, path: str, edits: Sequence[Edit], added: Mapping[str, bytes], warnings: list[str]
 ) -> tuple[bytes, list[PlacedEdit]]:
     data = job.files.read(path)
     if data is None:
@@ -239,7 +271,7 @@ def _place_file(
             aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
             require_isolated(before, after, job.guard, aliases, edits[0].where)
             confirm_entities(before, after, applied, pairs)
-        seen = _confirm_by_clang(job, before, after, pairs, added)
+        seen = _confirm_by_clang(job, before, after, pairs, added, warnings)
     except PatchkitError as exc:
         if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
             # The line exists in memory only, and plan shows no text of a patch that failed.
@@ -256,16 +288,22 @@ def _confirm_by_clang(
     after: ScopeMap,
     pairs: Sequence[tuple[Anchor, Sequence[Span]]],
     added: Mapping[str, bytes],
+    warnings: list[str],
 ) -> tuple[tuple[str, ...], ...]:
-    """As :func:`confirm_passes`; of a plain patch only new syntax errors count, in files of the backend."""
-    path = before.source.path
-    if job.patch.is_plain and not (is_code(path) and _is_backend(path)):
-        return tuple(() for _ in pairs)
-    trees = job.files.trees([before.source, after.source], job.archs, job.guard.macros, added)
-    if job.patch.is_plain:
-        refuse_new_issues(after, pairs, trees[0], trees[1])
-        return tuple(() for _ in pairs)
-    return confirm_passes(after, pairs, trees[0], trees[1])
+    """As :func:`confirm_passes`; of a plain patch only new syntax errors count.
+
+    Those are looked for in the text after the edits first: where it has none, the text before need not be
+    parsed.
+    """
+    if not job.patch.is_plain:
+        trees = job.files.trees([before.source, after.source], job.archs, job.guard.macros, added)
+        return confirm_passes(after, pairs, trees[0], trees[1])
+    if is_cpp(before.source.path):
+        (new,) = job.files.plain_trees([after.source], job.archs, added)
+        if any(tree.issues for tree in new.values()):
+            (old,) = job.files.plain_trees([before.source], job.archs, added, with_names=True)
+            warnings += judge_new_issues(before, after, pairs, old, new)
+    return tuple(() for _ in pairs)
 
 
 def _anchor_all(

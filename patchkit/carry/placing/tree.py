@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 
 from patchkit.base.source import SourceText
-from patchkit.carry.cpp.ast import Pass, Tree, parse_tree
+from patchkit.carry.cpp.ast import Pass, Tree, has_device_pass, parse_tree, read_includes
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.carry.upstream.repository import Repository
 
@@ -23,16 +22,26 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 # Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
 _PARSERS = 2
 
+# A parse of a HIP file is for some GPU; a plain series may name none.
+_ANY_ARCH = "gfx1151"
+
 
 class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
-    ``others`` are paths that the tree has, too, and that nobody reads.
+    ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
     """
 
-    def __init__(self, base: Mapping[str, bytes], others: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        base: Mapping[str, bytes],
+        others: Iterable[str] = (),
+        read_more: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None,
+    ) -> None:
         self._base = base
         self._others = frozenset(others)
+        self._read_more = read_more
+        self._included: dict[str, bytes] = {}
         self._overlay: dict[str, bytes] = {}
 
     def read(self, path: str) -> bytes | None:
@@ -41,7 +50,9 @@ class UpstreamFiles:
 
     def fresh(self) -> UpstreamFiles:
         """The same upstream without what was written over it."""
-        return UpstreamFiles(self._base, self._others)
+        fresh = UpstreamFiles(self._base, self._others, self._read_more)
+        fresh._included = self._included  # upstream's own, so the same for everybody
+        return fresh
 
     def upstream_scopes(self, path: str) -> ScopeMap:
         """Structure of a file as upstream has it."""
@@ -72,13 +83,48 @@ class UpstreamFiles:
         archs: Sequence[str],
         defines: Sequence[str],
         added: Mapping[str, bytes],
+        *,
+        with_names: bool = False,
     ) -> list[dict[tuple[Pass, str], Tree]]:
         """Host and device AST of each version for each arch; ``added`` are new files includes may find.
 
-        The host pass is the same for every arch, so it is parsed for the first one only.
+        The host pass is the same for every arch, so it is parsed for the first one only. ``with_names`` as
+        for :func:`patchkit.carry.cpp.ast.parse_tree`.
         """
         passes: list[tuple[Pass, str]] = [("host", archs[0]), *(("device", arch) for arch in archs)]
-        files = {**self._base, **self._overlay, **added}
+        return self._parse(sources, [passes] * len(sources), defines, added, with_names=with_names)
+
+    def plain_trees(
+        self,
+        sources: Sequence[SourceText],
+        archs: Sequence[str],
+        added: Mapping[str, bytes],
+        *,
+        with_names: bool = False,
+    ) -> list[dict[tuple[Pass, str], Tree]]:
+        """As :meth:`trees`, for a patch without a guard: of a file that only the host compiles, its pass."""
+        first = archs[0] if archs else _ANY_ARCH
+        host: list[tuple[Pass, str]] = [("host", first)]
+        both: list[tuple[Pass, str]] = [*host, ("device", first)]
+        passes = [both if has_device_pass(source.path) else host for source in sources]
+        return self._parse(sources, passes, ("GGML_USE_HIP",), added, with_names=with_names)
+
+    def _parse(
+        self,
+        sources: Sequence[SourceText],
+        passes: Sequence[Sequence[tuple[Pass, str]]],
+        defines: Sequence[str],
+        added: Mapping[str, bytes],
+        *,
+        with_names: bool,
+    ) -> list[dict[tuple[Pass, str], Tree]]:
+        files = {**self._base, **self._included, **self._overlay, **added}
+        if self._read_more is not None and any(not _is_cuda(source.path) for source in sources):
+            files |= {source.path: source.data for source in sources}
+            paths = [source.path for source in sources]
+            more = read_includes(paths, files, self._others, self._read_more)
+            self._included |= more
+            files |= more
 
         def parse(job: tuple[SourceText, tuple[Pass, str]]) -> Tree:
             source, (which, arch) = job
@@ -90,11 +136,18 @@ class UpstreamFiles:
                 defines=defines,
                 # What the preprocessor leaves out matters only in an edited version of upstream's file.
                 with_skipped=source.path in self._base and self._base[source.path] != source.data,
+                with_names=with_names,
             )
 
+        jobs = [(source, one) for source, some in zip(sources, passes, strict=True) for one in some]
         with ThreadPoolExecutor(_PARSERS) as pool:
-            parsed = pool.map(parse, product(sources, passes))
-            return [{one: next(parsed) for one in passes} for _ in sources]
+            parsed = pool.map(parse, jobs)
+            return [{one: next(parsed) for one in some} for some in passes]
+
+
+def _is_cuda(path: str) -> bool:
+    """Whether everything that the file includes lies in the folders that are always read."""
+    return path.startswith("ggml/src/ggml-cuda/")
 
 
 ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
@@ -124,4 +177,9 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
         )
         and entry.mode in ("100644", "100755")
     ]
-    return UpstreamFiles(repository.read_blobs(commit, sorted(paths)), (entry.path for entry in entries))
+    regular = frozenset(entry.path for entry in entries if entry.mode in ("100644", "100755"))
+    return UpstreamFiles(
+        repository.read_blobs(commit, sorted(paths)),
+        (entry.path for entry in entries),
+        lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
+    )
