@@ -30,6 +30,16 @@ _PART = r"\.?[A-Za-z0-9_+-][A-Za-z0-9_.+-]*"  # neither . nor ..
 TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
 
 
+RELEASE = re.compile(r"v(0|[1-9][0-9]{0,5})(\.(0|[1-9][0-9]{0,5})){2}")
+"""What upstream calls a release: ``v0.5.0``. Nothing follows the three numbers, as in upstream's own scripts."""
+Release = Annotated[str, StringConstraints(pattern=rf"^{RELEASE.pattern}$")]
+
+
+def name_pin(build: int, releases: Sequence[str]) -> str:
+    """``v0.5.0 (b11549)``, as a person is told a build; ``b11549`` where it is no release."""
+    return f"{', '.join(releases)} (b{build})" if releases else f"b{build}"
+
+
 def _no_truth(value: object) -> object:
     """Python takes true for 1."""
     if isinstance(value, bool):
@@ -118,12 +128,13 @@ _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 class Pin(TomlTable):
     """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
 
-    ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
+    ``releases`` are the names that upstream tagged it with beside its number. ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
     without history is.
     """
 
     named_by: ClassVar[str] = "build"
     build: Annotated[int, Field(gt=0)]
+    releases: Several[Release] = ()
     commit: ObjectId | None = None
     tree: ObjectId
     committed: str
@@ -142,6 +153,15 @@ class Pin(TomlTable):
     def name(self) -> str:
         """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
         return f"b{self.build}" if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
+
+    @property
+    def title(self) -> str:
+        """As a person is told the pin: with the releases that it is."""
+        return name_pin(self.build, self.releases) if self.clone is None else self.name
+
+    def is_called(self, name: str) -> bool:
+        """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release, the whole commit."""
+        return name in (self.name, str(self.build), self.commit, *self.releases)
 
     @property
     def option(self) -> str:
@@ -197,7 +217,7 @@ class Lock(TomlTable):
     path: NotInFile[str] = ""
 
     def pin(self, wanted: PinWanted | int = None) -> Pin:
-        """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default; a pin is itself.
+        """The pin of a build (``6900``, ``b6900``), release or commit prefix, or the default; a pin is itself.
 
         Raises:
             PIN_UNKNOWN: none fits.
@@ -206,7 +226,7 @@ class Lock(TomlTable):
         if isinstance(wanted, Pin):
             return wanted
         name = str(self.default if wanted is None else wanted).strip().lower()
-        exact = [pin for pin in self.pins if name in (pin.name, str(pin.build), pin.commit)]
+        exact = [pin for pin in self.pins if pin.is_called(name)]
         if exact:
             return exact[0]
         near = [
@@ -214,7 +234,7 @@ class Lock(TomlTable):
         ]
         if len(near) == 1:
             return near[0]
-        known = ", ".join(pin.name for pin in self.pins)
+        known = ", ".join(pin.title for pin in self.pins)
         where = Location(path=self.path)
         if near:
             raise UsageError(
@@ -227,7 +247,8 @@ class Lock(TomlTable):
             f"the lock has no pin '{wanted}'",
             code="PIN_UNKNOWN",
             where=where,
-            hint=f"use one of the pins it has: {known}",
+            hint=f"use one of the pins it has: {known}"
+            + (f"; or have it followed there: patchkit bump --to {name}" if RELEASE.fullmatch(name) else ""),
         )
 
     def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
@@ -275,6 +296,7 @@ _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILIN
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
     builds: dict[int, Location] = {}
+    releases: dict[str, Location] = {}
     for number, pin in enumerate(lock.pins):
         at = ("pin", number)
         here = document.locate((*at, "build"))
@@ -285,6 +307,16 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
                 where=(here, builds[pin.build]),
             )
         builds.setdefault(pin.build, here)
+        for release in pin.releases:
+            place = document.locate((*at, "releases"))
+            if release in releases:
+                yield ConfigError(
+                    f"lock: {release} is named a second time",
+                    code="LOCK_RELEASE_TWICE",
+                    where=(place, releases[release]),
+                    why="a release is one commit",
+                )
+            releases.setdefault(release, place)
         yield from _of_identity(pin, at, document)
         if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
             yield ConfigError(
@@ -464,7 +496,8 @@ def format_lock(lock: Lock) -> str:
     """The text of a lock file: pins by build, what was seen of forks, results by build, archs and patches."""
     tables = [_format_table("", {"version": 1, "default": lock.default})]
     for pin in sorted(lock.pins, key=lambda each: each.build):
-        own = {name: getattr(pin, name) for name in ("build", "commit", "tree", "committed", "ggml")}
+        own: dict[str, object] = {"build": pin.build, "releases": pin.releases or None}
+        own |= {name: getattr(pin, name) for name in ("commit", "tree", "committed", "ggml")}
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]

@@ -175,6 +175,7 @@ def test_a_result_is_replaced_or_added() -> None:
         ('subdir = "a/b"', 'subdir = "/b"', 20, "CONFIG_BAD_VALUE", "subdir"),
         ('archs = ["gfx1100", "gfx1151"]', "archs = []", 38, "CONFIG_BAD_VALUE", "archs"),
         ("build = 10\ncommit", "build = -1\ncommit", 5, "CONFIG_BAD_VALUE", "build"),
+        ("build = 10\ncommit", 'build = 10\nreleases = ["v1"]\ncommit', 6, "CONFIG_BAD_VALUE", "releases"),
     ],
 )
 def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, code: str, says: str) -> None:
@@ -220,6 +221,30 @@ def test_what_does_not_fit_together_has_its_own_error(old: str, new: str, line: 
     (error,) = [error for error in _errors(old, new) if error.code == code]
     assert error.where[0].line == line
     assert "git checkout -- upstream.lock" in (error.hint or "")
+
+
+RELEASED = TEXT.replace("build = 10\ncommit", 'build = 10\nreleases = ["v0.5.0", "v0.5.1"]\ncommit')
+
+
+def test_a_pin_is_found_and_told_by_its_releases_and_written_with_them() -> None:
+    lock = _parse(RELEASED)
+    pin = lock.pin(" V0.5.1 ")
+    assert (pin.build, pin.name, pin.title) == (10, "b10", "v0.5.0, v0.5.1 (b10)")
+    assert lock.pin("b11").title == "b11"
+    assert 'build = 10\nreleases = ["v0.5.0", "v0.5.1"]\n' in format_lock(lock)
+    assert "releases" not in format_lock(_parse(TEXT))
+    assert _parse(format_lock(lock)) == lock
+    with refused("PIN_UNKNOWN") as caught:
+        lock.pin("v0.6.0")
+    assert "v0.5.0, v0.5.1 (b10)" in caught.value.hint
+    assert "patchkit bump --to v0.6.0" in caught.value.hint
+
+
+def test_a_release_of_two_pins_is_refused_with_both_places() -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(RELEASED.replace("build = 11\n", 'build = 11\nreleases = ["v0.5.0"]\n'))
+    (error,) = caught.value.errors
+    assert (error.code, [place.line for place in error.where]) == ("LOCK_RELEASE_TWICE", [26, 6])
 
 
 def test_two_results_of_one_key_are_refused_with_both_places() -> None:
