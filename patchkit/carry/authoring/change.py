@@ -17,8 +17,9 @@ from patchkit.base.text import visible
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Change as TreeChange
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
-from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit, list_builds
+from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
+from patchkit.carry.upstream.tags import list_tags
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""
@@ -180,7 +181,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
         by = _together([_of_commit(each.data) for each in found if each is not None])
         below = set(git.run("rev-list", base).decode("ascii").split())
     try:
-        tags = list_builds(url, cache.reporter)
+        tags = list_tags(url, cache.reporter).builds
     except SourceError:
         tags = {}
     for commit in (base, head):

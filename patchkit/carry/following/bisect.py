@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.reporter import Reporter
+from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
 from patchkit.carry.following.classes import GOOD, Classified, UpstreamCommit
 from patchkit.carry.following.classify import Comparison, classify_series
@@ -14,12 +17,13 @@ from patchkit.carry.following.sweep import Break, Row, Sweep
 from patchkit.carry.following.target import own_pin, remote_url, tell_nearest
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.lock import Pin, load_lock, name_pin
 from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import obtain
-from patchkit.carry.upstream.remote import list_builds, read_pin
+from patchkit.carry.upstream.remote import read_pin
+from patchkit.carry.upstream.tags import Tags, build_of_tag, find_tagged, list_tags
 
 _DECLARED = frozenset({"out of era", "off"})
 
@@ -40,19 +44,27 @@ def sweep_remote(
         archs: the GPUs of one candidate.
         with_: opt-in patches to take in.
         url: the git remote; by default that of the lock.
-        first: a build, by default the lock's default pin.
-        last: a build, by default the latest.
+        first: a build or release, by default the lock's default pin.
+        last: a build or release, by default the latest build.
 
     Raises:
-        SWEEP_BUILD_UNKNOWN, BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: it
-            cannot be asked so.
+        SWEEP_BUILD_UNKNOWN, RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE, BUMP_REMOTE_UNKNOWN,
+            REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: it cannot be asked so.
         SourceError, GitError, CacheError: a tree could not be had.
     """
     reporter = workspace.reporter
     lock = load_lock(workspace.series.lock)
-    builds = list_builds(where := remote_url(lock, url), reporter)
-    begin, end = _ends(first or str(lock.default), last, builds, where)
     cache = open_cache(workspace.cache_root)
+    tags = list_tags(where := remote_url(lock, url), reporter)
+    builds = dict(tags.builds)
+    begin = _find_build(first or str(lock.default), tags, builds, cache.root, reporter)
+    end = _find_build(last or "latest", tags, builds, cache.root, reporter)
+    if begin >= end:
+        raise UsageError(
+            f"{_told(begin, tags, builds)} is not before {_told(end, tags, builds)}",
+            code="SWEEP_BUILD_UNKNOWN",
+            hint="--from comes before --to, in the order of builds",
+        )
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, archs)
 
@@ -64,11 +76,11 @@ def sweep_remote(
         if build in rows:
             return rows[build]
         with cache.hold(reporter) as repository:
-            pin = read_pin(repository, where, build, builds[build])
+            pin = read_pin(repository, where, build, builds[build], tags.releases_of(builds[build]))
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
             files = read_upstream(repository, commit, series.read)
-            pin = replace(pin, followed=base.followed)
+            pin = replace(pin, releases=base.releases, followed=base.followed)
         verdicts, renderings = classify_series(
             Comparison(
                 workspace=workspace,
@@ -85,7 +97,7 @@ def sweep_remote(
 
     look(begin)
     look(end)
-    between = [build for build in builds if begin <= build <= end]
+    between = sorted(build for build in builds if begin <= build <= end)
     found = [_search(look, patch.id, between) for patch in series.patches]
     return Sweep(
         archs=tuple(profile.arch for profile in profiles),
@@ -93,16 +105,6 @@ def sweep_remote(
         rows=tuple(row for _, row in sorted(rows.items())),
         breaks=tuple(each for each in found if each is not None),
     )
-
-
-def _ends(first: str, last: str | None, builds: Collection[int], where: str) -> tuple[int, int]:
-    begin = _build(first, builds, where)
-    end = max(builds) if last in (None, "latest") else _build(str(last), builds, where)
-    if begin >= end:
-        raise UsageError(
-            f"b{begin} is not before b{end}", code="SWEEP_BUILD_UNKNOWN", hint="--from comes before --to"
-        )
-    return begin, end
 
 
 def _search(look: Callable[[int], Row], patch: str, builds: Sequence[int]) -> Break | None:
@@ -136,14 +138,22 @@ def _commit(pin: Pin) -> UpstreamCommit | None:
     return UpstreamCommit(commit=pin.commit, subject=subject.decode("utf-8", "replace"))
 
 
-def _build(text: str, builds: Collection[int], where: str) -> int:
-    number = text.strip().lower().removeprefix("b")
-    if number.isdecimal() and int(number) in builds:
-        return int(number)
+def _told(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
+    return name_pin(build, tags.releases_of(builds[build]))
+
+
+def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, reporter: Reporter) -> int:
+    """The number of a build or release; a release without a build's tag comes to ``builds``."""
+    name = text.strip().lower()
+    found = find_tagged(name, tags, root, reporter)
+    if found is not None:
+        builds[found[0]] = found[1]
+        return found[0]
+    build = build_of_tag(f"b{name.removeprefix('b')}")
     raise UsageError(
-        f"'{text}' is no build of {redacted(where)}",
+        f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
         code="SWEEP_BUILD_UNKNOWN",
-        where=Location(path=redacted(where)),
-        why=tell_nearest(builds, int(number)) if number.isdecimal() else None,
-        hint="builds are tags like b11549",
+        where=Location(path=redacted(tags.url)),
+        why=tell_nearest(builds, build) if build is not None else None,
+        hint="builds are tags like b11549, releases like v0.5.0",
     )

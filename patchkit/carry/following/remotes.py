@@ -36,7 +36,7 @@ from patchkit.carry.series.lock import Lock, Pin, Watched
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.following import MAIN, Answer, FollowedRemotes, open_followed
 from patchkit.carry.upstream.git import redacted
-from patchkit.carry.upstream.remote import list_builds
+from patchkit.carry.upstream.tags import list_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +248,7 @@ def _find_builds(
     if not merged or main is None:
         return
     try:
-        tags = list_builds(url, reporter)
+        tags = list_tags(url, reporter).builds
     except SourceError:
         return  # a fork has none
     for commit in merged:

@@ -71,7 +71,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         lock,
         watched=following.seen(lock),
         default=lock.default if request.keep_default else new.build,
-        pins=lock.pins if new in lock.pins else (*lock.pins, new),
+        pins=lock.with_pin(new).pins,
     )
     with (
         InterruptNote("lock and branches are as they were"),

@@ -49,6 +49,7 @@ class Row:
         """As ``sweep`` shows it."""
         return {
             "build": self.pin.build,
+            "releases": list(self.pin.releases),
             "commit": self.pin.commit,
             "tree": self.pin.tree,
             "compared_with": self.before,
@@ -266,7 +267,7 @@ _CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
 def text_matrix(sweep: Sweep) -> list[str]:
     """Pins as rows, patches as columns; below, the breaks and what a person has to look at."""
     head = ["pin", *sweep.patches]
-    table = [[row.pin.name, *_cells(row)] for row in sweep.rows]
+    table = [[row.pin.title, *_cells(row)] for row in sweep.rows]
     widths = [max(len(line[column]) for line in [head, *table]) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in [head, *table]]  # fmt: skip
@@ -276,7 +277,7 @@ def text_matrix(sweep: Sweep) -> list[str]:
 def markdown_matrix(sweep: Sweep) -> list[str]:
     """The same as a table of Markdown; what is behind it is a block of text, in which no mark-up counts."""
     lines = [f"| pin | {' | '.join(sweep.patches)} |", f"|---{'|---' * len(sweep.patches)}|"]
-    lines += [f"| {row.pin.name} | {' | '.join(_cells(row))} |" for row in sweep.rows]
+    lines += [f"| {row.pin.title} | {' | '.join(_cells(row))} |" for row in sweep.rows]
     behind = [line for line in _behind(sweep) if line.strip()]
     runs = [len(run) for line in behind for run in re.findall("`+", line)]
     fence = "`" * max(3, *(run + 1 for run in runs)) if runs else "```"
@@ -298,24 +299,26 @@ def _counts(sweep: Sweep) -> str:
 
 
 def _behind(sweep: Sweep) -> Iterator[str]:
+    titles = {row.pin.build: row.pin.title for row in sweep.rows}
     for each in sweep.breaks:
         by = f" by {each.commit}" if each.commit is not None else ""
-        yield f"{each.patch}: good until b{each.good}, {each.patch_class} at b{each.bad}{by}: {each.reason}"
+        good, bad = titles[each.good], titles[each.bad]
+        yield f"{each.patch}: good until {good}, {each.patch_class} at {bad}{by}: {each.reason}"
     faults = [(row, fault) for row in sweep.rows for fault in row.faults]
     if faults:
         yield ""
         yield "known faults of upstream's builds:"
     for row, fault in faults:
-        yield f"  {row.pin.name} {fault.state()}"
+        yield f"  {row.pin.title} {fault.state()}"
     changed = [(row, verdict) for row in sweep.rows for verdict in row.verdicts
                if verdict.patch_class in GOOD and (verdict.moves or verdict.drift)]  # fmt: skip
     if changed:
         yield ""
         yield "placed, but not as on the pin before (each place and change: --json):"
     for row, verdict in changed:
-        yield f"  {row.pin.name} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
+        yield f"  {row.pin.title} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
     for row in sweep.rows:
         for verdict in row.verdicts:
             if verdict.patch_class in {"conflict", "upstreamed", "superseded"}:
                 yield ""
-                yield from verdict.lines(row.pin.name)
+                yield from verdict.lines(row.pin.title)

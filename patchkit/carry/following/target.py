@@ -1,32 +1,47 @@
-"""The pin that a bump goes to: a build, a commit or the latest, from the lock or asked of a remote."""
+"""The pin that a bump goes to, from the lock or asked of a remote: build, release, commit or the latest."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.base.text import visible
 from patchkit.carry.candidate.handover import upstream_url
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import SourceWanted
-from patchkit.carry.upstream.remote import list_builds, read_pin
+from patchkit.carry.upstream.remote import read_pin
+from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
 
-_BUILD = re.compile(r"b?([1-9][0-9]*)")
+_BUILD = re.compile(r"b?([1-9][0-9]{0,8})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_SHOWN = 3
 
 
 def own_pin(lock: Lock, pin: Pin) -> Pin:
     """The lock's own pin of that build, if it has one: results rest on what the lock says, to the last byte.
 
-    So a pin whose commit the lock does not know stays so, even where a git remote tells the commit.
+    So a pin whose commit the lock does not know stays so, even where a git remote tells the commit. Only
+    releases that it is not yet known by come to it.
 
     Raises PIN_DIFFERS.
     """
     known = next((each for each in lock.pins if each.build == pin.build), None)
+    for other in lock.pins:
+        moved = [name for name in pin.releases if name in other.releases]
+        if other.build != pin.build and moved:
+            raise ConfigError(
+                f"the lock says that {moved[0]} is {other.name}, here it is {pin.name}",
+                code="PIN_DIFFERS",
+                where=[place for place in (other.where, pin.where) if place is not None],
+                why="a release is one commit; its tag was moved, or one of both is not upstream's",
+                hint="look at both; to take the other one, remove the name from the lock's pin",
+            )
     if known is None:
         return pin
     both = None not in (known.commit, pin.commit)
@@ -38,7 +53,8 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
             why="a build has one commit and one tree; one of both is not upstream's",
             hint="look at both; to take the other one, remove the pin from the lock",
         )
-    return known
+    releases = sorted_releases({*known.releases, *pin.releases})
+    return known if releases == known.releases else replace(known, releases=releases)
 
 
 def _spelled(pin: Pin) -> str:
@@ -79,12 +95,16 @@ def find_target_pin(
     cache: Cache,
     reporter: Reporter,
 ) -> Pin:
-    """The pin that ``wanted`` names: ``b11549``, ``11549``, a commit (seven digits or more) or ``latest``.
+    """The pin that ``wanted`` names.
+
+    ``b11549``, ``11549``, ``v0.5.0``, a commit (seven digits or more), ``latest`` (the newest build), or
+    ``latest-release``.
 
     Raises:
         UPSTREAM_URL_UNUSED: a git remote and source packages alone, both.
         BUMP_TARGET_UNKNOWN: nobody knows it.
         BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS: the remote would have to be asked, and cannot be.
+        RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE: which build a release is cannot be told, or it is none.
         SourceError, GitError, CacheError: fetching the commit failed.
     """
     if source == "sdist" and upstream_url is not None:
@@ -99,35 +119,26 @@ def find_target_pin(
         if _is_named(pin, name):
             return pin
     if source == "sdist":
-        raise _unknown(wanted, [pin.build for pin in known], str(catalogue))
+        releases = sorted_releases(name for pin in known for name in pin.releases)
+        raise _unknown(wanted, [pin.build for pin in known], str(catalogue), releases)
     url = remote_url(lock, upstream_url)
-    builds = list_builds(url, reporter)
-    build = _choose(name, builds)
-    if build is None:
-        raise _unknown(wanted, builds, redacted(url))
-    in_lock = next((pin for pin in lock.pins if (pin.build, pin.commit) == (build, builds[build])), None)
+    tags = list_tags(url, reporter)
+    found = find_tagged(name, tags, cache.root, reporter)
+    if found is None:
+        raise _unknown(wanted, tags.builds, redacted(url), sorted_releases(tags.releases))
+    build, commit = found
+    releases = tags.releases_of(commit)
+    in_lock = next((pin for pin in lock.pins if (pin.build, pin.commit) == (build, commit)), None)
     if in_lock is not None:
-        return in_lock
+        return replace(in_lock, releases=sorted_releases({*in_lock.releases, *releases}))
     with cache.hold(reporter) as repository:
-        return read_pin(repository, url, build, builds[build])
+        return read_pin(repository, url, build, commit, releases)
 
 
 def _is_named(pin: Pin, name: str) -> bool:
-    if name in (pin.name, str(pin.build)):
+    if pin.is_called(name):
         return True
     return _COMMIT.fullmatch(name) is not None and pin.commit is not None and pin.commit.startswith(name)
-
-
-def _choose(name: str, builds: Mapping[int, str]) -> int | None:
-    if name == "latest":
-        return max(builds)
-    number = _BUILD.fullmatch(name)
-    if number is not None and int(number[1]) in builds:
-        return int(number[1])
-    if _COMMIT.fullmatch(name) is None:
-        return None
-    found = [build for build, commit in builds.items() if commit.startswith(name)]
-    return found[0] if len(found) == 1 else None
 
 
 def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
@@ -136,13 +147,19 @@ def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
     return f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None
 
 
-def _unknown(wanted: str, builds: Collection[int], where: str) -> UsageError:
-    number = _BUILD.fullmatch(wanted.strip().lower())
+def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequence[str] = ()) -> UsageError:
+    name = wanted.strip().lower()
+    number = _BUILD.fullmatch(name)
+    why = tell_nearest(builds, int(number[1]) if number is not None else max(builds, default=0))
+    if name.startswith("v") or name == "latest-release" or not builds:
+        why = (
+            f"the last of its releases: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
+        )
     return UsageError(
-        f"'{wanted}' is no build, commit or tag that is known",
+        f"'{visible(wanted)}' is no build, release or commit that is known",
         code="BUMP_TARGET_UNKNOWN",
         where=Location(path=where),
-        why=tell_nearest(builds, int(number[1]) if number is not None else max(builds, default=0)),
-        hint="a build like b11549, the commit of one (seven digits or more), or latest; "
-        "--source git asks the git remote",
+        why=why,
+        hint="a build like b11549, a release like v0.5.0, the commit of one (seven digits or more), latest "
+        "or latest-release; --source git asks the git remote",
     )

@@ -31,7 +31,7 @@ TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
 
 
 RELEASE = re.compile(r"v(0|[1-9][0-9]{0,5})(\.(0|[1-9][0-9]{0,5})){2}")
-"""What upstream calls a release: ``v0.5.0``. Nothing follows the three numbers, as in upstream's own scripts."""
+"""What upstream calls a release: ``v0.5.0``; nothing follows the numbers, as in upstream's own scripts."""
 Release = Annotated[str, StringConstraints(pattern=rf"^{RELEASE.pattern}$")]
 
 
@@ -128,8 +128,8 @@ _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 class Pin(TomlTable):
     """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
 
-    ``releases`` are the names that upstream tagged it with beside its number. ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
-    without history is.
+    ``releases`` are the names that upstream tagged it with beside its number. ``ggml`` is the version in
+    ggml's CMake file, where it is written down: it tells about which build a tree without history is.
     """
 
     named_by: ClassVar[str] = "build"
@@ -217,7 +217,7 @@ class Lock(TomlTable):
     path: NotInFile[str] = ""
 
     def pin(self, wanted: PinWanted | int = None) -> Pin:
-        """The pin of a build (``6900``, ``b6900``), release or commit prefix, or the default; a pin is itself.
+        """The pin of a build (``b6900``), release or commit prefix, or the default; a pin is itself.
 
         Raises:
             PIN_UNKNOWN: none fits.
@@ -255,6 +255,12 @@ class Lock(TomlTable):
         """The recorded result for exactly these archs (any order) and patches (this order)."""
         key = (build, tuple(sorted(archs)), tuple(patches))
         return next((result for result in self.results if result.key == key), None)
+
+    def with_pin(self, pin: Pin) -> Lock:
+        """This lock with ``pin`` in the place of that of its build, or added."""
+        if all(each.build != pin.build for each in self.pins):
+            return replace(self, pins=(*self.pins, pin))
+        return replace(self, pins=tuple(pin if each.build == pin.build else each for each in self.pins))
 
     def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
         """This lock with what was found on a pin added to what it says of it already."""

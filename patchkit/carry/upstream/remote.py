@@ -1,16 +1,16 @@
-"""What a git remote is asked for: one commit, the builds it has, the pin of one of them."""
+"""What a git remote is asked for: one commit, the pin of a build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from patchkit.base.errors import CacheError, PatchkitError, SourceError
-from patchkit.base.reporter import Advance, Reporter
+from patchkit.base.reporter import Advance
 from patchkit.carry.series.lock import GitSource, Pin
 from patchkit.carry.upstream.commits import commit_date
-from patchkit.carry.upstream.git import Finished, Git, GitSilent, redacted
+from patchkit.carry.upstream.git import Finished, GitSilent, redacted
 from patchkit.carry.upstream.repository import Repository
 
 _SILENCE_S = 60.0  # after the first answer; git writes its progress about every second
@@ -124,60 +124,28 @@ def complaint(stderr: str) -> str:
     return "\n".join(line for line in stderr.splitlines() if line.startswith(("fatal", "error", "ssh")))
 
 
-_TAG = re.compile(r"refs/tags/b([1-9][0-9]*)(\^\{\})?")
+def read_pin(repository: Repository, url: str, build: int, commit: str, releases: Sequence[str] = ()) -> Pin:
+    """The pin of a build, which is ``releases``.
 
-
-def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
-    """Commit by build number, ascending.
-
-    Raises:
-        RemoteUrlBad: no such kind of address.
-        REMOTE_HAS_NO_BUILDS: nothing answers there, or it has no such tag.
-    """
-    where = checked_url(url)
-    reporter.step(f"asking {redacted(url)} for its builds")
-    finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, "b*")
-    if finished.status != 0:
-        raise SourceError(
-            f"{redacted(url)} cannot be asked for its builds",
-            code="REMOTE_HAS_NO_BUILDS",
-            why=complaint(finished.stderr) or finished.stderr.strip() or None,
-            hint="check the address and the network, or name a mirror or a clone with --upstream-url",
-        )
-    found: dict[int, str] = {}
-    for line in finished.stdout.decode("utf-8", "replace").splitlines():
-        sha, _, name = line.partition("\t")
-        tag = _TAG.fullmatch(name)
-        if tag is not None and (tag[2] or int(tag[1]) not in found):
-            found[int(tag[1])] = sha
-    if not found:
-        raise SourceError(
-            f"{redacted(url)} has no tag that names a build",
-            code="REMOTE_HAS_NO_BUILDS",
-            why="builds are tags like b11549",
-            hint="if it is a clone of yours: git fetch --tags",
-        )
-    return dict(sorted(found.items()))
-
-
-def read_pin(repository: Repository, url: str, build: int, commit: str) -> Pin:
-    """The pin of a build: its commit is fetched, and tree, date and commit object are read from it.
-
-    The caller holds the cache. Nothing but objects is written. Raises the errors of
+    Its commit is fetched, and tree, date and commit object are read from it. The caller holds the cache.
+    Nothing but objects is written. Raises the errors of
     :func:`patchkit.carry.upstream.remote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
     """
     fetch_commit(repository, url, commit)
-    raw = repository.git.run("cat-file", "commit", commit)
-    committed = commit_date(raw)
+    read = repository.git.attempt("cat-file", "commit", commit)
+    if read.status != 0:
+        raise SourceError(f"b{build} of {redacted(url)} is no commit", code="REMOTE_COMMIT_UNREADABLE")
+    committed = commit_date(read.stdout)
     if committed is None:
         raise SourceError(
             f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNREADABLE"
         )
     return Pin(
         build=build,
+        releases=tuple(releases),
         commit=commit,
         tree=repository.tree_of(commit),
         committed=committed,
-        commit_object=raw,
+        commit_object=read.stdout,
         sources=(GitSource(url=checked_url(url)),),
     )
