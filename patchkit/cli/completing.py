@@ -101,10 +101,13 @@ def patches_and_gpus(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def pins(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The builds that the lock has, the newest first, with their days."""
-    days = {f"b{pin['build']}": str(pin["committed"])[:10] for pin in _read(_series(ctx).lock)["pin"]}
-    found = sorted(days, key=lambda name: int(name[1:]), reverse=True)
-    return [CompletionItem(name, help=days[name]) for name in found if name.startswith(incomplete)]
+    """The builds and releases that the lock has, the newest first, with their days."""
+    found = []
+    for pin in sorted(_read(_series(ctx).lock)["pin"], key=lambda pin: -int(pin["build"])):
+        build, day = f"b{pin['build']}", str(pin["committed"])[:10]
+        found += [(str(name), f"{build}, {day}") for name in pin.get("releases", ())]
+        found.append((build, day))
+    return [CompletionItem(name, help=told) for name, told in found if name.startswith(incomplete)]
 
 
 def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

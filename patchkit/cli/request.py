@@ -58,7 +58,7 @@ _UPSTREAM = click.option(
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="A pin of the lock: b6900 or a commit prefix.",
+    help="A pin of the lock: b6900, v0.5.0 or a commit prefix.",
 )
 _WHICH = options(
     ARCHS,

@@ -120,7 +120,7 @@ def _own_lock(lock: Lock, archs: Sequence[str], upstream: str | None, source: Se
 
 
 def _pin_of(lock: Lock, known: Sequence[Pin], upstream: str) -> Pin:
-    found = next((pin for pin in known if upstream.strip().lower() in (pin.name, str(pin.build))), None)
+    found = next((pin for pin in known if pin.is_called(upstream.strip().lower())), None)
     in_lock = [pin.build for pin in lock.pins]
     return lock.pin(upstream) if found is None or found.build in in_lock else found
 

@@ -48,8 +48,8 @@ class Bump:
         """As ``bump`` shows it."""
         return {
             "state": self.state,
-            "from": {"build": self.old.build, "commit": self.old.commit, "tree": self.old.tree},
-            "to": {"build": self.new.build, "commit": self.new.commit, "tree": self.new.tree},
+            "from": _pin_json(self.old),
+            "to": _pin_json(self.new),
             "candidates": plain(self.successors),
             "not_followed": plain(self.newer),
             **self.following.as_json(),
@@ -57,10 +57,13 @@ class Bump:
         }
 
 
+def _pin_json(pin: Pin) -> dict[str, object]:
+    return {"build": pin.build, "releases": list(pin.releases), "commit": pin.commit, "tree": pin.tree}
+
+
 def bump_lines(bump: Bump) -> list[str]:
     """For a person: every patch with its class, what is in the way, what was proven."""
-    name = (bump.new.commit or bump.new.tree)[:12]
-    lines = [f"{bump.old.name} -> {bump.new.name} ({name})"]
+    lines = [f"{bump.old.title} -> {bump.new.title_with_id}"]
     for made in bump.successors:
         since = [f"b{build}" for build in made.variant.builds]
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
@@ -107,7 +110,7 @@ def _done(bump: Bump) -> Iterator[str]:
     kept = "" if bump.lock.default == bump.new.build else f", the default pin stays b{bump.lock.default}"
     if committed is None:
         commands = [shlex.join(made.made_by) for made in bump.successors]
-        yield f"done: the lock has {bump.new.name} now{kept}"
+        yield f"done: the lock has {bump.new.title} now{kept}"
         if len(commands) == 1:
             yield f"next: commit {bump.lock.path}; its candidate: {commands[0]}"
         else:
@@ -194,7 +197,7 @@ def _losses(made: Successor) -> Iterator[str]:
 
 def bump_message(bump: Bump) -> str:
     """Subject and body of the commit that moves the lock."""
-    lines = [f"Bump llama.cpp to {bump.new.name}", ""]
+    lines = [f"Bump llama.cpp to {bump.new.title}", ""]
     for made in bump.successors:
         since = " and ".join(f"b{build}" for build in made.variant.builds)
         lines += [*_wrapped(f"{made.variant}, from {since}:"), ""]

@@ -177,6 +177,7 @@ class Status:
             "pins": [
                 {
                     "build": pin.build,
+                    "releases": list(pin.releases),
                     "commit": pin.commit,
                     "tree": pin.tree,
                     "cached": pin.build in self.cached,

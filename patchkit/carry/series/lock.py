@@ -159,6 +159,14 @@ class Pin(TomlTable):
         """As a person is told the pin: with the releases that it is."""
         return name_pin(self.build, self.releases) if self.clone is None else self.name
 
+    @property
+    def title_with_id(self) -> str:
+        """The title with the beginning of the commit, or of the tree where no commit is known."""
+        sha = (self.commit or self.tree)[:12]
+        return (
+            f"{self.title[:-1]}, {sha})" if self.releases and self.clone is None else f"{self.title} ({sha})"
+        )
+
     def is_called(self, name: str) -> bool:
         """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release, the whole commit."""
         return name in (self.name, str(self.build), self.commit, *self.releases)
@@ -238,7 +246,7 @@ class Lock(TomlTable):
         where = Location(path=self.path)
         if near:
             raise UsageError(
-                f"'{wanted}' fits several pins: {', '.join(pin.name for pin in near)}",
+                f"'{wanted}' fits several pins: {', '.join(pin.title for pin in near)}",
                 code="PIN_AMBIGUOUS",
                 where=where,
                 hint="give more digits of the commit, or the build number",

@@ -103,7 +103,7 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Sou
         if pin.commit is None or not asks_remotes(wanted):
             unknown = "the lock does not know the commit of this pin" if pin.commit is None else None
             raise UsageError(
-                f"the remote {redacted(upstream_url)} cannot be used for {pin.name}",
+                f"the remote {redacted(upstream_url)} cannot be used for {pin.title}",
                 code="UPSTREAM_URL_UNUSED",
                 why=unknown or f"only {find_source(wanted).told} is to be used",
                 hint="leave out --upstream-url" if pin.commit is None else f"leave out --source {wanted}",
@@ -112,7 +112,7 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Sou
         sources = [GitSource(url=upstream_url), *others]
     if not sources:
         raise SourceError(
-            f"the lock has no {wanted} source for {pin.name}",
+            f"the lock has no {wanted} source for {pin.title}",
             code="SOURCE_NOT_IN_LOCK",
             where=pin.where,
             hint="use --source auto, or give a remote with --upstream-url",
@@ -139,7 +139,7 @@ def _try_in_turn(task: _Task, ways: tuple[Source, ...]) -> str:
                 task.reporter.warn(f"{error.message}{reason}; using {following}")
     if len(failures) == 1:
         raise failures[0]
-    raise ErrorGroup(f"no source gave the tree of {task.pin.name}", failures)
+    raise ErrorGroup(f"no source gave the tree of {task.pin.title}", failures)
 
 
 def _from_clone(task: _Task, directory: Path) -> str:
@@ -155,14 +155,14 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> str:
     commit = task.pin.commit
     if commit is None:
         raise AssertionError("the lock has git sources only for pins with a commit")
-    task.reporter.step(f"fetching {task.pin.name} from {redacted(source.url)}")
+    task.reporter.step(f"fetching {task.pin.title} from {redacted(source.url)}")
     fetch_commit(task.repository, source.url, commit, answer_s=answer_s)
     return _accept(task, task.repository.tree_of(commit), redacted(source.url))
 
 
 def _from_sdist(task: _Task, source: SdistSource) -> str:
     name = f"{source.package} {source.version}"
-    task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
+    task.reporter.step(f"getting {task.pin.title} from the sdist of {name}")
     # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
     from patchkit.carry.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
 

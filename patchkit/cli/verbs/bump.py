@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     "bump",
     example=(
         "patchkit bump --to b11549",
+        "patchkit bump --to v0.5.0",
         "patchkit bump --to latest --upstream-url ~/llama.cpp --commit",
         "patchkit bump --to b9093 --without wmma-tile-params",
     ),
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     default="latest",
     show_default=True,
     metavar="PIN",
-    help="A build, a commit, or latest.",
+    help="A build (b11549), a release (v0.5.0), a commit, latest or latest-release.",
 )
 @click.option(
     "--arch",

@@ -52,7 +52,7 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     for patch in catalogue.patches:
         yield f"{patch.number:04d}  {patch.id:<{wide}}  {_builds(patch):<13}  {patch.title}"
     yield ""
-    yield f"of the patches for b{catalogue.lock.default}, the default:"
+    yield f"of the patches for {catalogue.lock.pin(None).title}, the default:"
     told = {profile.arch: _standings(catalogue, profile.arch) for profile in catalogue.profiles}
     wide = max(map(len, told.values()), default=0)
     for profile in catalogue.profiles:

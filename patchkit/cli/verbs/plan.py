@@ -60,7 +60,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 
 
 def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
-    yield f"{plan.pin.name} ({(plan.pin.commit or plan.pin.tree)[:12]}) for {' '.join(plan.archs)}"
+    yield f"{plan.pin.title_with_id} for {' '.join(plan.archs)}"
     yield from classes
     for found in refused_faults(plan.faults, plan.request.accept_faults):
         yield f"apply refuses this: {found.sentence()}"

@@ -58,7 +58,7 @@ def _lines(status: Status) -> Iterator[str]:
     for pin in status.lock.pins:
         cached = "cached" if pin.build in status.cached else "not cached"
         default = "  (default)" if pin.build == status.lock.default else ""
-        yield f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
+        yield f"pin  {pin.title}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
         for row in pin.left_out:
             yield f"     left out for {' '.join(row.archs)}: {row.patch}: {row.why}"
     yield ""
@@ -70,15 +70,15 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"{made.branch}  {made.tip[:12]}  {many}  {how}"
     if not status.candidates:
         yield "no candidate yet: patchkit apply --arch gfx1151"
-    yield from _queue(status.queue)
+    yield from _queue(status.queue, status.lock.pin(None).title)
     yield from status.following.lines(status.lock.pin(None).name)
 
 
-def _queue(queue: Queue) -> Iterator[str]:
+def _queue(queue: Queue, pin: str) -> Iterator[str]:
     if not queue.patches:
         return
     yield ""
-    yield f"carried at b{queue.build}: {len(queue.patches)} patches, {queue.edits} edits"
+    yield f"carried at {pin}: {len(queue.patches)} patches, {queue.edits} edits"
     for patch in queue.patches:
         age = f"{patch.age_days} days" if patch.age_days is not None else "age not written down"
         yield f"  {patch.id}  {patch.edits} edits  {age}, {patch.builds} builds  {patch.upstream}"

@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 @ARCHS
 @WITH
 @click.option("--corpus", type=FOLDER, metavar="FILE", help="Every pin of this file, in the form of a lock.")
-@click.option("--from", "first", type=TEXT, metavar="BUILD", help="The first build of a git remote.")
-@click.option("--to", "last", type=TEXT, metavar="BUILD", help="The last build of a git remote, or latest.")
+@click.option("--from", "first", type=TEXT, metavar="PIN", help="The first build or release of a git remote.")
+@click.option(
+    "--to",
+    "last",
+    type=TEXT,
+    metavar="PIN",
+    help="The last of them, latest or latest-release.",
+)
 @click.option(
     "--upstream-url", type=TEXT, metavar="URL", help="The git remote of --from and --to: a mirror or a clone."
 )

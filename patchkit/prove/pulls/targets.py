@@ -43,7 +43,11 @@ def _of_pins(before: Side, after: Side) -> Iterator[str]:
     if before.lock.default != after.lock.default:
         yield f"the default pin becomes b{after.lock.default} instead of b{before.lock.default}"
     known = {pin.build: pin.followed for pin in before.lock.pins}
+    called = {pin.build: pin.releases for pin in before.lock.pins}
     for pin in after.lock.pins:
+        if pin.releases != called.get(pin.build, ()):
+            names = ", ".join(pin.releases) or "no release"
+            yield f"the lock says that {pin.name} is {names}: that upstream tagged it so is not checked here"
         for one in pin.followed:
             if one not in known.get(pin.build, ()):
                 yield (

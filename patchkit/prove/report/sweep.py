@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from patchkit.carry.series.lock import Release, name_pin
 from patchkit.prove.gates.base import Count, Many, Record
 from patchkit.prove.gates.blocks import Row, Table, columns
 from patchkit.prove.gates.document import parse_model
@@ -26,6 +27,7 @@ class _Cell(Record, extra="ignore"):
 
 class _Pin(Record, extra="ignore"):
     build: Count
+    releases: Many[Release] = ()
     patches: Many[_Cell]
 
 
@@ -35,6 +37,10 @@ class _Break(Record, extra="ignore"):
     bad: Count
     word: str = Field(validation_alias="class")
     reason: str
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return (self.good, self.bad)
 
 
 class _Matrix(Record, extra="ignore"):
@@ -54,13 +60,21 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
         rows=tuple(_row(pin, matrix.patches) for pin in matrix.pins),
         note="A star: the edited function changed upstream. 'off': not for these GPUs.",
     )
+    titles = {pin.build: name_pin(pin.build, pin.releases) for pin in matrix.pins}
     if matrix.breaks:
         yield Table(
             name="sweep-breaks",
             caption="Where a patch leaves the good classes",
             columns=columns("patch", "good until", "then", "class", "reason ~"),
             rows=tuple(
-                Row(cells=(each.patch, f"b{each.good}", f"b{each.bad}", each.word, each.reason))
+                Row(
+                    cells=(
+                        each.patch,
+                        *(titles.get(at, f"b{at}") for at in each.ends),
+                        each.word,
+                        each.reason,
+                    )
+                )
                 for each in matrix.breaks
             ),
         )
@@ -69,7 +83,7 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
 def _row(pin: _Pin, patches: tuple[str, ...]) -> Row:
     found = {one.id: one for one in pin.patches}
     cells = [_told(found[patch]) if patch in found else "-" for patch in patches]
-    return Row(cells=(f"b{pin.build}", *cells))
+    return Row(cells=(name_pin(pin.build, pin.releases), *cells))
 
 
 def _told(one: _Cell) -> str:

@@ -37,6 +37,7 @@ SWEEP = {
         },
         {
             "build": 7079,
+            "releases": ["v0.5.0"],
             "patches": [
                 {"id": "two", "class": "conflict", "drift": []},
                 {"id": "one", "class": "off", "drift": []},
@@ -139,7 +140,7 @@ def test_the_sweep_is_a_matrix_of_words(page: ET.Element) -> None:
     assert [[text_of(cell) for cell in row] for row in matrix.iter("tr")] == [
         ["pin", "one", "two"],
         ["b6900", "clean", "moved*"],
-        ["b7079", "off", "CONFLICT"],
+        ["v0.5.0 (b7079)", "off", "CONFLICT"],
     ]
 
 
