@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
     from patchkit.carry.candidate.plan import Request
     from patchkit.carry.candidate.record import Wish
-    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.following.onto.pin import AsBuild, Onto
     from patchkit.carry.series.lock import Pin, PinWanted
 
 
@@ -34,13 +34,17 @@ class ArchMissing(UsageError):
     code = "ARCH_MISSING"
 
 
-def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """6900 of ``6900`` or ``b6900``; a callback of options."""
+def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    """6900 of ``6900`` or ``b6900``, and ``v0.5.0`` as it is; a callback of options."""
+    from patchkit.carry.series.lock import RELEASE
+
     if value is None:
         return None
+    if RELEASE.fullmatch(value):
+        return value
     text = value.removeprefix("b")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
-        raise click.BadParameter("it is no build number such as b6900", ctx, param)
+        raise click.BadParameter("it is no build such as b6900, and no release such as v0.5.0", ctx, param)
     return int(text)
 
 
@@ -164,9 +168,7 @@ def _make_choice(
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 
 
-def _make_onto(
-    revision: str | None, repo: Path | None, build: int | None, upstream: PinWanted
-) -> Onto | None:
+def _make_onto(revision: str | None, repo: Path | None, build: AsBuild, upstream: PinWanted) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
 
     Raises OPTIONS_CONTRADICT.
@@ -193,7 +195,7 @@ class Asked:
     wanted: Request
     onto: str | None
     repo: Path | None
-    as_build: int | None
+    as_build: AsBuild
     drop_conflicts: bool
 
     def request(self, workspace: Workspace) -> Request:
@@ -227,7 +229,7 @@ class Asked:
 
 
 def _make_asked(
-    *, onto: str | None, repo: Path | None, as_build: int | None, drop_conflicts: bool, **wanted: Any
+    *, onto: str | None, repo: Path | None, as_build: AsBuild, drop_conflicts: bool, **wanted: Any
 ) -> Asked:
     return Asked(
         wanted=_make_wanted(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
@@ -268,7 +270,7 @@ request_options = packed(
         type=TEXT,
         callback=build_number,
         metavar="N",
-        help="The upstream build below --onto, where your clone does not tell.",
+        help="The upstream build or release below --onto, where your clone does not tell.",
     ),
     _SOURCE,
     _ALL_PATCHES,

@@ -35,7 +35,7 @@ from patchkit.carry.authoring.write import (
     write_patch,
 )
 from patchkit.carry.cpp.scopes import is_code
-from patchkit.carry.following.onto.pin import find_build, ggml_version
+from patchkit.carry.following.onto.pin import AsBuild, as_build_number, find_build, ggml_version
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
 from patchkit.carry.series.catalogue import load_series
@@ -75,7 +75,7 @@ class ImportRequest:
     url: str | None = None
     repo: Path | None = None
     upstream: PinWanted = None
-    as_build: int | None = None
+    as_build: AsBuild = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,9 +295,9 @@ def _of_range(
     clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
     base, tip, by = read_range(clone, revisions, repository)
     files = compare_commits(base.sha, tip.sha, revisions, repository)
-    build = request.as_build
+    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    build = as_build_number(request.as_build, clone, pins)
     if build is None:
-        pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
         version = ggml_version(read_file(clone, base, OPTIONS_FILE) or b"")
         known = find_build(clone, base, version, pins)
         build = known.low if known is not None else None
@@ -312,11 +312,12 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
             code="IMPORT_NO_PULL",
             hint=f"--pr {request.pull} --url https://github.com/ggml-org/llama.cpp",
         )
+    said = as_build_number(request.as_build, None, load_lock(workspace.series.lock).pins)
     pull = read_pull(request.url, request.pull, repository, workspace.cache_root)
     name = f"pull request {request.pull}"
     url = re.sub(r"(\.git)?/*$", "", request.url) + f"/pull/{request.pull}"
     return FoundChange(
-        build=_known(request.as_build or pull.build, name),
+        build=_known(said or pull.build, name),
         base=pull.base,
         name=name,
         files=compare_commits(pull.base, pull.head, name, repository),

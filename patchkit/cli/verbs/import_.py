@@ -32,7 +32,7 @@ _SOURCE = options(
         type=TEXT,
         callback=build_number,
         metavar="N",
-        help="The upstream build below the commits, where no tag tells.",
+        help="The upstream build or release below the commits, where no tag tells.",
     ),
 )
 

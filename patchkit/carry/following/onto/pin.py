@@ -11,16 +11,17 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
+from patchkit.carry.following.onto.releases import newest_below, releases_at
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
-from patchkit.carry.series.lock import Lock, Pin
+from patchkit.carry.series.lock import Lock, Pin, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
 from patchkit.carry.upstream.git import IDENTITY_EMAIL
 from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.tags import build_of_tag
 
-_TAG = re.compile(r"b([1-9][0-9]{0,8})")
 _VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 
 
@@ -55,19 +56,24 @@ def ggml_version(cmake: bytes) -> str | None:
 def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence[Pin]) -> BuildFound | None:
     """The builds that the commit can stand on; None when nothing tells.
 
-    Asked in this order: is its tree that of a known pin; which tag ``b<number>``, or commit of a known pin,
-    lies below it; what does ggml's version say.
+    Asked in this order: is its tree that of a known pin; which tag ``b<number>`` or ``v0.5.0``, or commit of
+    a known pin, lies below it; what does ggml's version say.
     """
     for pin in pins:
         if commit.tree == pin.tree or commit.sha == pin.commit:
-            return BuildFound(low=pin.build, high=pin.build, told=pin.name)
+            return BuildFound(low=pin.build, high=pin.build, told=pin.title)
     likely = by_version(version, pins) if version is not None else None
-    below = _below(clone, commit, pins)
-    if below is None:
+    tagged = _below(clone, commit, pins)
+    released = newest_below(clone, commit, tagged, pins)
+    # Without a build below, a count is only as good as the history: a squashed one has a single commit.
+    if released is not None and (tagged is not None or (likely is not None and likely.has(released[0]))):
+        tagged = released
+    if tagged is None:
         return likely
-    build, name = below
+    build, name = tagged
     since = clone.count(f"{name}..{commit.sha}")
-    told = f"b{build} and {counted(since, 'commit')}" if since else f"b{build}"
+    called = name_pin(build, releases_at(clone, read_commit(clone, name).sha))
+    told = f"{called} and {counted(since, 'commit')}" if since else called
     # What no remote has is the user's own. Of the rest nothing tells whose it is; it may be upstream's.
     has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
     own = clone.count(commit.sha, "--not", name, "--remotes") if since and has_remote else 0
@@ -87,9 +93,9 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
                 known[pin.build] = pin.commit
     listed = clone.ask("for-each-ref", f"--merged={commit.sha}", "--format=%(refname)", "refs/tags/b*")
     for ref in listed:
-        named = _TAG.fullmatch(ref.removeprefix("refs/tags/"))
-        if named is not None:
-            known[int(named[1])] = ref
+        build = build_of_tag(ref.removeprefix("refs/tags/"))
+        if build is not None:
+            known[build] = ref
     return max(known.items()) if known else None
 
 
@@ -121,7 +127,7 @@ def require_one(
     """
     if found is None:
         raise _unknown(
-            clone, commit, "no tag b<number> lies below it, and ggml's version is not that of a known build"
+            clone, commit, "no build's tag lies below it, and ggml's version is not that of a known build"
         )
     for patch in patches:
         first, last = patch.builds.first, patch.builds.last
@@ -146,16 +152,51 @@ def _unknown(clone: Clone, commit: Commit, why: str) -> UsageError:
     )
 
 
+AsBuild = int | str | None
+"""``--as-build``: the number of a build, a release (``v0.5.0``), or nothing said."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onto:
     """A commit of the user's clone: any revision that git reads there.
 
-    ``as_build`` is the user's word for the upstream build below it.
+    ``as_build`` is the user's word for the upstream build below it: its number, or a release.
     """
 
     revision: str
     directory: Path
-    as_build: int | None = None
+    as_build: AsBuild = None
+
+
+def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin]) -> int | None:
+    """The number that ``--as-build`` means: of a release, as a pin or the clone's tag has it.
+
+    Raises ONTO_BUILD_UNKNOWN.
+    """
+    if not isinstance(as_build, str):
+        return as_build
+    known = next((pin.build for pin in pins if as_build in pin.releases), None)
+    tag = f"refs/tags/{as_build}"
+    if known is None and clone is not None and clone.ask("rev-parse", "--verify", "--quiet", tag):
+        commit = read_commit(clone, tag)
+        version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+        found = find_build(clone, commit, version, pins)
+        guessed = by_version(version, pins) if version is not None else None
+        known = found.low if found is not None and found != guessed else None
+    if known is None:
+        raise UsageError(
+            f"nothing here tells which build {as_build} is",
+            code="ONTO_BUILD_UNKNOWN",
+            where=Location(path=str(clone.top)) if clone is not None else (),
+            why="no pin is called so, and no tag of that name stands on a build that is known",
+            hint="say the newest upstream build that is in it: --as-build bNUMBER"
+            + (
+                f"; or have the tags fetched: {clone.command} fetch --tags origin"
+                if clone is not None
+                else ""
+            ),
+        )
+    return known
 
 
 def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
@@ -189,7 +230,7 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
         if made is not None and made.commit is not None:
             base = commit if made.commit == commit.sha else read_commit(clone, made.commit)
             return replace(pin_of(clone, base, made.build), followed=made.followed)
-    return pin_of(clone, commit, onto.as_build or 0)
+    return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
 
 
 def build_of(
@@ -201,11 +242,13 @@ def build_of(
     """
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
     version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
-    if onto.as_build is not None:
+    said = as_build_number(onto.as_build, clone, pins)
+    if said is not None:
+        called = name_pin(said, (onto.as_build,) if isinstance(onto.as_build, str) else ())
         likely = by_version(version, pins) if version is not None else None
-        if likely is not None and not likely.has(onto.as_build):
-            workspace.reporter.warn(f"--as-build b{onto.as_build}, but {likely.told} is of {likely}")
-        return BuildFound(low=onto.as_build, high=onto.as_build, told=f"b{onto.as_build}, as you said")
+        if likely is not None and not likely.has(said):
+            workspace.reporter.warn(f"--as-build {called}, but {likely.told} is of {likely}")
+        return BuildFound(low=said, high=said, told=f"{called}, as you said")
     return require_one(find_build(clone, commit, version, pins), patches, clone, commit)
 
 
