@@ -141,7 +141,9 @@ def _accepting(bump: Bump) -> str:
     without = tuple(dict.fromkeys([*bump.request.without, *lost]))
     refused = [each.fault.id for made in bump.successors for each in refused_faults(made.faults, ())]
     accepted = tuple(dict.fromkeys([*bump.request.accept_faults, *refused]))
-    return replace(bump.request, without=without, accept_faults=accepted).command(to=bump.new.name)
+    # A release has its own name wherever it was found; a remote may have no tag for its build.
+    to = bump.new.releases[-1] if bump.new.releases else bump.new.name
+    return replace(bump.request, without=without, accept_faults=accepted).command(to=to)
 
 
 def _candidate(bump: Bump, made: Successor) -> Iterator[str]:

@@ -152,9 +152,7 @@ def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequenc
     number = _BUILD.fullmatch(name)
     why = tell_nearest(builds, int(number[1]) if number is not None else max(builds, default=0))
     if name.startswith("v") or name == "latest-release" or not builds:
-        why = (
-            f"the last of its releases: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
-        )
+        why = f"releases it has: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
     return UsageError(
         f"'{visible(wanted)}' is no build, release or commit that is known",
         code="BUMP_TARGET_UNKNOWN",

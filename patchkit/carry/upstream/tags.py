@@ -128,7 +128,8 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
     The commits are fetched without their files into a folder of their own below ``root``.
 
     Raises:
-        RELEASE_UNNUMBERED: the remote does not have its history, or what it names is no commit.
+        REMOTE_COMMIT_UNREADABLE: what it names is no commit.
+        RELEASE_UNNUMBERED: the remote does not have its history.
         RELEASE_OFF_MAIN_LINE: it is not among the builds: the commit of that number is another one.
         GitError, CacheError: git or the disk refused.
     """
@@ -144,7 +145,9 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
         _fetch(git, tags, release, commit, f"--depth={_NEAR}")
         if git.attempt("cat-file", "commit", commit).status != 0:
             raise SourceError(
-                f"{release} of {redacted(tags.url)} is no commit", code="REMOTE_COMMIT_UNREADABLE"
+                f"{release} of {redacted(tags.url)} is no commit",
+                code="REMOTE_COMMIT_UNREADABLE",
+                hint="its tag names something else; name another release, or a build",
             )
         found = _count(git, tags, commit)
         if found is None and _cut_off(git):

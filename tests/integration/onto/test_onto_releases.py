@@ -77,9 +77,9 @@ def test_a_release_beside_the_main_line_is_commits_above_a_build(released):
     assert found(released, "--as-build", "v0.5.0") == (2, 2, "v0.5.0 (b2), as you said")
 
 
-def test_a_forks_own_release_says_nothing(released):
+def test_a_forks_own_release_is_told_and_says_nothing_of_the_build(released):
     released.git("tag", "v9.0.0", "mine")
-    assert found(released) == (3, 3, "v0.5.0 (b3) and 1 commit")
+    assert found(released) == (3, 3, "v0.5.0 (b3) and 1 commit, tagged v9.0.0")
 
 
 def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released):
@@ -88,7 +88,7 @@ def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released)
     root = released.git("commit-tree", "-m", "squashed", tree)
     released.git("tag", "-f", "v0.5.0", root)
     released.git("reset", "-q", "--hard", root)
-    assert found(released) == (3, 5, "ggml 0.3.0 in its CMake file")
+    assert found(released) == (3, 5, "ggml 0.3.0 in its CMake file, tagged v0.5.0")
     error = released.error("--as-build", "v0.5.0", code=2)
     assert error["code"] == "ONTO_BUILD_UNKNOWN"
     assert "v0.5.0" in error["message"]

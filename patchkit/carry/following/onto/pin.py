@@ -249,7 +249,9 @@ def build_of(
         if likely is not None and not likely.has(said):
             workspace.reporter.warn(f"--as-build {called}, but {likely.told} is of {likely}")
         return BuildFound(low=said, high=said, told=f"{called}, as you said")
-    return require_one(find_build(clone, commit, version, pins), patches, clone, commit)
+    found = require_one(find_build(clone, commit, version, pins), patches, clone, commit)
+    tagged = [name for name in releases_at(clone, commit.sha) if name not in found.told]
+    return replace(found, told=f"{found.told}, tagged {', '.join(tagged)}") if tagged else found
 
 
 def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
