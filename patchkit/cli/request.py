@@ -150,6 +150,8 @@ class CandidateChoice:
         for arch in archs:
             load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
         pin = pin_for(archs)
+        if pin.releases:
+            workspace.reporter.info(f"on {pin.title}")
         if check:
             _, candidate = find_candidate(workspace, archs, pin)
             check_candidate(workspace, candidate, pin, self.wish)

@@ -63,6 +63,7 @@ class ApplyReport:
         return {
             "branch": self.candidate.ref,
             "base": self.candidate.base,
+            "releases": list(self.choice.pin.releases),
             "archs": list(self.candidate.archs),
             "commits": plain(self.candidate.commits),
             "tree": self.tree,

@@ -65,7 +65,7 @@ def hand_over(repository: Repository, pin: Pin, *, base: str, ref: str, tip: str
         return Handover(
             kind="am",
             path=path,
-            needs=f"upstream's {pin.name}",
+            needs=f"upstream's {pin.title}",
             first=(),
             commands=(f"git am --keep-cr {shlex.quote(str(path))}",),
         )

@@ -71,7 +71,7 @@ class Choice:
         """Say each fault that no chosen patch mends and that does harm."""
         for found in self.faults:
             if found.archs and found.fault.is_harmful:
-                reporter.warn(f"known fault of {self.pin.name}: {found.sentence()}")
+                reporter.warn(f"known fault of {self.pin.title}: {found.sentence()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class Plan(Choice):
     def as_json(self) -> dict[str, object]:
         """As ``plan`` shows it."""
         return {
-            "pin": {"build": self.pin.build, "commit": self.pin.commit, "tree": self.pin.tree},
+            "pin": self.pin.as_json(),
             "archs": list(self.archs),
             "patches": [patch.as_json() for patch in self.patches],
             "faults": plain(self.faults),

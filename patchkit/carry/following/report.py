@@ -48,17 +48,13 @@ class Bump:
         """As ``bump`` shows it."""
         return {
             "state": self.state,
-            "from": _pin_json(self.old),
-            "to": _pin_json(self.new),
+            "from": self.old.as_json(),
+            "to": self.new.as_json(),
             "candidates": plain(self.successors),
             "not_followed": plain(self.newer),
             **self.following.as_json(),
             "next": _accepting(self) if self.state in {"fewer", "faulty"} else None,
         }
-
-
-def _pin_json(pin: Pin) -> dict[str, object]:
-    return {"build": pin.build, "releases": list(pin.releases), "commit": pin.commit, "tree": pin.tree}
 
 
 def bump_lines(bump: Bump) -> list[str]:

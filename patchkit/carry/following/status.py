@@ -175,11 +175,8 @@ class Status:
             "series": {"root": str(self.series.root), "origin": self.series.origin},
             "repository": str(self.repository),
             "pins": [
-                {
-                    "build": pin.build,
-                    "releases": list(pin.releases),
-                    "commit": pin.commit,
-                    "tree": pin.tree,
+                pin.as_json()
+                | {
                     "cached": pin.build in self.cached,
                     "default": pin.build == self.lock.default,
                     "left_out": [fields_of(row, "digest") for row in pin.left_out],

@@ -47,11 +47,7 @@ class Row:
 
     def as_json(self) -> dict[str, object]:
         """As ``sweep`` shows it."""
-        return {
-            "build": self.pin.build,
-            "releases": list(self.pin.releases),
-            "commit": self.pin.commit,
-            "tree": self.pin.tree,
+        return self.pin.as_json() | {
             "compared_with": self.before,
             "patches": plain(self.verdicts),
             "faults": plain(self.faults),

@@ -167,6 +167,15 @@ class Pin(TomlTable):
             f"{self.title[:-1]}, {sha})" if self.releases and self.clone is None else f"{self.title} ({sha})"
         )
 
+    def as_json(self) -> dict[str, object]:
+        """What commands say of it."""
+        return {
+            "build": self.build,
+            "releases": list(self.releases),
+            "commit": self.commit,
+            "tree": self.tree,
+        }
+
     def is_called(self, name: str) -> bool:
         """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release, the whole commit."""
         return name in (self.name, str(self.build), self.commit, *self.releases)

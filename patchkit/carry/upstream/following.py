@@ -186,7 +186,7 @@ class FollowedRemotes:
             "--no-auto-maintenance", "--filter=blob:none", *told, name, *wanted,
         )  # fmt: skip
         try:
-            done = self.git.watch(*args, on_text=_limited(where), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+            done = self.git.watch(*args, on_text=limited(where), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
         except GitSilent as error:
             return error.message
         finally:
@@ -246,7 +246,9 @@ def _unreachable(url: str, why: str) -> SourceError:
     )
 
 
-def _limited(where: str) -> Callable[[bytes], None]:
+def limited(where: str) -> Callable[[bytes], None]:
+    """What reads git's progress, and ends a fetch that brings more than llama.cpp's history."""
+
     def on_text(text: bytes) -> None:
         for count, size, unit in _SIZE.findall(text):
             if int(count) > _MAX_OBJECTS or (size and float(size) * _MIB[unit] > MAX_MIB):

@@ -17,6 +17,7 @@ from patchkit.base.files import working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
 from patchkit.carry.series.lock import RELEASE
+from patchkit.carry.upstream.following import limited
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
 
@@ -129,7 +130,7 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
 
     Raises:
         REMOTE_COMMIT_UNREADABLE: what it names is no commit.
-        RELEASE_UNNUMBERED: the remote does not have its history.
+        RELEASE_UNNUMBERED, FOLLOW_TOO_LARGE: the remote does not have its history, or sends anything else.
         RELEASE_OFF_MAIN_LINE: it is not among the builds: the commit of that number is another one.
         GitError, CacheError: git or the disk refused.
     """
@@ -248,7 +249,7 @@ def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:
         "--no-auto-maintenance", "--filter=tree:0", depth, "upstream", commit,
     )  # fmt: skip
     try:
-        done = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+        done = git.watch(*args, on_text=limited(tags.url), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
     except GitSilent as error:
         raise _unnumbered(tags, release, error.message) from error
     # From here on nothing is fetched that nobody asked for.

@@ -102,14 +102,16 @@ def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator
     archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {' '.join(candidate.archs)} on {candidate.pin}"
+        head = f"No patch is for {' '.join(candidate.archs)} on {applied.choice.pin.title}"
         yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return
     many = counted(len(candidate.commits), "patch", "patches")
     state = "as it was" if applied.unchanged else "made"
     others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
-    yield f"{candidate.branch}: {state}, {many} on {candidate.base[:12]}"
+    pin = applied.choice.pin
+    called = f", {pin.title}" if pin.releases else ""
+    yield f"{candidate.branch}: {state}, {many} on {candidate.base[:12]}{called}"
     yield f"patches:   {', '.join(candidate.ids)}{others}"
     if verbose:
         yield from (f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits)

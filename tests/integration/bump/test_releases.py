@@ -47,6 +47,9 @@ def test_a_bump_to_a_release_gives_what_the_build_gives_and_every_verb_knows_bot
     for args in (["apply", "--upstream", "v0.5.0"], ["plan", "--upstream", "v0.5.0"]):
         done = river.run(*args, "--arch", "gfx1151")
         assert done.returncode == 0, done.stderr
+    made = river.run("apply", "--upstream", "v0.5.0", "--arch", "gfx1151").stdout
+    assert f"2 patches on {commit[:12]}, v0.5.0 (b2)" in made
+    assert "on v0.5.0 (b2)" in river.run("diff", "--upstream", "v0.5.0", "--arch", "gfx1151").stderr
     assert done.stdout.startswith(f"v0.5.0 (b2, {commit[:12]}) for gfx1151")
     assert "v0.5.0 -> " not in bump(river, remote, "v0.5.0")
     status = river.run("status").stdout
