@@ -15,6 +15,7 @@ from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
     from patchkit.carry.authoring.run import Imported, Wanted
+    from patchkit.carry.authoring.write import NewEdit
 
 
 def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -74,6 +75,17 @@ wanted_options = packed("wanted", _make_wanted, _guard(required=True), *_MORE)
 wanted_values = packed("wanted", dict, _guard(), *_MORE)
 
 
+def _place(edit: NewEdit) -> str:
+    """What an edit is in, or beside, by its name."""
+    at = edit.selector
+    if edit.function is not None or at is None:
+        return f"in {edit.function}" if edit.function is not None else "in the file"
+    if at.definition is not None:
+        return f"behind {at.definition}"
+    holder = at.of or (at.inside.definition if at.inside is not None else None)
+    return f"in {holder}" if holder is not None else "in the file"
+
+
 def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
     """The patch, where each edit goes, what was proven, and what is next; ``is_known``: it is not new."""
     patch = done.patch
@@ -81,10 +93,9 @@ def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
     whom = "for every build" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
     yield f"{done.folder}: {whom}"
     for edit in patch.edits:
-        where = f"in {edit.function}" if edit.function else "in the file"
-        yield f"  {edit.id}: {where}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"
+        yield f"  {edit.id}: {_place(edit)}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"
         if edit.id in done.hunks:
-            yield f"    stays a hunk of text: {done.hunks[edit.id]}"
+            yield f"    a hunk of text: {done.hunks[edit.id]}"
     yield from (f"  new file {path}" for path in patch.files)
     yield f"on {done.source}: as it was written, {done.proof.same}"
     yield f"on {done.proof.newest}"

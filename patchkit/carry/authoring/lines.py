@@ -21,7 +21,7 @@ from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.names import find_definitions, list_members
-from patchkit.carry.placing.plain import SAYING
+from patchkit.carry.placing.plain import SAYING, find_repeated
 from patchkit.carry.placing.resolve import find_entity
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
@@ -51,7 +51,12 @@ def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
         last, wanted = _last_break(path, old, new)
     before, after = SourceText(path, old), SourceText(path, wanted)
     lifter = LineLifter(before, after)
-    drafts = [lifter.draft(block) for block in lifter.blocks()] + last
+    drafts = [lifter.draft(block) for block in lifter.blocks()]
+    if drafts and last and last[0].verb == "remove" and drafts[-1].selector.end:
+        end = drafts.pop()  # what is added there need only end without a line break
+        size = len(last.pop().span)
+        last.append(replace(end, text=end.text[:-size], rows=(end.rows or b"").removesuffix(b"\n")))
+    drafts += last
     if apply_drafts(old, drafts) != new:
         raise NotLifted(f"{path}: its lines end in more than one way")
     return tuple(drafts)
@@ -189,13 +194,14 @@ class LineLifter:
             return None
         rows = text.replace(b"\r\n", b"\n")
         draft = self._made(block, word, Span(at, at), rows, verb="insert_after")
-        return draft if self._is_new(rows) else None
+        return draft if find_repeated(self.before, rows, at_edge=True) is None else None
 
     def _beside_a_name(self, block: Block) -> Draft | None:
         """An insertion behind a definition, a member or an include: where what comes behind may change."""
         rows = self.new_rows[block.new : block.new_end]
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
-        if not is_code(self.before.path) or not self._is_new(text) or not _is_whole(self.before.path, text):
+        says = _words(rows) >= SAYING and find_repeated(self.before, text, at_edge=False) is None
+        if not is_code(self.before.path) or not says or not _is_whole(self.before.path, text):
             return None
         end = self.before.line_end(self.before.line_span(block.old).start)
         for selector in self._names_on(block.old - 1, text):
@@ -230,16 +236,6 @@ class LineLifter:
                 if line.keyword == b"include" and line.tokens and span.contains(line.span):
                     header = b"".join(token.text for token in line.tokens).strip(b'"<>')
                     yield Selector(include=header.decode("utf-8", "replace"))
-
-    def _is_new(self, text: bytes) -> bool:
-        """Whether placing would tell the text where it is already, and does not take it for being here."""
-        wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
-        rows = [row.strip() for row in self.rows if row.strip()]
-        there = any(
-            rows[at] == wanted[0] and rows[at : at + len(wanted)] == wanted
-            for at in range(len(rows) - len(wanted) + 1)
-        ) if wanted else True  # fmt: skip
-        return not there and _words(wanted) >= SAYING
 
     def _holder(self, block: Block) -> Entity | None:
         """The innermost function, struct, enum or macro that a change is inside of, if its name is enough."""

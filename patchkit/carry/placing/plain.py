@@ -102,19 +102,38 @@ def _refuse_repeated(source: SourceText, edit: Edit, text: str) -> None:
         return
     if not any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end)):
         return
-    wanted = [row.strip() for row in text.encode().split(b"\n") if row.strip()]
-    if len(re.findall(rb"\w+", b" ".join(wanted))) < SAYING:
-        return
+    line = find_repeated(source, text.encode(), at_edge=bool(at.start or at.end))
+    if line is not None:
+        raise AnchorError(
+            f"upstream has the lines that edit '{edit.id}' adds",
+            code="EDIT_THERE_ALREADY",
+            where=[edit.where, Location(path=source.path, line=line)],
+            why="added once more, they would be there twice",
+            hint="compare both; drop the edit, or the patch, if upstream took the change",
+        )
+
+
+def find_repeated(source: SourceText, text: bytes, *, at_edge: bool) -> int | None:
+    """The line at which a file has the lines of a text already, blanks aside.
+
+    Lines that say nothing, as a closing brace, are looked for at the edges of the file only, ``at_edge``.
+    """
+    wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
     rows = [(number, row.strip()) for number, row in enumerate(source.rows, 1) if row.strip()]
-    for rank in range(len(rows) - len(wanted) + 1):
-        if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
-            raise AnchorError(
-                f"upstream has the lines that edit '{edit.id}' adds",
-                code="EDIT_THERE_ALREADY",
-                where=[edit.where, Location(path=source.path, line=rows[rank][0])],
-                why="added once more, they would be there twice",
-                hint="compare both; drop the edit, or the patch, if upstream took the change",
-            )
+    last = len(rows) - len(wanted)
+    places = range(last + 1) if wanted else range(0)
+    if len(re.findall(rb"\w+", b" ".join(wanted))) < SAYING:
+        places = range(0, last + 1, max(last, 1)) if at_edge else range(0)
+    return next(
+        (
+            rows[at][0]
+            for at in places
+            if wanted
+            and rows[at][1] == wanted[0]
+            and [row for _, row in rows[at : at + len(wanted)]] == wanted
+        ),
+        None,
+    )
 
 
 def source_lines(source: SourceText, span: Span) -> Span:

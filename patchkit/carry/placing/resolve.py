@@ -156,9 +156,8 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
             f"edit '{edit.id}' is pinned to another version of '{entity.name}'",
             code="ENTITY_CHANGED",
             where=[edit.where, scopes.source.locate(entity.span.start, f"'{entity.name}' begins here")],
-            why=f"a hunk of text goes into exactly the function it was taken from; sha256 {digest[:12]}, "
-            f"pinned {edit.digest[:12]}",
-            hint="look at the function on both sides; write the edit with tokens instead, or import it anew",
+            why=f"its 'digest' is that of the function it is for: {edit.digest[:12]}, here {digest[:12]}",
+            hint="look at the function on both sides; take the digest out, or import the change anew",
         )
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)

@@ -1,0 +1,189 @@
+"""Changes of a file as edits of whole lines: how small they are, and what they hang on."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.base.errors import Location
+from patchkit.base.source import SourceText
+from patchkit.carry.authoring.draft import Draft, apply_drafts
+from patchkit.carry.authoring.lines import lift_lines
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.placing.expand import apply_placements
+from patchkit.carry.placing.plain import expand_plain
+from patchkit.carry.placing.resolve import resolve_anchor
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selector import Selector
+
+CODE = """\
+#include <cstdint>
+#include "one.h"
+
+struct params {
+    int first  = 1; // a comment
+    int second = 2;
+};
+
+static int helper(int x) {
+    return x + 1; // one more
+}
+
+#define TWICE(x) (2 * (x))
+
+int f(int x, int y) {
+    // what comes first
+    if (x > y) {
+        log_it("greater", x, y);
+        return helper(x);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        log_it("step", i, i);
+    }
+    log_it("greater", x, y);
+    return y;
+}
+"""
+
+
+def placed(data: bytes, drafts: tuple[Draft, ...], path: str) -> bytes:
+    """The file with the drafts in it, found anew by their selectors, as edits of a plain patch."""
+    source = SourceText(path, data)
+    placements = []
+    for number, draft in enumerate(drafts):
+        edit = Edit(
+            id=f"edit-{number}",
+            file=path,
+            function=draft.function,
+            parameters=draft.parameters,
+            at=draft.selector,
+            verb=draft.verb,
+            text=draft.rows.decode() if draft.rows is not None else None,
+            where=Location(path="patch.toml"),
+        )
+        placements += expand_plain(source, resolve_anchor(parse_scopes(source), edit), edit.text)
+    return apply_placements(source, placements).after.data
+
+
+def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
+    """The drafts of a change, which come out byte for byte in both ways."""
+    drafts = lift_lines(path, old.encode(), new.encode())
+    assert apply_drafts(old.encode(), drafts) == new.encode()
+    assert placed(old.encode(), drafts, path) == new.encode()
+    return drafts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "selector", "function"),
+    [
+        # What says enough stands alone.
+        (
+            "        return helper(x);\n",
+            "        return helper(x + y);\n",
+            Selector(
+                lines="        return helper(x);", above='        log_it("greater", x, y);', below="    }"
+            ),
+            "f",
+        ),
+        (
+            "    for (int i = 0; i < 4; ++i) {\n",
+            "    for (int i = 0; i < 8; ++i) {\n",
+            Selector(lines="    for (int i = 0; i < 4; ++i) {"),
+            "f",
+        ),
+        # A line of the preprocessor, and a comment, are lines of their function.
+        (
+            "#pragma unroll\n",
+            "#pragma unroll 2\n",
+            Selector(lines="#pragma unroll", above="    }", below="    for (int i = 0; i < 4; ++i) {"),
+            "f",
+        ),
+        (
+            "    int first  = 1; // a comment\n",
+            "    int first  = 1; // another one\n",
+            Selector(lines="    int first  = 1; // a comment", inside=Selector(definition="params")),
+            None,
+        ),
+        # What is added hangs on what is in front of it.
+        (
+            "    int second = 2;\n",
+            "    int second = 2;\n    int third = 3;\n",
+            Selector(member="second", of="params"),
+            None,
+        ),
+        ('#include "one.h"\n', '#include "one.h"\n#include "two.h"\n', Selector(include="one.h"), None),
+        (
+            "// one more\n}\n",
+            "// one more\n}\n\nstatic int other(int x) {\n    return helper(x);\n}\n",
+            Selector(definition="helper"),
+            None,
+        ),
+        (
+            "#define TWICE(x) (2 * (x))\n",
+            "#define TWICE(x) (2 * (x))\n#define THRICE(x) (3 * (x))\n",
+            Selector(definition="TWICE"),
+            None,
+        ),
+        ("    return y;\n}\n", "    return y;\n}\n\nint g(int x) { return x; }\n", Selector(end=True), None),
+        ("#include <cstdint>\n", "// of this and that\n#include <cstdint>\n", Selector(start=True), None),
+        # In a function it stands between two lines.
+        (
+            "    return y;\n",
+            "    y += 1;\n    return y;\n",
+            Selector(lines='    log_it("greater", x, y);', below="    return y;"),
+            "f",
+        ),
+    ],
+)  # fmt: skip
+def test_how_one_change_is_written(old: str, new: str, selector: Selector, function: str | None) -> None:
+    assert CODE.count(old) == 1
+    (draft,) = lifted(CODE, CODE.replace(old, new))
+    assert (draft.selector, draft.function, draft.reason) == (selector, function, "")
+
+
+def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
+    new = CODE.replace("first  = 1;", "first  = 7;").replace("// one more", "// one less")
+    assert len(lifted(CODE, new)) == 2
+    later = CODE.replace("    int second = 2;", "    int second = 5; // a new comment of upstream's")
+    made = placed(later.encode(), lifted(CODE, new), "a.cpp").decode()
+    assert "// a new comment of upstream's" in made
+    assert "// one less" in made
+
+
+def test_lines_that_are_there_twice_are_told_apart_by_two_that_are_not() -> None:
+    steps = "".join(f"    {{\n        go();\n        go();\n    }}\n    name({n});\n" for n in range(9))
+    old = f"void f() {{\n{steps}}}\n"
+    new = old.replace(
+        "    name(4);\n    {\n        go();\n        go();\n",
+        "    name(4);\n    {\n        go();\n        stop();\n",
+    )
+    (draft,) = lifted(old, new)
+    assert draft.selector.inside is not None or draft.selector.above is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("one\n", "one"),
+        ("one", "one\n"),
+        ("one\n", "one\ntwo"),
+        ("one", "one\ntwo\n"),
+        ("", "one\n"),
+        ("one\r\ntwo\r\n", "one\r\nthree\r\ntwo\r\n"),
+        ("one\r\n", "one"),
+        ("a\n\n\nb\n", "a\n\nb\n"),
+        ("a\nb\n", "a\n\nb\n"),
+        ("a\nb\n", "b\na\n"),
+        ("x\nx\nx\nx\n", "x\nx\ny\nx\nx\n"),
+        ("x\n" * 9, "x\n" * 8),
+        ("if x:\n    go()\n", "if x:\n        go()\n"),
+    ],
+)
+def test_it_comes_out_whatever_the_lines_are(old: str, new: str) -> None:
+    for path in ("a.txt", "a.cpp"):
+        lifted(old, new, path)
+
+
+def test_the_indentation_alone() -> None:
+    (draft,) = lifted(CODE, CODE.replace("        return helper(x);", "            return helper(x);"))
+    assert draft.selector.exact
