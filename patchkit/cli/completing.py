@@ -110,6 +110,13 @@ def pins(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[C
     return [CompletionItem(name, help=told) for name, told in found if name.startswith(incomplete)]
 
 
+def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Where a bump or a sweep may go to: what a remote is asked for, and the pins that are known."""
+    words = {"latest": "the newest build", "latest-release": "the newest release"}
+    asked = [CompletionItem(name, help=told) for name, told in words.items() if name.startswith(incomplete)]
+    return [*asked, *pins(ctx, param, incomplete)]
+
+
 def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Whatever file the shell finds, for a word that is not always one."""
     return [CompletionItem(incomplete, type="file")]

@@ -10,7 +10,7 @@ import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.carry.upstream.sources import AUTO, source_words
-from patchkit.cli.completing import gpus, patches
+from patchkit.cli.completing import gpus, patches, targets
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     default="latest",
     show_default=True,
     metavar="PIN",
+    shell_complete=targets,
     help="A build (b11549), a release (v0.5.0), a commit, latest or latest-release.",
 )
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.cli.completing import pins, targets
 from patchkit.cli.request import ARCHS, WITH, choose_archs
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
@@ -27,12 +28,20 @@ if TYPE_CHECKING:
 @ARCHS
 @WITH
 @click.option("--corpus", type=FOLDER, metavar="FILE", help="Every pin of this file, in the form of a lock.")
-@click.option("--from", "first", type=TEXT, metavar="PIN", help="The first build or release of a git remote.")
+@click.option(
+    "--from",
+    "first",
+    type=TEXT,
+    metavar="PIN",
+    shell_complete=pins,
+    help="The first build or release of a git remote.",
+)
 @click.option(
     "--to",
     "last",
     type=TEXT,
     metavar="PIN",
+    shell_complete=targets,
     help="The last of them, latest or latest-release.",
 )
 @click.option(

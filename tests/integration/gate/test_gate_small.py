@@ -513,6 +513,14 @@ def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None
     assert "GATE_LOCK_UNTRUE" in codes(small.gate())  # the row of the result is still the old one
 
 
+def test_a_release_that_is_named_in_the_lock_is_to_be_seen_and_asks_for_no_proof(small: Small) -> None:
+    path = "patches/upstream.lock"
+    small.pull({path: small.text(path).replace("build = 1\n", 'build = 1\nreleases = ["v0.5.0"]\n', 1)})
+    verdict = small.gate(explain=True)
+    assert verdict.judged == ()
+    assert any("the lock says that b1 is v0.5.0" in told for told in verdict.attention)
+
+
 def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:
     changes = {
         **small.edited(FIRST, 'macros = ["GGML_USE_HIP"]', 'macros = ["GGML_USE_HIP", "NDEBUG"]'),

@@ -78,6 +78,9 @@ def test_values_are_those_of_the_series(tmp_path: Path) -> None:
     )
     assert _offered(*own, "plan", "--upstream", "") == ["v0.4.0", "v0.5.0", "b11", "b9"]
     assert _offered(*own, "plan", "--upstream", "v0.5") == ["v0.5.0"]
+    assert _offered(*own, "sweep", "--from", "b1") == ["b11"]
+    assert _offered(*own, "sweep", "--to", "latest") == ["latest", "latest-release"]
+    assert _offered(*own, "bump", "--to", "") == ["latest", "latest-release", "v0.4.0", "v0.5.0", "b11", "b9"]
 
 
 def _parameters(command: click.Command, path: str) -> Iterator[tuple[str, click.Parameter]]:
