@@ -21,14 +21,14 @@ from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.names import find_definitions, list_members
-from patchkit.carry.placing.plain import SAYING, find_repeated
+from patchkit.carry.placing.plain import SAYING, declared_names, find_repeated
 from patchkit.carry.placing.resolve import find_entity
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
 
-_SAYS_ENOUGH = 5
-"""Words from which lines that are replaced need no others to be told by.
+_SAYS_ENOUGH, _SAYS_ENOUGH_IN_ITS_FUNCTION = 5, 3
+"""Words from which lines tell a place that they alone have: in the file, and in the function that is named.
 
 None of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a wrong place so.
 """
@@ -194,24 +194,48 @@ class LineLifter:
             return None
         rows = text.replace(b"\r\n", b"\n")
         draft = self._made(block, word, Span(at, at), rows, verb="insert_after")
-        return draft if find_repeated(self.before, rows, at_edge=True) is None else None
+        return draft if find_repeated(self.scopes, word, rows) is None else None
 
     def _beside_a_name(self, block: Block) -> Draft | None:
         """An insertion behind a definition, a member or an include: where what comes behind may change."""
         rows = self.new_rows[block.new : block.new_end]
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
-        says = _words(rows) >= SAYING and find_repeated(self.before, text, at_edge=False) is None
-        if not is_code(self.before.path) or not says or not _is_whole(self.before.path, text):
+        if not is_code(self.before.path) or not _is_whole(self.before.path, text):
             return None
         end = self.before.line_end(self.before.line_span(block.old).start)
+        newline = self.before.newline
         for selector in self._names_on(block.old - 1, text):
-            spans = select(self.scopes, None, selector)
-            if len(spans) == 1 and self.before.line_of(spans[0].end) == block.old:
-                newline = self.before.newline
-                made = newline + text.removesuffix(b"\n").replace(b"\n", newline)
+            if self._takes(selector, text) and self._line_of_end(selector) == block.old:
                 draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
-                return replace(draft, text=made)
-        return None
+                return replace(draft, text=newline + text.removesuffix(b"\n").replace(b"\n", newline))
+        return self._in_front_of_a_definition(block)
+
+    def _in_front_of_a_definition(self, block: Block) -> Draft | None:
+        """An insertion that ends where a definition of the file begins."""
+        place, rows = block.old, self.new_rows[block.new : block.new_end]
+        starts = {self._lines_of(e)[0]: e for e in (*self.scopes.enums, *reversed(self.scopes.entities))}
+        while place not in starts and place < self.stop and self.rows[place] == rows[0]:
+            place, rows = place + 1, [*rows[1:], rows[0]]
+        entity = starts.get(place)
+        if entity is None or self.rows[place - 1].strip():
+            return None  # what is directly above a definition may be a comment of its own
+        start = self.before.line_span(place + 1).start
+        around = (e for e in (*self.scopes.entities, *self.scopes.enums) if e is not entity)
+        text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
+        selector = Selector(definition=entity.name)
+        if any(e.span.start < start < e.span.end for e in around) or not self._takes(selector, text):
+            return None
+        draft = self._made(block, selector, Span(start, start), text, verb="insert_before")
+        return replace(draft, text=text.replace(b"\n", self.before.newline))
+
+    def _takes(self, selector: Selector, text: bytes) -> bool:
+        """Whether the named thing is one, and would tell the text where it is already."""
+        says = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
+        alone = len(select(self.scopes, None, selector)) == 1
+        return bool(says) and alone and find_repeated(self.scopes, selector, text) is None
+
+    def _line_of_end(self, selector: Selector) -> int:
+        return self.before.line_of(select(self.scopes, None, selector)[0].end)
 
     def _names_on(self, row: int, text: bytes) -> Iterator[Selector]:
         """What ends on a line and has a name, the outermost first."""
@@ -274,30 +298,29 @@ class LineLifter:
     def _windows(self, block: Block, holder: Entity | None) -> Iterator[tuple[_Window, Selector | None]]:
         """From the fewest lines to more, each with what it is to be looked for inside of."""
         low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
-        inserts = block.old == block.old_end
         named = self._named(holder) if holder is not None else None
         inside = named[2] if named is not None else None
-        tried = []
-        for beside in range(_MANY):
-            above, below = min(beside, block.old - low), min(beside, high + 1 - block.old_end)
-            if inserts and (above < 1 or below < 1):
-                if beside == 0:
-                    continue
-                if not (above or below):
-                    return
+        enough = _SAYS_ENOUGH if holder is None else _SAYS_ENOUGH_IN_ITS_FUNCTION
+        most = (block.old - low, high + 1 - block.old_end)
+        for above, below in _sides(most):
+            if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
+                continue  # what is added stands between two lines
             window = _Window(block.old, block.old_end, above, below)
-            if window in tried:  # all there is
+            near = self.rows[block.old - above : block.old_end + below]
+            beside = near[:above], near[len(near) - below :]
+            # An empty line at the far end says nothing, and comes and goes.
+            if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(beside, (0, -1), strict=True)):
+                continue
+            if _words(near) >= (enough if above or below else _SAYS_ENOUGH):
                 yield window, inside
+        between = self._between(block, (low, high), inside)
+        if between is not None:
+            yield _Window(block.old, block.old_end, min(1, most[0]), min(1, most[1])), between
+        for beside_it in range(_BESIDE, _MANY):
+            above, below = min(beside_it, most[0]), min(beside_it, most[1])
+            yield _Window(block.old, block.old_end, above, below), inside
+            if (above, below) == most:
                 return
-            tried.append(window)
-            words = _words(self.rows[block.old - above : block.old_end + below])
-            if words >= (_SAYS_ENOUGH if beside == 0 else _SAYS_ENOUGH + 1) or beside > _BESIDE:
-                yield window, inside
-            if beside == _BESIDE:
-                between = self._between(block, (low, high), inside)
-                if between is not None:
-                    near = _Window(block.old, block.old_end, min(1, block.old - low), min(1, below))
-                    yield near, between
 
     def _between(self, block: Block, domain: tuple[int, int], inside: Selector | None) -> Selector | None:
         """The nearest lines on both sides that are there once, as a place to look between."""
@@ -399,6 +422,15 @@ def _places(scopes: ScopeMap, draft: Draft) -> list[Span]:
         except PatchkitError:
             return []
     return select(scopes, entity, draft.selector)
+
+
+def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """How many lines above and below: from none to a few, as many on both sides first."""
+    for total in range(2 * _BESIDE + 1):
+        pairs = [(above, total - above) for above in range(total + 1)]
+        for above, below in sorted(pairs, key=lambda pair: abs(pair[1] - pair[0])):
+            if above <= min(most[0], _BESIDE) and below <= min(most[1], _BESIDE):
+                yield above, below
 
 
 def _words(rows: Sequence[bytes]) -> int:

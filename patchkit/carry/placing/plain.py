@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
-from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap, is_code
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import confirm_untouched
 from patchkit.carry.placing.expand import Applied, Placement
 from patchkit.carry.placing.lines import Shift, rows_of, shift_between
+from patchkit.carry.placing.names import list_members
 from patchkit.carry.placing.resolve import Anchor
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
@@ -38,7 +39,7 @@ def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[
     """
     edit = anchor.edit
     if text is not None:
-        _refuse_repeated(source, edit, text)
+        _refuse_repeated(parse_scopes(source), edit, text)
     return tuple(
         Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
         for span, replacement in (_expand(source, edit, each, text) for each in anchor.spans)
@@ -95,45 +96,93 @@ SAYING = 3
 """Words from which lines say something: a closing brace stands everywhere."""
 
 
-def _refuse_repeated(source: SourceText, edit: Edit, text: str) -> None:
+def _refuse_repeated(scopes: ScopeMap, edit: Edit, text: str) -> None:
     """What is added beside a name, and not between two lines, would be added again where upstream has it."""
     at = edit.at
     if at is None or not edit.verb.startswith("insert"):
         return
     if not any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end)):
         return
-    line = find_repeated(source, text.encode(), at_edge=bool(at.start or at.end))
+    line = find_repeated(scopes, at, text.encode())
     if line is not None:
         raise AnchorError(
-            f"upstream has the lines that edit '{edit.id}' adds",
+            f"upstream has what edit '{edit.id}' adds",
             code="EDIT_THERE_ALREADY",
-            where=[edit.where, Location(path=source.path, line=line)],
-            why="added once more, they would be there twice",
+            where=[edit.where, Location(path=scopes.source.path, line=line)],
+            why="added once more, it would be there twice",
             hint="compare both; drop the edit, or the patch, if upstream took the change",
         )
 
 
-def find_repeated(source: SourceText, text: bytes, *, at_edge: bool) -> int | None:
-    """The line at which a file has the lines of a text already, blanks aside.
+def find_repeated(scopes: ScopeMap, at: Selector, text: bytes) -> int | None:
+    """The line at which a file has what is added to it already: a name that the text declares, or its lines.
 
-    Lines that say nothing, as a closing brace, are looked for at the edges of the file only, ``at_edge``.
+    Lines that say nothing, as a closing brace, are looked for at the edges of the file only.
     """
+    source = scopes.source
+    names = declared_names(scopes, at, text)
+    there = _there(scopes, at)
+    for name in names:
+        if name in there:
+            return source.line_of(there[name])
     wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
     rows = [(number, row.strip()) for number, row in enumerate(source.rows, 1) if row.strip()]
     last = len(rows) - len(wanted)
-    places = range(last + 1) if wanted else range(0)
+    places = range(last + 1)
     if len(re.findall(rb"\w+", b" ".join(wanted))) < SAYING:
-        places = range(0, last + 1, max(last, 1)) if at_edge else range(0)
-    return next(
-        (
-            rows[at][0]
-            for at in places
-            if wanted
-            and rows[at][1] == wanted[0]
-            and [row for _, row in rows[at : at + len(wanted)]] == wanted
-        ),
-        None,
-    )
+        places = range(0, last + 1, max(last, 1)) if wanted and (at.start or at.end) else range(0)
+    for rank in places:
+        if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
+            return rows[rank][0]
+    return None
+
+
+def declared_names(scopes: ScopeMap, at: Selector, text: bytes) -> tuple[str, ...]:
+    """The names that a text declares where it is added: members of its struct or enum, definitions of a file.
+
+    A function's has its parameters behind it, by which overloads are told apart.
+    """
+    path = scopes.source.path
+    if not is_code(path):
+        return ()
+    if at.member is not None:
+        kind = next((each.kind for each in _owners(scopes, at)), "record")
+        head = b"enum added {\n" if kind == "enum" else b"struct added {\n"
+        added = parse_scopes(SourceText(path, head + text + b"\n};\n"))
+        return tuple(_members(added, "added"))
+    return tuple(_definitions(parse_scopes(SourceText(path, text))))
+
+
+def _there(scopes: ScopeMap, at: Selector) -> dict[str, int]:
+    """Where each name of the same kind stands in a file."""
+    if not is_code(scopes.source.path):
+        return {}
+    return _members(scopes, at.of or "") if at.member is not None else _definitions(scopes)
+
+
+def _owners(scopes: ScopeMap, at: Selector) -> list[Entity]:
+    every = [each for each in (*scopes.entities, *scopes.enums) if each.kind in ("record", "enum")]
+    return [each for each in every if each.answers_to(at.of or "")]
+
+
+def _members(scopes: ScopeMap, owner: str) -> dict[str, int]:
+    owners = _owners(scopes, Selector(member="any", of=owner)) if owner else []
+    return {
+        name.decode("utf-8", "replace"): span.start
+        for each in owners
+        for names, span in list_members(scopes, each)
+        for name in names
+    }
+
+
+def _definitions(scopes: ScopeMap) -> dict[str, int]:
+    found = {}
+    for entity in scopes.entities:
+        tokens = scopes.code_in(entity.parameters)
+        parameters = b" ".join(scopes.code[at].text for at in tokens).decode("utf-8", "replace")
+        if entity.kind != "macro":  # a macro may have two meanings, one under each branch of an #if
+            found[f"{entity.name}{parameters}"] = entity.span.start
+    return found
 
 
 def source_lines(source: SourceText, span: Span) -> Span:

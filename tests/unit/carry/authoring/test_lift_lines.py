@@ -80,9 +80,7 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
         (
             "        return helper(x);\n",
             "        return helper(x + y);\n",
-            Selector(
-                lines="        return helper(x);", above='        log_it("greater", x, y);', below="    }"
-            ),
+            Selector(lines="        return helper(x);", below="    }"),
             "f",
         ),
         (
@@ -95,7 +93,7 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
         (
             "#pragma unroll\n",
             "#pragma unroll 2\n",
-            Selector(lines="#pragma unroll", above="    }", below="    for (int i = 0; i < 4; ++i) {"),
+            Selector(lines="#pragma unroll", below="    for (int i = 0; i < 4; ++i) {"),
             "f",
         ),
         (
@@ -126,6 +124,13 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
         ),
         ("    return y;\n}\n", "    return y;\n}\n\nint g(int x) { return x; }\n", Selector(end=True), None),
         ("#include <cstdint>\n", "// of this and that\n#include <cstdint>\n", Selector(start=True), None),
+        # Or on what begins behind it, where nothing in front of it has a name.
+        (
+            '#include "one.h"\n\n',
+            '#include "one.h"\n\nusing json = ordered_json;\n\n',
+            Selector(definition="params"),
+            None,
+        ),
         # In a function it stands between two lines.
         (
             "    return y;\n",
@@ -150,15 +155,14 @@ def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
     assert "// one less" in made
 
 
-def test_lines_that_are_there_twice_are_told_apart_by_two_that_are_not() -> None:
-    steps = "".join(f"    {{\n        go();\n        go();\n    }}\n    name({n});\n" for n in range(9))
-    old = f"void f() {{\n{steps}}}\n"
-    new = old.replace(
-        "    name(4);\n    {\n        go();\n        go();\n",
-        "    name(4);\n    {\n        go();\n        stop();\n",
-    )
-    (draft,) = lifted(old, new)
-    assert draft.selector.inside is not None or draft.selector.above is not None
+def test_lines_that_are_there_often_are_told_apart_by_two_that_are_not() -> None:
+    step = "    {\n        go();\n        go();\n    }\n"
+    old = f"void f() {{\n    begin(1);\n{step * 9}    middle(2);\n{step * 9}    end(3);\n}}\n"
+    (draft,) = lifted(old, old.replace("    middle(2);\n    {\n        go();\n", "    middle(2);\n    {\n"))
+    assert (draft.selector.above or "").startswith("    middle(2);\n")
+    at = old.index(step, old.index("middle")) + 3 * len(step)
+    (draft,) = lifted(old, old[:at] + old[at:].replace("    {\n", "    {\n        stop(4);\n", 1))
+    assert draft.selector.inside is not None
 
 
 @pytest.mark.parametrize(
