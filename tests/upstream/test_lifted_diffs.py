@@ -60,6 +60,19 @@ CASES = [
         r"    if (Q->ne[0] == 576) {\n        return BEST_FATTN_KERNEL_VEC;\n    }\n\1",
     ),
     Case("a test taken away", ATTENTION, r"    if \(mask && mask->ne\[2\] != 1\) \{\n.*?\n    \}\n\n", ""),
+    Case(
+        "a way out in front of a line of the preprocessor",
+        f"{GPU}/ggml-cuda.cu",
+        r"(a->type != GGML_TYPE_F16\) \{\n +return false;\n +\}\n)(#ifdef GGML_USE_MUSA)",
+        r"\1                if (b->ne[2] > 1024) {\n                    return false;\n                }\n\2",
+    ),
+    Case(
+        "half a statement in front of one",
+        f"{GPU}/ggml-cuda.cu",
+        r"(a->type != GGML_TYPE_F16\) \{\n +return false;\n +\}\n)(#ifdef GGML_USE_MUSA)",
+        r"\1                if (b->ne[2] > 1024)\n\2",
+        "no whole statement",
+    ),
     Case("a number", ATTENTION, r"K->ne\[1\] >= 8192", "K->ne[1] >= 16384"),
     Case(
         "words of a comment",
@@ -181,7 +194,7 @@ CASES = [
         f"{GPU}/common.cuh",
         r"(#define GGML_CUDA_CC_IS_RDNA\(cc\) [^\n]*)",
         r"\1 /* ours */",
-        OUTSIDE,
+        "a macro has no side",
     ),
     Case("a default", f"{GPU}/softmax.cu", r"float scale    = 1\.0f;", "float scale    = 2.0f;"),
     Case(

@@ -17,7 +17,7 @@ from patchkit.carry.authoring.draft import Draft, NotLifted
 from patchkit.carry.authoring.lift import spelled
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.lexer import lex_pattern
-from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, parse_scopes
 from patchkit.carry.placing.select import brace_role, select, statement_around
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
@@ -77,7 +77,7 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
     side = _side(source, entity, where)
     if draft.rows is not None or draft.verb == "remove":
         if side == "host":
-            raise NotLifted(f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is")
+            return (_host_lines(_Place(scopes, entity, draft, side), where),)
         for text in (source.text(draft.span), draft.text):
             if find_unbalanced(parse_scopes(SourceText(draft.file, text)).directives) is not None:
                 raise NotLifted(
@@ -256,6 +256,62 @@ def _host_edit(place: _Place, where: str) -> NewText:
     if made is None:
         raise NotLifted(f"{where}: nothing tells the statement apart, or a line of the preprocessor is in it")
     return made
+
+
+def _host_lines(place: _Place, where: str) -> NewText:
+    """Whole lines of host code, which are whole statements, in a branch for the GPU."""
+    draft, scopes = place.draft, place.scopes
+    new, old = draft.rows or b"", b""
+    if not draft.verb.startswith("insert"):
+        old = scopes.source.text(draft.span)
+    first = scopes.first_from(draft.span.start)
+    before = scopes.code[first - 1].text if first else b""
+    is_block = before != b"{" or brace_role(scopes.code, scopes.match, first - 1) != "value"
+    if before not in (b";", b"{", b"}", b":") or not is_block:
+        raise NotLifted(f"{where}: it is no whole statement, which could ask which GPU it is")
+    for text in (new, old):
+        if not _is_statements(text):
+            raise NotLifted(
+                f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is"
+                if _says_nothing(text)
+                else f"{where}: it is no whole statement, which could ask which GPU it is"
+            )
+        _refuse_declarations(text, where)
+        _refuse_labels(text, where)
+    gpu = f"@{{ guard.host('{_capability(place)}') }}@"
+    new_text, old_text = (_in_block(_escaped(text)) for text in (new, old))
+    if new and old:
+        laid = f"if {gpu} {{\n{new_text}}} else {{\n{old_text}}}\n"
+    else:
+        laid = f"if {gpu if new else f'(!{gpu})'} {{\n{new_text or old_text}}}\n"
+    verb: Verb = draft.verb if draft.verb != "remove" else "change_to"
+    return NewText(draft=draft, side="host", text=laid, plain=new, verb=verb)
+
+
+def _is_statements(text: bytes) -> bool:
+    """Whether a text is nothing, or whole statements without a line of the preprocessor."""
+    scopes = parse_scopes(SourceText("<text>", text))
+    if not text.strip():
+        return True
+    if scopes.directives or not scopes.code or scopes.code[-1].text not in (b";", b"}"):
+        return False
+    brackets = {*OPENING, *CLOSING}
+    unmatched = (token.text in brackets and at not in scopes.match for at, token in enumerate(scopes.code))
+    return scopes.code[0].text not in (b"else", b"catch") and not any(unmatched)
+
+
+def _says_nothing(text: bytes) -> bool:
+    """Whether a text has lines of the preprocessor, or no code at all."""
+    scopes = parse_scopes(SourceText("<text>", text))
+    return bool(scopes.directives) or not scopes.code
+
+
+def _in_block(text: str) -> str:
+    """Lines as they stand in a block, ending with a line break; nothing stays nothing."""
+    lines = text.removesuffix("\n").split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    laid = (f"    {line[margin:]}" if line.strip() else "" for line in lines)
+    return "".join(f"{line}\n" for line in laid) if text.strip() else ""
 
 
 def _as_expression(place: _Place, gpu: str) -> NewText | None:
