@@ -192,7 +192,7 @@ def _with_plain(
     for part in plain:
         selected = Selected(patch=part.patch, targets=every, reason="")
         placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
-        files.write(placed.changes)
+        files.write(placed.changes, placed.gone, placed.modes)
         changes |= placed.changes
     return overlay_tree(baseline, changes, "plain", below=".")
 

@@ -277,8 +277,12 @@ def _render_table(
         workspace.series.templates,
         make_context(guard, (target,), patch.context),
     )
-    (file,) = (file for file in patch.files if file.path == TABLE_FILE)
-    return renderer.file(file.template, file.where).encode()
+    ((template, where),) = (
+        (file.template, file.where)
+        for file in patch.files
+        if file.path == TABLE_FILE and file.template is not None
+    )
+    return renderer.file(template, where).encode()
 
 
 def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> TunedWmma:

@@ -29,7 +29,12 @@ def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) ->
     """
     plan.check()
     new = [
-        NewCommit(message=commit_message(plan, selected, placed, unlocked=unlocked), changes=placed.changes)
+        NewCommit(
+            message=commit_message(plan, selected, placed, unlocked=unlocked),
+            changes=placed.changes,
+            gone=placed.gone,
+            modes=placed.modes,
+        )
         for selected, placed in plan.steps
     ]
     written = write_commits(repository, plan.base, new, date=plan.pin.committed) if new else []

@@ -270,7 +270,7 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
             continue
         for warning in placed.warnings:
             reporter.warn(f"{selected.patch.id}: {warning}")
-        files.write(placed.changes)
+        files.write(placed.changes, placed.gone, placed.modes)
         planned.append(PlannedPatch(selected=selected, placed=placed, state="apply"))
     return Plan(
         request=choice.request,

@@ -157,7 +157,7 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
                 verdict, rendering = _classify(comparison, selected, files)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
-                files.write(rendering.placed.changes)
+                files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
@@ -347,7 +347,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
         rendering = render_patch(comparison.last[name].selected, files, comparison.workspace.series)
         if rendering.placed is None:
             return {}
-        files.write(rendering.placed.changes)
+        files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
     conditions = frozenset(condition for step in steps for condition in step.conditions)
     for path in taken.files:
         made, has = files.read(path) or b"", comparison.files.base.get(path, b"")

@@ -57,7 +57,7 @@ def last_renderings(
     for selected in chosen:
         rendering = render_patch(selected, files, series) if selected.targets else None
         if rendering is not None and rendering.placed is not None:
-            files.write(rendering.placed.changes)
+            files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
             done[rendering.patch.id] = rendering
     return done
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,52 +24,14 @@ from patchkit.carry.placing.confirm import (
 )
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
+from patchkit.carry.placing.files import FileChanges, change_files
 from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 from patchkit.carry.placing.templates import PatchRenderer
-from patchkit.carry.placing.tree import UpstreamFiles
-from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.placing.tree import EXECUTABLE, REGULAR, UpstreamFiles
+from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
-
-
-def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
-    """The error for a new file whose path is not free among ``names``, the paths of all files there are."""
-    taken = _taken(names)
-    parts = file.path.split("/")
-    for count in range(1, len(parts) + 1):
-        prefix = "/".join(parts[:count])
-        found = taken.get(prefix.casefold())
-        if found is None:
-            return None
-        if found == file.path:
-            return AnchorError(
-                f"upstream already has {file.path}",
-                code="NEW_FILE_EXISTS",
-                where=[file.where, Location(path=file.path)],
-                hint="rename our file, or drop the patch if upstream took it",
-            )
-        if found != f"{prefix}/" or count == len(parts):
-            return AnchorError(
-                f"{file.path} cannot be added: {found} is in the way",
-                code="NEW_FILE_BLOCKED",
-                where=[file.where, Location(path=found)],
-                why="a path is one file or one folder, and must not differ from another only in case",
-                hint="rename our file",
-            )
-    return None
-
-
-def _taken(names: Iterable[str]) -> dict[str, str]:
-    """Every file, and every folder with a slash at its end, by its name without case."""
-    taken: dict[str, str] = {}
-    for name in names:
-        taken.setdefault(name.casefold(), name)
-        folder = name.rpartition("/")[0]
-        while folder and folder.casefold() not in taken:
-            taken[folder.casefold()] = f"{folder}/"
-            folder = folder.rpartition("/")[0]
-    return taken
 
 
 def check_new_files(job: _Job, added: Mapping[str, bytes], warnings: list[str]) -> Iterator[PatchkitError]:
@@ -167,7 +129,9 @@ class PlacedEdit:
 class PlacedPatch:
     """``changes``: path to new bytes. ``rendered``: sha256 of texts by edit id or path of a new file.
 
-    ``warnings``: what may be a syntax error of a plain patch, and may come from a name nobody knows here.
+    ``gone`` are paths that are free then, ``renamed`` has the old path of each new one, ``replaced`` are
+    files with a content of ours, ``modes`` those that a file gets. ``warnings``: what may be a syntax error
+    of a plain patch, and may come from a name nobody knows here.
     """
 
     changes: Mapping[str, bytes]
@@ -176,6 +140,19 @@ class PlacedPatch:
     rendered: Mapping[str, str]
     entities: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self) -> Iterator[str]:
+        """What becomes of whole files, a line each, for a person."""
+        yield from (f"new file {path}" for path in self.new_files)
+        yield from (f"puts a file in the place of {path}" for path in self.replaced)
+        yield from (f"removes {path}" for path in self.gone if path not in self.renamed.values())
+        yield from (f"renames {old} to {new}" for new, old in self.renamed.items())
+        words = {EXECUTABLE: "executable", REGULAR: "not executable"}
+        yield from (f"{path} is {words[mode]}" for path, mode in sorted(self.modes.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,25 +180,30 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     errors: list[PatchkitError] = []
     warnings: list[str] = []
     renderer.check_context()
-    added = _new_files(job, errors, warnings)
+    whole = _whole_files(job, patches / patch.folder, errors, warnings)
+    added = whole.added
     by_file: dict[str, list[Edit]] = {}
     for edit in patch.edits:
         by_file.setdefault(edit.file, []).append(edit)
-    changes, placed = dict(added), []
+    changes, placed = {**added, **whole.replaced}, []
+    new_paths = {old: new for new, old in whole.renamed.items()}
     for path, edits in by_file.items():
         try:
             after, done = _place_file(job, path, edits, added, warnings)
         except ErrorGroup as group:
             errors.extend(group.errors)
             continue
-        changes[path] = after
+        changes[new_paths.get(path, path)] = after
         placed += done
+    for path in {**whole.renamed, **whole.modes}:
+        if path not in changes and (data := files.read(whole.renamed.get(path, path))) is not None:
+            changes[path] = data
     if errors:
         raise ErrorGroup(f"patch '{patch.id}' cannot be placed", errors)
     order = {edit.id: rank for rank, edit in enumerate(patch.edits)}
     placed.sort(key=lambda edit: order[edit.id])
     rendered = {edit.id: _sha256(edit.text.encode()) for edit in placed}
-    rendered |= {path: _sha256(data) for path, data in added.items()}
+    rendered |= {path: _sha256(data) for path, data in {**added, **whole.replaced}.items()}
     entities = {f"{edit.file}::{edit.entity}": edit.entity_digest for edit in placed if edit.entity_digest}
     return PlacedPatch(
         changes=changes,
@@ -230,6 +212,10 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
         rendered=rendered,
         entities=entities,
         warnings=tuple(warnings),
+        gone=tuple(sorted(whole.gone)),
+        renamed=whole.renamed,
+        replaced=tuple(whole.replaced),
+        modes=whole.modes,
     )
 
 
@@ -237,19 +223,12 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _new_files(job: _Job, errors: list[PatchkitError], warnings: list[str]) -> dict[str, bytes]:
-    added: dict[str, bytes] = {}
-    for file in job.patch.files:
-        blocked = check_place(file, [*job.files.names, *added])
-        if blocked is not None:
-            errors.append(blocked)
-            continue
-        try:
-            added[file.path] = job.renderer.file(file.template, file.where).encode()
-        except PatchkitError as exc:
-            errors.append(exc)
-    errors.extend(check_new_files(job, added, warnings))
-    return added
+def _whole_files(job: _Job, folder: Path, errors: list[PatchkitError], warnings: list[str]) -> FileChanges:
+    whole = change_files(job.patch, job.files, folder, job.renderer.file, errors)
+    # A blob need not be a text, whatever its name is.
+    read = {path: data for path, data in whole.added.items() if b"\0" not in data}
+    errors.extend(check_new_files(job, read, warnings))
+    return whole
 
 
 def _place_file(

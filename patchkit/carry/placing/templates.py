@@ -354,7 +354,7 @@ class PatchRenderer:
     def check_context(self) -> None:
         """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
         patch = self._patch
-        files = [(file.template, file.where) for file in patch.files]
+        files = [(file.template, file.where) for file in patch.files if file.template is not None]
         files += [(edit.template, edit.where) for edit in patch.edits if edit.template is not None]
         texts = [(edit.text, edit.where) for edit in patch.edits if edit.text is not None]
         texts += [(alias.device, alias.where) for alias in patch.aliases]

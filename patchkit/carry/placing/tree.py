@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.ast import Pass, Tree, has_device_pass, parse_tree, read_includes
@@ -16,6 +17,9 @@ HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/gg
 
 OPTIONS_FILE = "ggml/CMakeLists.txt"
 """Where ggml's build options are declared at builds 6628 to 11549."""
+
+REGULAR, EXECUTABLE = "100644", "100755"
+"""git's modes of files."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
@@ -30,6 +34,7 @@ class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
     ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
+    ``modes`` are those that are not 100644.
     """
 
     def __init__(
@@ -37,20 +42,31 @@ class UpstreamFiles:
         base: Mapping[str, bytes],
         others: Iterable[str] = (),
         read_more: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None,
+        *,
+        modes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._base = base
         self._others = frozenset(others)
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
+        self._base_modes = modes
         self._overlay: dict[str, bytes] = {}
+        self._modes: dict[str, str] = {}
+        self._gone: set[str] = set()
 
     def read(self, path: str) -> bytes | None:
         """Current bytes of a file, None when there is none."""
+        if path in self._gone:
+            return None
         return self._overlay.get(path, self._base.get(path))
+
+    def mode(self, path: str) -> str:
+        """The mode, as git writes it, of a path that there is."""
+        return self._modes.get(path, self._base_modes.get(path, REGULAR))
 
     def fresh(self) -> UpstreamFiles:
         """The same upstream without what was written over it."""
-        fresh = UpstreamFiles(self._base, self._others, self._read_more)
+        fresh = UpstreamFiles(self._base, self._others, self._read_more, modes=self._base_modes)
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
 
@@ -66,16 +82,27 @@ class UpstreamFiles:
     @property
     def paths(self) -> tuple[str, ...]:
         """Every path that can be read, sorted."""
-        return tuple(sorted({*self._base, *self._overlay}))
+        return tuple(sorted({*self._base, *self._overlay} - self._gone))
 
     @property
     def names(self) -> frozenset[str]:
         """Every path that is taken, those of files nobody reads among them."""
-        return self._others.union(self._base, self._overlay)
+        return self._others.union(self._base, self._overlay) - self._gone
 
-    def write(self, changes: Mapping[str, bytes]) -> None:
-        """Put the files of one patch over what is there."""
+    def write(
+        self,
+        changes: Mapping[str, bytes],
+        gone: Iterable[str] = (),
+        modes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Put the files of one patch over what is there; those that are ``gone`` go first."""
+        for path in gone:
+            self._gone.add(path)
+            self._overlay.pop(path, None)
+            self._modes[path] = REGULAR
+        self._gone.difference_update(changes)
         self._overlay.update(changes)
+        self._modes.update(modes)
 
     def trees(
         self,
@@ -122,9 +149,11 @@ class UpstreamFiles:
         if self._read_more is not None and any(not _is_cuda(source.path) for source in sources):
             files |= {source.path: source.data for source in sources}
             paths = [source.path for source in sources]
-            more = read_includes(paths, files, self._others, self._read_more)
+            more = read_includes(paths, files, self._others - self._gone, self._read_more)
             self._included |= more
             files |= more
+        for path in self._gone - added.keys():
+            files.pop(path, None)
 
         def parse(job: tuple[SourceText, tuple[Pass, str]]) -> Tree:
             source, (which, arch) = job
@@ -175,11 +204,12 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
             entry.path in wanted
             or (entry.path.rpartition("/")[0] + "/" in wanted and entry.path.endswith(_SOURCES))
         )
-        and entry.mode in ("100644", "100755")
+        and entry.mode in (REGULAR, EXECUTABLE)
     ]
-    regular = frozenset(entry.path for entry in entries if entry.mode in ("100644", "100755"))
+    regular = frozenset(entry.path for entry in entries if entry.mode in (REGULAR, EXECUTABLE))
     return UpstreamFiles(
         repository.read_blobs(commit, sorted(paths)),
         (entry.path for entry in entries),
         lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
+        modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
     )

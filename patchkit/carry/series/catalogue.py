@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,8 +63,8 @@ class Series(TomlTable):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The folders in which guarded patches look around, and every file that a plain one edits."""
-        plain = {edit.file for patch in self.patches if patch.is_plain for edit in patch.edits}
+        """The folders in which guarded patches look around, and every file that a plain one names."""
+        plain = {path for patch in self.patches if patch.is_plain for path in patch.found_files}
         return (*self.folders, *sorted(plain))
 
     def patch(self, name: str) -> Patch | None:
@@ -132,6 +133,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
             )
         yield from _check_names(series, patch)
+        yield from _check_files(patch)
         yield from _check_pairs(patch)
         yield from _check_folders(series, patch)
     yield from _check_faults(series)
@@ -180,9 +182,9 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     named = [(edit.id, edit.where) for edit in patch.edits]
     named += [(alias.name, alias.where) for alias in patch.aliases]
     named += [(file.path, file.where) for file in patch.files]
-    names = [name for name, _ in named]
+    count = Counter(name for name, _ in named)
     for name, where in named:
-        if names.count(name) > 1:
+        if count[name] > 1:
             yield ConfigError(
                 f"'{name}' occurs twice", code="PATCH_DUPLICATE", where=where, hint="rename one of them"
             )
@@ -194,6 +196,55 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 where=edit.where,
                 hint=near_miss(edit.alias, aliases) or "add an [[alias]] table",
             )
+
+
+def _check_files(patch: Patch) -> Iterator[ConfigError]:
+    """Every path has one fate in a patch, and what happens to it is said where upstream has it."""
+    fates: dict[str, tuple[str, Location]] = {}
+    for path, fate, where in _fates(patch):
+        if path in fates:
+            first, there = fates[path]
+            yield ConfigError(
+                f"'{path}' is {first} and {fate} by one patch",
+                code="PATCH_FILES_CLASH",
+                where=[where, there],
+                why="which of the two comes first would decide what the file is",
+                hint="a [[file]] with 'replaces' puts another file in its place; two patches do two things",
+            )
+        else:
+            fates[path] = (fate, where)
+    named = [(edit.file, f"edit '{edit.id}'", edit.where) for edit in patch.edits]
+    named += [(mode.path, "a [[mode]]", mode.where) for mode in patch.modes]
+    for path, name, where in named:
+        fate, there = fates.get(path, ("", NOWHERE))
+        if fate not in ("renamed", "") and (fate, name) != ("replaced", "a [[mode]]"):
+            yield ConfigError(
+                f"{name} is of '{path}', which is {fate} by the same patch",
+                code="PATCH_FILES_CLASH",
+                where=[where, there],
+                hint="name the file where upstream has it: the path that [[rename]] has as 'from'"
+                if fate == "made of another"
+                else "say it in the [[file]] itself, or take one of the two out",
+            )
+    twice = Counter(mode.path for mode in patch.modes)
+    for mode in patch.modes:
+        if twice[mode.path] > 1:
+            yield ConfigError(
+                f"'{mode.path}' has two modes", code="PATCH_FILES_CLASH", where=mode.where, hint="keep one"
+            )
+
+
+def _fates(patch: Patch) -> Iterator[tuple[str, str, Location]]:
+    for removed in patch.removes:
+        yield removed.path, "removed", removed.where
+    for renamed in patch.renames:
+        yield renamed.source, "renamed", renamed.where
+        yield renamed.to, "made of another", renamed.where
+    seen = set()
+    for file in patch.files:
+        if file.path not in seen:  # two of them are told as two of one name
+            yield file.path, "added" if file.replaces is None else "replaced", file.where
+        seen.add(file.path)
 
 
 def _check_pairs(patch: Patch) -> Iterator[ConfigError]:

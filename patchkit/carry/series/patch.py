@@ -24,6 +24,7 @@ from patchkit.base.toml import (
     spell,
     validate,
 )
+from patchkit.base.treepath import MAX_PATH, fault_of_path
 from patchkit.carry.series.promises import (
     NO_GAIN,
     NOTHING_WORSE,
@@ -90,10 +91,9 @@ Status = Literal["not-submitted", "submitted", "rejected", "backport"]
 
 
 def _below_root(path: str) -> str:
-    if {".", ".."} & set(path.split("/")):
-        raise ValueError("a path goes down only: no '.' and no '..'")
-    if any(part.casefold().startswith(".git") for part in path.split("/")):
-        raise ValueError("names that begin with '.git' are git's own")
+    fault = fault_of_path(path)
+    if fault is not None:
+        raise ValueError(fault)
     return path
 
 
@@ -104,7 +104,10 @@ def _one_line(text: str) -> str:
 
 
 PatchId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-_Path = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"), AfterValidator(_below_root)]
+_Path = Annotated[str, Field(min_length=1, max_length=MAX_PATH), AfterValidator(_below_root)]
+_Beside = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"), AfterValidator(_below_root)
+]
 _Macro = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Meaning = Annotated[Words, AfterValidator(_one_line)]
 _Build = Annotated[int, Field(ge=1)]
@@ -170,11 +173,70 @@ class GuardMacros(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile(TomlTable):
-    """``[[file]]``: one of our own that the patch adds; ``template`` is relative to the patch folder."""
+    """``[[file]]``: a file that the patch adds, or puts in the place of one of upstream's.
+
+    Its text is a ``template``, or its bytes are those of ``blob``, a file with this ``sha256``; both are
+    relative to the patch folder. ``replaces`` is the sha256 of upstream's file whose place it takes, and
+    whose mode it keeps. ``executable``: of a file that is new.
+    """
 
     named_by: ClassVar[str] = "path"
     path: _Path
-    template: _Path
+    template: _Beside | None = None
+    blob: _Beside | None = None
+    sha256: _Digest | None = None
+    replaces: _Digest | None = None
+    executable: bool = False
+    where: NotInFile[Location] = NOWHERE
+
+    def __post_init__(self) -> None:
+        if (self.template is None) == (self.blob is None):
+            raise ValueError("give 'template' or 'blob', one of them")
+        if (self.blob is None) != (self.sha256 is None):
+            raise ValueError("'blob' and its 'sha256' go together")
+        if self.executable and self.replaces is not None:
+            raise ValueError("what takes the place of a file keeps its mode: a [[mode]] changes it")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is only a new text: all that a guarded patch may add."""
+        return self.template is not None and self.replaces is None and not self.executable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedFile(TomlTable):
+    """``[[remove]]``: a file of upstream's that goes, as long as it has this ``sha256``."""
+
+    named_by: ClassVar[str] = "path"
+    path: _Path
+    sha256: _Digest
+    where: NotInFile[Location] = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamedFile(TomlTable):
+    """``[[rename]]``: a file of upstream's that goes to another path, with all that upstream has in it.
+
+    Edits of it name it where upstream has it, ``from``.
+    """
+
+    named_by: ClassVar[str] = "from"
+    source: Annotated[_Path, Field(alias="from")]
+    to: _Path
+    where: NotInFile[Location] = NOWHERE
+
+    def __post_init__(self) -> None:
+        if self.source == self.to:
+            raise ValueError("it is renamed to what it is called")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMode(TomlTable):
+    """``[[mode]]``: whether a file of upstream's is ``executable`` (100755) or not (100644)."""
+
+    named_by: ClassVar[str] = "path"
+    path: _Path
+    executable: bool
     where: NotInFile[Location] = NOWHERE
 
 
@@ -225,9 +287,9 @@ class Edit(TomlTable):
     count: _Build = 1
     digest: _Digest | None = None
     text: Words | None = None
-    template: _Path | None = None
+    template: _Beside | None = None
     alias: _Macro | None = None
-    header: _Path | None = None
+    header: _Beside | None = None
     pairs: Several[str] = ()
     where: NotInFile[Location] = NOWHERE
 
@@ -326,6 +388,9 @@ class Patch(TomlTable):
     guard: GuardMacros | Literal["none"]
     requires: Several[Requirement] = ()
     files: Annotated[Several[NewFile], Field(alias="file")] = ()
+    removes: Annotated[Several[RemovedFile], Field(alias="remove")] = ()
+    renames: Annotated[Several[RenamedFile], Field(alias="rename")] = ()
+    modes: Annotated[Several[FileMode], Field(alias="mode")] = ()
     aliases: Annotated[Several[Alias], Field(alias="alias")] = ()
     edits: Annotated[Several[Edit], Field(alias="edit")] = ()
     resources: ResourceRules = NOTHING_WORSE
@@ -341,9 +406,10 @@ class Patch(TomlTable):
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
-        if not self.edits and not self.files:
-            raise ValueError("a patch has an [[edit]] or a [[file]]")
+        if not self.edits and not self.files and not self.removes and not self.renames and not self.modes:
+            raise ValueError("a patch has an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]")
         self._check_sides()
+        self._check_files()
         table = self.upstream
         if table is None:
             return  # a patch stands as its status says, by its first link
@@ -363,6 +429,34 @@ class Patch(TomlTable):
                 raise ValueError(f"verb '{edit.verb}' is for guarded patches: write the lines themselves")
         if self.is_plain and self.aliases:
             raise ValueError("an alias is for guarded patches: write the lines themselves")
+
+    def _check_files(self) -> None:
+        """What a preprocessor's guard cannot hold apart is for plain patches."""
+        if self.is_plain:
+            return
+        tables = {"[[remove]]": self.removes, "[[rename]]": self.renames, "[[mode]]": self.modes}
+        given = [name for name, table in tables.items() if table]
+        given += [f"'{file.path}' is no new text" for file in self.files if not file.is_text]
+        if given:
+            raise ValueError(f'{given[0]}: what is no text changes every build, so write guard = "none"')
+
+    @property
+    def found_files(self) -> frozenset[str]:
+        """Files of upstream that it names: it edits, replaces, removes, renames or sets a mode of them."""
+        return frozenset(
+            [
+                *(edit.file for edit in self.edits),
+                *(file.path for file in self.files if file.replaces is not None),
+                *(file.path for file in self.removes),
+                *(file.source for file in self.renames),
+                *(file.path for file in self.modes),
+            ]
+        )
+
+    @property
+    def touched_files(self) -> frozenset[str]:
+        """Every path that it changes, those that it adds or renames something to among them."""
+        return self.found_files.union((file.path for file in self.files), (file.to for file in self.renames))
 
     @property
     def is_plain(self) -> bool:

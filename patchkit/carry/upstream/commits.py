@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -120,6 +121,10 @@ class CommitStream:
         self._put(data)
         self._put(b"\n")
 
+    def remove_file(self, path: str) -> None:
+        """Take a file out of the commit begun last."""
+        self._put(b"D %s\n" % _quoted(path))
+
     def copy_file(self, source: str, path: str) -> None:
         """Make ``path`` the same file as ``source``, which the same commit has already."""
         self._put(b"C %s %s\n" % (_quoted(source), _quoted(path)))
@@ -182,10 +187,15 @@ _KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a fol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommit:
-    """A commit to make: its message and the new bytes of each file it touches."""
+    """A commit to make: its message and the new bytes of each file it touches.
+
+    Files that are ``gone`` go before others come. ``modes`` are those that files get; others keep theirs.
+    """
 
     message: str
     changes: Mapping[str, bytes]
+    gone: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_commits(
@@ -209,23 +219,25 @@ def write_commits(
     """
     for commit in commits:
         _check_commit(commit)
-    modes = _existing_modes(repository, base, commits)
+    standing = _Standing(_existing_modes(repository, base, commits))
     with CommitStream(repository) as stream:
         parent: str | None = base
         for commit in commits:
             stream.begin(message=commit.message, date=date, parent=parent)
             parent = None
+            for path in sorted(commit.gone):
+                standing.take_out(path)
+                stream.remove_file(path)
             for path, data in sorted(commit.changes.items()):
-                _refuse_non_file(path, modes)
-                stream.put_file(path, modes.setdefault(path, "100644"), data)
+                stream.put_file(path, standing.put(path, commit.modes.get(path)), data)
         return stream.finish()
 
 
 def _check_commit(commit: NewCommit) -> None:
     subject = commit.message.partition("\n")[0]
-    if not commit.changes:
+    if not commit.changes and not commit.gone:
         raise GitError(f"the commit '{subject}' changes nothing", code="COMMIT_EMPTY")
-    for path in commit.changes:
+    for path in (*commit.changes, *commit.gone):
         parts = path.split("/")
         if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts) or "\0" in path:
             raise GitError(
@@ -237,7 +249,13 @@ def _check_commit(commit: NewCommit) -> None:
 
 
 def _existing_modes(repository: Repository, base: str, commits: Iterable[NewCommit]) -> dict[str, str]:
-    """Mode of every target and of every folder above one, where the base has something there."""
+    """Mode of every target and of every folder above one, where the base has something there.
+
+    Of everything, where a commit takes files out: the folders above them may go, too.
+    """
+    if any(commit.gone for commit in commits):
+        files = {entry.path: entry.mode for entry in repository.list_files(base)}
+        return files | {folder: "040000" for path in files for folder in _folders_above(path)}
     paths: set[str] = set()
     for commit in commits:
         for path in commit.changes:
@@ -247,7 +265,38 @@ def _existing_modes(repository: Repository, base: str, commits: Iterable[NewComm
     return {path: entry.mode for path, entry in found.items()}
 
 
-def _refuse_non_file(path: str, modes: Mapping[str, str]) -> None:
+class _Standing:
+    """What is at each path while commits are written; as far as ``modes`` has it in the beginning."""
+
+    def __init__(self, modes: dict[str, str]) -> None:
+        self._modes = modes
+        self._below = Counter(folder for path in modes for folder in _folders_above(path))
+
+    def put(self, path: str, mode: str | None) -> str:
+        """The mode that a file gets, ``mode`` if that is given; raises COMMIT_TARGET_NOT_FILE."""
+        _refuse_non_file(path, self._modes, is_folder=self._below[path] > 0)
+        if path not in self._modes:
+            self._below.update(_folders_above(path))
+        self._modes[path] = mode or self._modes.get(path, "100644")
+        return self._modes[path]
+
+    def take_out(self, path: str) -> None:
+        """Forget a file, and each folder that nothing is left in; raises COMMIT_TARGET_NOT_FILE."""
+        if self._modes.get(path) not in _REGULAR:
+            raise GitError(
+                f"{path} cannot be taken out: there is no such file",
+                code="COMMIT_TARGET_NOT_FILE",
+                where=Location(path=path),
+                why="a commit takes out regular files that the one before has",
+            )
+        del self._modes[path]
+        for folder in _folders_above(path):
+            self._below[folder] -= 1
+            if self._below[folder] == 0 and self._modes.pop(folder, None) is not None:
+                self._below.subtract(_folders_above(folder))
+
+
+def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) -> None:
     mode = modes.get(path)
     if mode is not None and mode not in _REGULAR:
         raise GitError(
@@ -263,9 +312,9 @@ def _refuse_non_file(path: str, modes: Mapping[str, str]) -> None:
                 code="COMMIT_TARGET_NOT_FILE",
                 where=Location(path=folder),
             )
-    below = f"{path}/"
-    child = next((other for other in modes if other.startswith(below)), None)
-    if child is not None:
+    if is_folder:
+        below = f"{path}/"
+        child = next(other for other in modes if other.startswith(below))
         raise GitError(
             f"{path} cannot be made: {child} lies below it",
             code="COMMIT_TARGET_NOT_FILE",

@@ -9,7 +9,8 @@ import pytest
 
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError
 from patchkit.base.toml import parse_toml
-from patchkit.carry.placing.place import PlacedPatch, check_place, place_patch
+from patchkit.carry.placing.files import check_place
+from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import NewFile, parse_patch
 from patchkit.carry.series.profile import load_profile

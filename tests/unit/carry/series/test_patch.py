@@ -12,6 +12,7 @@ from patchkit.carry.series.patch import BuildRange, Edit, NewFile, Replacement, 
 from patchkit.carry.series.promises import Allowance, BenchRules, ExpectedGain, ResourceRules
 from patchkit.carry.series.selector import Selector
 
+NOTHING = "a patch has an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]"
 TODAY = dt.date(2026, 11, 21)
 PATH = "patches/0007-my-patch/patch.toml"
 GOOD = """\
@@ -211,13 +212,49 @@ def test_each_mistake_has_its_place_and_its_reason(old, new, code, line, says):
 def test_a_patch_without_edits_and_files_is_none():
     text = GOOD[: min(GOOD.index(table) for table in ("[[edit]]", "[[file]]") if table in GOOD)]
     ((code, line, _, why, _),) = failures(text)
-    assert (code, line, why) == ("CONFIG_BAD_VALUE", 1, "a patch has an [[edit]] or a [[file]]")
+    assert (code, line, why) == ("CONFIG_BAD_VALUE", 1, NOTHING)
 
 
-@pytest.mark.parametrize("path", [".git/config", ".gitattributes", "sub/.GIT/x", "sub/.gitmodules"])
-def test_the_names_of_git_are_no_place_for_a_file(path):
-    ((_, line, _, why, _),) = failures(GOOD.replace("ggml-cuda/my.cuh", f"ggml-cuda/{path}"))
-    assert (line, why) == (28, "names that begin with '.git' are git's own")
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (".git/config", "git's own"),
+        ("sub/.GIT/x", "git's own"),
+        ("sub/.git. ", "git's own"),
+        ("git~1/x", "git's own"),
+        (".git::$INDEX_ALLOCATION/x", "git's own"),
+        (".g\u200cit/x", "printable"),
+        (".gitmodules", "git fetches"),
+        ("sub/.GitModules", "git fetches"),
+        ("gitmod~1", "git fetches"),
+        ("../x", "goes down only"),
+        ("a/./b", "goes down only"),
+        ("a//b", "single '/'"),
+        ("a/", "single '/'"),
+        ("a\\\\b", "backslash"),
+        ("a\\tb", "printable"),
+        ("a\u202eb", "printable"),
+        ("x" * 256, "at most 1000 bytes"),
+        ("/".join(["\u00e9" * 100] * 6), "at most 1000 bytes"),
+    ],
+)
+def test_a_path_that_no_patch_may_touch(path, why):
+    ((_, line, _, told, _),) = failures(GOOD.replace("ggml-cuda/my.cuh", f"ggml-cuda/{path}"))
+    assert line == 28
+    assert why in told
+
+
+@pytest.mark.parametrize(
+    "path", [".github/workflows/a.yml", ".gitignore", ".gitattributes", "a b (1).txt", "caf\u00e9.h", "c@d=e"]
+)
+def test_a_path_that_is_one_like_others(path):
+    assert parse(GOOD.replace("ggml-cuda/my.cuh", f"ggml-cuda/{path}")).files[0].path.endswith(path)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", ""])
+def test_a_path_begins_at_the_root(path):
+    (found,) = failures(GOOD.replace("ggml/src/ggml-cuda/my.cuh", path))
+    assert found[1] == 28
 
 
 def test_prose_and_code_have_several_lines():

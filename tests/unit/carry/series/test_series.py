@@ -223,3 +223,98 @@ def test_every_problem_of_every_patch_is_reported(folder, write):
     (folder / "bad").mkdir()
     codes = [error.code for error in problems(folder)]
     assert codes == ["CONFIG_UNKNOWN_KEY", "PATCH_FOLDER", "EDIT_OUTSIDE_FOLDERS"]
+
+
+PLAIN = 'guard = "none"'
+SHA = "0" * 64
+REMOVE = f'\n[[remove]]\npath = "a.cpp"\nsha256 = "{SHA}"\n'
+RENAME = '\n[[rename]]\nfrom = "a.cpp"\nto = "b.cpp"\n'
+ADD = '\n[[file]]\npath = "{}"\ntemplate = "x"\n{}\n'
+MODE = '\n[[mode]]\npath = "{}"\nexecutable = true\n'
+PLAIN_EDIT = '\n[[edit]]\nid = "e"\nfile = "{}"\nat = {{ tokens = "a" }}\nverb = "remove"\n'
+
+
+@pytest.fixture
+def write_plain(folder: Path):
+    def put(rest: str) -> None:
+        (folder / "0001-a").mkdir()
+        text = PATCH.format(id="a").replace('guard = { macros = ["A"] }', PLAIN) + rest
+        (folder / "0001-a" / "patch.toml").write_text(text)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        REMOVE + ADD.format("a.cpp", ""),
+        REMOVE + REMOVE,
+        REMOVE + RENAME,
+        REMOVE + PLAIN_EDIT.format("a.cpp"),
+        REMOVE + MODE.format("a.cpp"),
+        RENAME + ADD.format("b.cpp", ""),
+        RENAME + RENAME.replace("b.cpp", "c.cpp"),
+        RENAME + RENAME.replace("a.cpp", "c.cpp"),
+        RENAME + '\n[[rename]]\nfrom = "b.cpp"\nto = "a.cpp"\n',
+        RENAME + '\n[[rename]]\nfrom = "b.cpp"\nto = "c.cpp"\n',
+        RENAME + PLAIN_EDIT.format("b.cpp"),
+        RENAME + MODE.format("b.cpp"),
+        ADD.format("a.cpp", "") + MODE.format("a.cpp"),
+        ADD.format("a.cpp", f'replaces = "{SHA}"') + PLAIN_EDIT.format("a.cpp"),
+        MODE.format("a.cpp") + MODE.format("a.cpp"),
+    ],
+)
+def test_a_path_has_one_fate_in_a_patch(folder, write_plain, tables):
+    write_plain(tables)
+    assert {error.code for error in problems(folder)} == {"PATCH_FILES_CLASH"}
+
+
+def test_a_file_is_renamed_edited_and_made_executable_by_one_patch(folder, write_plain):
+    write_plain(RENAME + PLAIN_EDIT.format("a.cpp") + MODE.format("a.cpp"))
+    (patch,) = load_series(folder).patches
+    assert patch.found_files == {"a.cpp"}
+    assert patch.touched_files == {"a.cpp", "b.cpp"}
+    assert load_series(folder).read == (CUDA, "a.cpp")
+
+
+def test_a_file_is_not_renamed_to_itself(folder, write_plain):
+    write_plain(RENAME.replace("b.cpp", "a.cpp"))
+    error = only(folder)
+    assert (error.code, error.why) == ("CONFIG_BAD_VALUE", "it is renamed to what it is called")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        REMOVE,
+        RENAME,
+        MODE.format("a.cpp"),
+        ADD.format("a", f'replaces = "{SHA}"'),
+        ADD.format("a", "executable = true"),
+    ],
+)
+def test_what_is_no_new_text_is_for_plain_patches(folder, write, table):
+    write("0001-a", table + edit())
+    assert "guard" in (only(folder).why or "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('template = "x"', ""),
+        ('template = "x"', 'template = "x"\nblob = "y"'),
+        ('template = "x"', 'blob = "y"'),
+        ('template = "x"', f'template = "x"\nsha256 = "{SHA}"'),
+        ('template = "x"', f'template = "x"\nexecutable = true\nreplaces = "{SHA}"'),
+        ('template = "x"', f'blob = "../y"\nsha256 = "{SHA}"'),
+        ('template = "x"', f'blob = "/y"\nsha256 = "{SHA}"'),
+    ],
+)
+def test_the_keys_of_a_file_that_do_not_go_together(folder, write_plain, old, new):
+    write_plain(ADD.format("a.cpp", "").replace(old, new))
+    assert only(folder).code == "CONFIG_BAD_VALUE"
+
+
+def test_ten_thousand_files_are_read(folder, write_plain):
+    write_plain("".join(ADD.format(f"a/{number}", "") for number in range(10_000)))
+    assert len(load_series(folder).patches[0].files) == 10_000

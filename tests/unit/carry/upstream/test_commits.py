@@ -150,3 +150,36 @@ def test_a_disk_that_fills_up_while_a_commit_is_prepared(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert make_root({"big": b"x" * 1_000_000}).commit
+
+
+def test_files_go_before_others_come_and_get_the_modes_that_are_named(
+    repo: Repository, base: Written
+) -> None:
+    first = NewCommit(
+        message="one",
+        changes={"tools/run.sh": b"#!/bin/sh\necho\n", "src": b"no folder any more\n"},
+        gone=("run.sh", *(each.path for each in repo.list_files(base.commit, "src/"))),
+        modes={"tools/run.sh": "100755"},
+    )
+    second = NewCommit(message="two", changes={"run.sh": b"#!/bin/sh\n"}, gone=("src", "tools/run.sh"))
+    one, two = write_commits(repo, base.commit, (first, second), date=DATE)
+    kept = {
+        entry.path: entry.mode for entry in repo.list_files(base.commit) if not entry.path.startswith("src/")
+    }
+    del kept["run.sh"]
+    found = [{each.path: each.mode for each in repo.list_files(made.commit)} for made in (one, two)]
+    assert found[0] == kept | {"src": "100644", "tools/run.sh": "100755"}
+    assert found[1] == kept | {"run.sh": "100644"}
+
+
+def test_a_mode_alone_is_a_change(repo: Repository, base: Written) -> None:
+    data = repo.read_blobs(base.commit, ["run.sh"])
+    commit = NewCommit(message="m", changes=data, modes={"run.sh": "100644"})
+    (made,) = write_commits(repo, base.commit, [commit], date=DATE)
+    assert repo.git.run("diff-tree", "-r", base.commit, made.commit).split()[:2] == [b":100755", b"100644"]
+
+
+@pytest.mark.parametrize("path", ["never", "src", "src/never"])
+def test_what_is_not_there_cannot_go(repo: Repository, base: Written, path: str) -> None:
+    with refused("COMMIT_TARGET_NOT_FILE"):
+        write_commits(repo, base.commit, [NewCommit(message="m", changes={}, gone=(path,))], date=DATE)
