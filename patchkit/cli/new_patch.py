@@ -97,6 +97,7 @@ def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
         if edit.id in done.hunks:
             yield f"    a hunk of text: {done.hunks[edit.id]}"
     yield from (f"  new file {path}" for path in patch.files)
+    yield from (f"  {line}" for line in patch.whole.told())
     yield f"on {done.source}: as it was written, {done.proof.same}"
     yield f"on {done.proof.newest}"
     yield from (f"  {error.code}: {error.message}" for error in done.proof.newest_errors)

@@ -7,13 +7,16 @@ tree below as two trees, so nothing of the diff's text is believed: a path, a mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, SourceError, UsageError
 from patchkit.base.files import disk_errors, open_regular, temporary_folder, working_folder
 from patchkit.base.text import visible
+from patchkit.base.treepath import fault_of_path
+from patchkit.carry.placing.files import MAX_BLOB
+from patchkit.carry.placing.tree import REGULAR
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Change as TreeChange
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
@@ -25,8 +28,8 @@ MAX_BYTES = 8 * 1024 * 1024
 """Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""
 _MOST_COMMITS = 200
 _SHOWN = 6  # lines of what git says
-_FILE = "100644"
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+_NOTHING = "000000"
+_MOST_BEFORE = 64 * 1024 * 1024  # of a file that goes: only its digest is kept
 _URL = re.compile(r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:]")
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
@@ -44,11 +47,16 @@ class Authorship:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file before and after; ``before`` None: the change adds it."""
+    """One file before and after; ``before`` None: the change adds it; ``after`` None: it takes it away.
+
+    ``source`` is the old path of one that is renamed; ``modes`` are git's, before and after.
+    """
 
     path: str
     before: bytes | None
-    after: bytes
+    after: bytes | None
+    source: str | None = None
+    modes: tuple[str, str] = (REGULAR, REGULAR)
 
 
 def read_diff(path: Path) -> bytes:
@@ -96,7 +104,7 @@ def place_diff(
                 raise _not_placed(name, done.stderr)
             found.append(by)
         tree = git.run("write-tree").decode("ascii").strip()
-        files = check_changes(git.changes(f"{base}^{{tree}}", tree), name, git)
+        files = check_changes(git.renames(f"{base}^{{tree}}", tree), name, git)
         return files, _together(found)
 
 
@@ -192,7 +200,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
 
 def compare_commits(base: str, tip: str, name: str, cache: Repository) -> tuple[FileChange, ...]:
     """The files that differ between two commits of the cache; raises as :func:`check_changes`."""
-    return check_changes(cache.git.changes(base, tip), name, cache.git)
+    return check_changes(cache.git.renames(base, tip), name, cache.git)
 
 
 def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[FileChange, ...]:
@@ -200,26 +208,31 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
 
     Raises one ErrorGroup of IMPORT_UNSUPPORTED, one for each file that no patch can carry, and IMPORT_EMPTY.
     """
-    wrong = [(change.path, why) for change in changes if (why := _unsupported(change)) is not None]
-    wanted = [change for change in changes if _unsupported(change) is None]
+    ids = [sha for change in changes for sha in change.ids if sha.strip("0")]
+    sizes = git.sizes(ids)
+    wrong = [(change.path, why) for change in changes if (why := _unsupported(change, sizes)) is not None]
+    wanted = [change for change in changes if _unsupported(change, sizes) is None]
     ids = [sha for change in wanted for sha in change.ids if sha.strip("0")]
     blobs = {
         sha: found.data for sha, found in zip(ids, git.objects(map(str.encode, ids)), strict=True) if found
     }
     files = []
     for change in wanted:
-        after = blobs[change.ids[1]]
-        if (why := _unreadable(after)) is not None:
-            wrong.append((change.path, why))
-        else:
-            files.append(FileChange(path=change.path, before=blobs.get(change.ids[0]), after=after))
+        before, after = (
+            None if mode == _NOTHING else blobs[sha]
+            for mode, sha in zip(change.modes, change.ids, strict=True)
+        )
+        old, new = (REGULAR if mode == _NOTHING else mode for mode in change.modes)
+        files.append(
+            FileChange(path=change.path, before=before, after=after, source=change.source, modes=(old, new))
+        )
     if wrong:
         errors = [
             UsageError(
                 f"{visible(path)}: {why}",
                 code="IMPORT_UNSUPPORTED",
                 where=Location(path=name),
-                hint="leave it out of the diff; a series of patchkit changes and adds files of text",
+                hint="leave it out of the diff; what a patch can say is in docs/reference/patches.md",
             )
             for path, why in sorted(wrong)
         ]
@@ -229,36 +242,20 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
     return tuple(files)
 
 
-def _unsupported(change: TreeChange) -> str | None:
+def _unsupported(change: TreeChange, sizes: Mapping[str, int]) -> str | None:
     """Why no patch can carry a change of this kind."""
-    before, after = change.modes
-    modes = {before, after} - {"000000"}
-    names = change.path.split("/")
-    reasons = {
-        "it is removed, or renamed: patches change and add files, and nothing of upstream goes": (
-            change.letter == "D"
-        ),
-        "a symbolic link": "120000" in modes,
-        "a submodule": "160000" in modes,
-        f"its mode is {after}: patches add files of mode {_FILE}": change.letter == "A" and after != _FILE,
-        f"its mode becomes {after} from {before}": change.letter != "A" and before != after,
-        "its path has other characters than letters, digits, '_', '.', '+', '-' and '/'": (
-            _PLAIN_PATH.fullmatch(change.path) is None
-        ),
-        "names that begin with '.git' are git's own, and a path goes down only": any(
-            name.casefold().startswith(".git") or name in (".", "..") for name in names
-        ),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _unreadable(data: bytes) -> str | None:
-    if b"\0" in data:
-        return "a binary file"
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"its text is not UTF-8: byte 0x{data[error.start]:02x}"
+    modes = {*change.modes}
+    if "120000" in modes:
+        return "a symbolic link: patches carry files, and what a link points to need not be one"
+    if "160000" in modes:
+        return "a submodule: its files are another repository's"
+    for path in (change.path, change.source):
+        fault = fault_of_path(path) if path is not None else None
+        if fault is not None:
+            return fault
+    before, after = (sizes.get(sha, 0) for sha in change.ids)
+    if after > MAX_BLOB or before > _MOST_BEFORE:
+        return f"it has {max(before, after) // 2**20} MiB; a patch carries files of {MAX_BLOB // 2**20}"
     return None
 
 

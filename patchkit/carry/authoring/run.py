@@ -26,6 +26,7 @@ from patchkit.carry.authoring.lift import lift_tokens
 from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.authoring.own import refuse_installed
 from patchkit.carry.authoring.stage import Proof, prove
+from patchkit.carry.authoring.whole import edited_texts, new_texts, refuse_guarded, whole_files
 from patchkit.carry.authoring.write import (
     NewEdit,
     NewPatch,
@@ -123,7 +124,11 @@ class Imported:
                 }
                 for edit in self.patch.edits
             ],
-            "new_files": list(self.patch.files),
+            "new_files": [
+                *self.patch.files,
+                *(blob.path for blob in self.patch.whole.blobs if blob.replaces is None),
+            ],
+            **self.patch.whole.as_json(),
             "same_as_diff": self.proof.same,
             "newest": self.proof.newest,
             "newest_errors": [{"code": e.code, "message": e.message} for e in self.proof.newest_errors],
@@ -202,13 +207,14 @@ def make_patch(
         upstream_url=found.url,
         upstream_ends=(found.base, found.head) if found.head is not None else None,
         macros=wanted.macros,
+        whole=whole_files(found.files),
     )
     patch = lift_numbers(patch, wanted.lifts, profiles or ())
     proof = prove(
         patch,
         workspace,
         base=found.base,
-        expected={each.path: each.after for each in found.files},
+        expected=found.files,
         guarded=texts,
         repository=repository,
         cache=cache,
@@ -349,13 +355,12 @@ def lift_change(
 
     Raises one ErrorGroup of IMPORT_NOT_LIFTED for all that a person has to write.
     """
-    files: dict[str, str] = {}
     guarded: list[NewText] = []
     errors: list[PatchkitError] = []
-    for change in found.files:
-        if change.before is None:
-            files[change.path] = escape_template(change.after.decode("utf-8"))
-            continue
+    if profiles is not None:
+        refuse_guarded(found.files, found.name)
+    files = {path: escape_template(data.decode("utf-8")) for path, data in new_texts(found.files).items()}
+    for change in edited_texts(found.files):
         workspace.reporter.step(f"reading {change.path}")
         try:
             if profiles is None or not is_code(change.path):

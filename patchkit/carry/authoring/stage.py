@@ -13,7 +13,9 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import FileChange
 from patchkit.carry.authoring.guarded import NewText
+from patchkit.carry.authoring.whole import expected_files, require_files
 from patchkit.carry.authoring.write import NewPatch, next_number, write_patch
 from patchkit.carry.candidate.plan import Request, make_plan
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
@@ -47,7 +49,7 @@ def prove(
     workspace: Workspace,
     *,
     base: str,
-    expected: Mapping[str, bytes] | None,
+    expected: Sequence[FileChange] | None,
     guarded: Sequence[NewText],
     repository: Repository,
     cache: Cache,
@@ -83,7 +85,8 @@ def prove(
             same = "there is no diff to compare with"
             if expected is not None:
                 guard = make_guard(made.guard, targets) if targets else None
-                same = _compare(placed, expected, guarded, guard)
+                require_files(placed, expected)
+                same = _compare(placed, expected_files(expected), guarded, guard)
             return _on_newest(patch, replace(workspace, series=stage), cache, repository, same)
         except PatchkitError as error:
             name_series(error, stage=folder, series=workspace.series)
@@ -111,7 +114,7 @@ def _place(
 
 def _compare(
     placed: PlacedPatch,
-    expected: Mapping[str, bytes],
+    expected: Mapping[str, bytes | None],
     guarded: Sequence[NewText],
     guard: Guard | None,
 ) -> str:
@@ -131,7 +134,7 @@ def _compare(
             path
             for path, data in expected.items()
             if not _same_for_gpu(
-                path, placed.changes.get(path, b""), data, (guard.device, guard.region), asked
+                path, placed.changes.get(path, b""), data or b"", (guard.device, guard.region), asked
             )
         ]
         told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"

@@ -16,6 +16,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.change import FileChange, compare_commits, read_pull
 from patchkit.carry.authoring.run import FoundChange, Imported, lift_change, lift_numbers
 from patchkit.carry.authoring.stage import prove
+from patchkit.carry.authoring.whole import whole_files
 from patchkit.carry.authoring.write import NewPatch, rewrite_patch
 from patchkit.carry.following.changed import Difference, Versions, compare_changes
 from patchkit.carry.following.pulls import NamedPull, named_pull
@@ -145,6 +146,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             upstream_url=change.url,
             upstream_ends=(found.base, found.head),
             macros=tuple(each for each in patch.macros if each != _HIP),
+            whole=whole_files(change.files),
         )
         templates = named_templates(text, folder)
         new, notes = _lifted_again(
@@ -154,7 +156,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             new,
             workspace,
             base=found.base,
-            expected={each.path: each.after for each in change.files},
+            expected=change.files,
             guarded=texts,
             repository=repository,
             cache=cache,

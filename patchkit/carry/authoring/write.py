@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import tomlkit
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.authoring.whole import NO_FILES, Blob, WholeFiles, beside_name, named_blobs
 from patchkit.carry.placing.templates import written_text
-from patchkit.carry.series.body import NOTE, body_digest, named_templates
+from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_files, named_templates
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.selector import Selector
@@ -47,6 +48,8 @@ class NewEdit:
 class NewPatch:
     """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
 
+    ``whole`` is what becomes of whole files besides.
+
     ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
     and ``upstream_ends`` its base and head then.
     """
@@ -64,6 +67,7 @@ class NewPatch:
     upstream_url: str | None = None
     upstream_ends: tuple[str, str] | None = None
     macros: tuple[str, ...] = ()
+    whole: WholeFiles = NO_FILES
 
     @property
     def guard_macros(self) -> tuple[str, ...]:
@@ -107,7 +111,7 @@ def short_title(text: str) -> str:
 
 def folder_files(patch: NewPatch) -> dict[str, str]:
     """The files of the patch's folder by name: patch.toml, and long texts as templates."""
-    body, found = body_files(patch, {})
+    body, found, _ = body_files(patch, {})
     digest = body_digest(body, found) if patch.upstream_ends is not None else None
     head = written_text(
         "patch.toml.jinja", patch=patch, body=body, digest=digest, word=_word, words=_words, text=_text
@@ -115,8 +119,8 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
     return {"patch.toml": head, **found}
 
 
-def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str]]:
-    """The ``[[file]]`` and ``[[edit]]`` tables, and the templates that they name.
+def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
+    """The tables of files and edits, and the templates and blobs that they name.
 
     ``beside`` are files that stand in the folder already: what has another content gets another name.
     """
@@ -128,28 +132,45 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         found[name] = text
         return name
 
-    files = []
+    tables = []
     for path, text in patch.files.items():
-        name = f"{path.rpartition('/')[2]}.jinja"
+        name = f"{beside_name(path)}.jinja"
         while name in found:
             name = f"_{name}"
-        files.append((path, named(name, text)))
+        keys = {"path": _word(path), "template": _word(named(name, text))}
+        tables.append(("file", keys | ({"executable": "true"} if path in patch.whole.programs else {})))
     edits = []
     for edit in patch.edits:
         template = None
         if edit.text is not None and edit.text.count("\n") > _LONG:
             template = named(f"{edit.id}.jinja", edit.text)
         edits.append((edit, template))
+    blobs = named_blobs(patch.whole.blobs, found, beside)
+    tables += _whole_tables(patch.whole, blobs)
     body = written_text(
         "edits.toml.jinja",
-        files=files,
+        tables=tables,
         edits=edits,
         note=NOTE,
         word=_word,
         text=_text,
         selector=_selector,
     )
-    return body, found
+    return body, found, {name: blob.data for name, blob in blobs.items()}
+
+
+def _whole_tables(whole: WholeFiles, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The tables for whole files: a name, and TOML values by key."""
+    for name, blob in blobs.items():
+        keys = {"path": _word(blob.path), "blob": _word(name), "sha256": _word(blob.sha256)}
+        keys |= {"replaces": _word(blob.replaces)} if blob.replaces is not None else {}
+        yield "file", keys | ({"executable": "true"} if blob.executable else {})
+    for path, sha256 in whole.removes:
+        yield "remove", {"path": _word(path), "sha256": _word(sha256)}
+    for old, new in whole.renames:
+        yield "rename", {"from": _word(old), "to": _word(new)}
+    for path, executable in whole.modes:
+        yield "mode", {"path": _word(path), "executable": str(executable).lower()}
 
 
 def _selector(selector: Selector) -> str:
@@ -250,6 +271,8 @@ def write_patch(
             made.mkdir()
             for name, text in folder_files(patch).items():
                 (made / name).write_text(text, encoding="utf-8", newline="\n")
+            for name, data in body_files(patch, {})[2].items():
+                (made / name).write_bytes(data)
             made.rename(folder)
         for path, text in changed.items():
             write_whole(path, text, "writing the profile")
@@ -275,26 +298,27 @@ def rewrite_patch(patch: NewPatch, folder: Path) -> None:
         for remains in folder.glob(".*.partial"):
             remains.unlink(missing_ok=True)  # of an update that was killed: the caller holds the cache
         beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
-    body, templates = body_files(patch, beside)
-    old = named_templates(text, folder)
+    body, templates, blobs = body_files(patch, beside)
+    old = {*named_templates(text, folder), *named_files(text, folder, "blob")}
     try:
-        for name, content in templates.items():
+        contents: dict[str, str | bytes] = {**templates, **blobs}
+        for name, content in contents.items():
             write_whole(folder / name, content, "writing the patch")
         write_whole(path, f"{_rewritten_head(text, patch, body, templates)}\n\n{body}", "writing the patch")
     except BaseException:
         if path.read_bytes() == text.encode():
-            for name in templates.keys() - beside.keys():
+            for name in {*templates, *blobs} - beside.keys():
                 (folder / name).unlink(missing_ok=True)
         raise
     with disk_errors(folder, "writing the patch"):
-        for name in old.keys() - templates.keys():
+        for name in old - {*templates, *blobs}:
             (folder / name).unlink(missing_ok=True)
 
 
 def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:
     """All of a patch.toml but its edits and files, with what an update knows anew."""
     document = tomlkit.parse(text)
-    for key in ("file", "edit", "context"):
+    for key in (*BODY_TABLES, "context"):
         document.pop(key, None)
     several = {"context": patch.context, "links": list(patch.links), "authors": list(patch.authors)}
     document.update({key: words for key, words in several.items() if words})

@@ -112,6 +112,11 @@ class PlannedPatch:
         """The files that it adds."""
         return self.placed.new_files if self.placed is not None else ()
 
+    @property
+    def told_files(self) -> tuple[str, ...]:
+        """What becomes of whole files, a line each."""
+        return tuple(self.placed.told()) if self.placed is not None else ()
+
     def as_json(self) -> dict[str, object]:
         """As ``plan`` shows it."""
         return {
@@ -121,6 +126,7 @@ class PlannedPatch:
             "reason": self.reason,
             "targets": list(self.targets),
             "new_files": list(self.new_files),
+            **(self.placed.files_as_json() if self.placed is not None else {}),
             "edits": [
                 fields_of(edit, "seen_in") | {"confidence": edit.confidence, "seen_in": list(edit.seen_in)}
                 for edit in self.edits
@@ -152,7 +158,17 @@ class Plan(Choice):
         """What the steps make of the files that they change."""
         made: dict[str, bytes] = {}
         for _, placed in self.steps:
+            made = {path: data for path, data in made.items() if path not in placed.gone}
             made |= placed.changes
+        return made
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """The modes of those files that the steps give one, as git writes them."""
+        made: dict[str, str] = {}
+        for _, placed in self.steps:
+            made = {path: mode for path, mode in made.items() if path not in placed.gone}
+            made |= placed.modes
         return made
 
     def check(self) -> None:

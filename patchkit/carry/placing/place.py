@@ -145,6 +145,13 @@ class PlacedPatch:
     replaced: tuple[str, ...] = ()
     modes: Mapping[str, str] = field(default_factory=dict)
 
+    def files_as_json(self) -> dict[str, object]:
+        """What becomes of whole files, but for new ones; only what there is."""
+        removed = [path for path in self.gone if path not in self.renamed.values()]
+        renamed = [{"from": old, "to": new} for new, old in self.renamed.items()]
+        found = {"replaced": list(self.replaced), "removed": removed, "renamed": renamed}
+        return {name: rows for name, rows in {**found, "modes": dict(self.modes)}.items() if rows}
+
     def told(self) -> Iterator[str]:
         """What becomes of whole files, a line each, for a person."""
         yield from (f"new file {path}" for path in self.new_files)

@@ -17,13 +17,17 @@ NOTE = "# A hunk of text: "
 """How a comment begins that patchkit writes above an edit."""
 
 
+BODY_TABLES = ("file", "edit", "remove", "rename", "mode")
+"""The tables that an import makes anew; a new one goes to the end, or digests that are written change."""
+
+
 def body_digest(text: str, templates: Mapping[str, str]) -> str:
-    """sha256 of what the ``[[file]]`` and ``[[edit]]`` tables of a patch.toml say, of templates and comments.
+    """sha256 of what the tables of files and edits of a patch.toml say, of templates and comments.
 
     Layout does not count, and neither do notes that patchkit writes.
     """
     document = tomlkit.parse(text)
-    tables = [table for key in ("file", "edit") for table in document.get(key, [])]
+    tables = [table for key in BODY_TABLES for table in document.get(key, [])]
     items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
     comments = [item.trivia.comment for item in items]
     hashed = {
@@ -40,16 +44,17 @@ def body_digest(text: str, templates: Mapping[str, str]) -> str:
 
 def named_templates(text: str, folder: Path) -> dict[str, str]:
     """The templates in a patch's own folder that its ``[[file]]`` and ``[[edit]]`` tables name."""
-    document = tomlkit.parse(text)
-    names = [
-        str(table["template"])
-        for key in ("file", "edit")
-        for table in document.get(key, [])
-        if "template" in table
-    ]
+    own = named_files(text, folder, "template")
     with disk_errors(folder, "reading the patch"):
-        own = [name for name in names if (folder / name).is_file()]
         return {name: (folder / name).read_bytes().decode("utf-8", "surrogateescape") for name in own}
+
+
+def named_files(text: str, folder: Path, key: str) -> list[str]:
+    """The files in a patch's own folder that its tables of files and edits name by ``key``."""
+    document = tomlkit.parse(text)
+    tables = [table for each in BODY_TABLES for table in document.get(each, [])]
+    with disk_errors(folder, "reading the patch"):
+        return [str(table[key]) for table in tables if key in table and (folder / str(table[key])).is_file()]
 
 
 def is_as_imported(patch: Patch, patches: Path) -> bool:

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -168,12 +168,16 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One path that differs between two trees: git's letter for how (A, D, M, T), modes and object ids."""
+    """One path that differs between two trees: git's letter for how (A, D, M, R, T), modes and object ids.
+
+    ``source`` is the old path of one that was renamed.
+    """
 
     path: str
     letter: str
     modes: tuple[str, str]
     ids: tuple[str, str]
+    source: str | None = None
 
 
 def object_id(kind: str, data: bytes) -> str:
@@ -247,6 +251,30 @@ class Git:
             old_mode, new_mode, old, new, letter = head.removeprefix(":").split(" ")
             found.append(Change(path=path, letter=letter, modes=(old_mode, new_mode), ids=(old, new)))
         return tuple(sorted(found, key=lambda change: change.path))
+
+    def renames(self, before: str, after: str) -> tuple[Change, ...]:
+        """The same, where a file that went and one that came with half of its lines are one that was renamed.
+
+        Raises what :meth:`run` raises.
+        """
+        out = self.run("diff-tree", "-r", "-z", "--find-renames=50%", "-l1000", "--raw", before, after)
+        fields = iter(out.decode("utf-8", "surrogateescape").split("\0")[:-1])
+        found = []
+        for head in fields:
+            old_mode, new_mode, old, new, letter = head.removeprefix(":").split(" ")
+            path = next(fields)
+            source, path = (path, next(fields)) if letter.startswith("R") else (None, path)
+            found.append(
+                Change(path=path, letter=letter[0], modes=(old_mode, new_mode), ids=(old, new), source=source)
+            )
+        return tuple(sorted(found, key=lambda change: change.path))
+
+    def sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        """The size of each object that is there, without reading it."""
+        asked = "".join(f"{sha}\n" for sha in ids).encode()
+        out = self.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=asked) if ids else b""
+        rows = [line.split() for line in out.decode("ascii", "replace").splitlines()]
+        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}  # noqa: PLR2004 - name, size
 
     def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
         """Run a git command whose failure means something to the caller."""

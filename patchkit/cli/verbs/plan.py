@@ -83,4 +83,4 @@ def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
         yield from (f"    {place}" for place in edit.locations)
         if show_text:
             yield from (f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
-    yield from (f"  new file {path}" for path in patch.new_files)
+    yield from (f"  {line}" for line in patch.told_files)

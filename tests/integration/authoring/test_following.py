@@ -176,16 +176,25 @@ def test_a_patch_that_names_one_and_no_head_is_not_compared(desk, pull: str) -> 
     assert f'head = "{pull}" and base = "{git(desk.upstream, "rev-parse", "b1")}"' in found["notes"][0]
 
 
-def test_a_head_with_binary_files_is_told_without_them(desk, pull: str) -> None:
+def test_a_head_with_binary_files_is_told_without_them_and_carried_with_them(desk, pull: str) -> None:
     (desk.clone / "model.bin").write_bytes(b"\0\1\2" * 999)
     push(desk, desk.commit("a model"))
     found = followed(desk, "--fetch")
     (difference,) = found["differences"]
     assert (difference["place"], difference["added"]) == ("model.bin", ["2997 bytes that are not read"])
-    before = desk.snapshot()
     done = desk.run("import", "--update", "mine")
-    assert (done.returncode, "IMPORT_UNSUPPORTED" in done.stderr) == (2, True)
-    assert desk.snapshot() == before
+    assert done.returncode == 0, done.stderr
+    folder = path_of(desk).parent
+    assert (folder / "model.bin").read_bytes() == b"\0\1\2" * 999
+    (desk.clone / "model.bin").write_bytes(b"\0another")
+    git(desk.clone, "mv", "dos.txt", "win.txt")
+    push(desk, desk.commit("another model"))
+    done = desk.run("import", "--update", "mine")
+    assert done.returncode == 0, done.stderr
+    # The blob that the text of before names is there until it is replaced, and gone then.
+    assert {each.name for each in folder.iterdir()} == {"patch.toml", "_model.bin"}
+    assert (folder / "_model.bin").read_bytes() == b"\0another"
+    assert 'to = "win.txt"' in path_of(desk).read_text()
 
 
 def test_what_was_kept_may_be_damaged_and_is_had_again(desk, pull: str) -> None:

@@ -205,23 +205,101 @@ def new_file(path: str, mode: str, line: str) -> str:
     return f"{head}@@ -0,0 +1 @@\n+{line}\n"
 
 
+def test_files_are_removed_renamed_replaced_and_made_programs_as_git_does_it(desk) -> None:
+    clone = desk.clone
+    blob, other = b"\x89PNG\0\r\n", b"\0\1"
+    desk.add(".github/workflows/a b.yml", "on: push\n")
+    desk.add("run.sh", "#!/bin/sh\n")
+    desk.add("docs/empty.md", "")
+    for name, data in {"logo.png": blob, "latin.txt": b"caf\xe9\n" * 9, "crlf.txt": b"a\r\nb\n"}.items():
+        (clone / name).write_bytes(data)
+    for name in ("run.sh", "logo.png", "common/tool.cpp"):
+        (clone / name).chmod(0o755)
+    git(clone, "mv", "CMakeLists.txt", "cmake-lists.txt")
+    desk.change("cmake-lists.txt", "OFF)", "ON)")
+    git(clone, "mv", "common/tool.cpp", "common/util.cpp")
+    git(clone, "rm", "-q", "dos.txt")
+    first = desk.commit("whole files")
+    done = imported(desk, "b1..HEAD", "--repo", str(clone), "--guard", "none", "--id", "mine")
+    assert done["same_as_diff"] == "byte for byte"
+    assert set(done["new_files"]) == {
+        ".github/workflows/a b.yml", "run.sh", "docs/empty.md", "logo.png", "latin.txt", "crlf.txt",
+    }  # fmt: skip
+    assert done["removed"] == ["dos.txt"]
+    assert {row["to"] for row in done["renamed"]} == {"cmake-lists.txt", "common/util.cpp"}
+    apply = ("--arch", "gfx1151", "--repo", str(clone), "--as-build", "1")
+    done = desk.run("apply", *apply, "--only", "mine", "--onto", "b1")
+    assert done.returncode == 0, done.stderr
+    assert git(clone, "diff-tree", "-r", "HEAD", "patchkit/gfx1151") == ""
+    # A second patch stands on the first one: what that brought goes again, or becomes something else.
+    (clone / "logo.png").write_bytes(other)
+    git(clone, "rm", "-q", "latin.txt")
+    (clone / "run.sh").chmod(0o644)
+    desk.commit("more")
+    done = imported(
+        desk, f"{first}..HEAD", "--repo", str(clone), "--guard", "none", "--id", "more", "--as-build", "1"
+    )
+    assert done["replaced"] == ["logo.png"]
+    made = manifest(desk, "more")
+    assert made["mode"] == [{"path": "run.sh", "executable": False}]
+    done = desk.run("apply", *apply, "--only", "mine", "--only", "more", "--onto", "b1", "--replace")
+    assert done.returncode == 0, done.stderr
+    assert git(clone, "diff-tree", "-r", "HEAD", "patchkit/gfx1151") == ""
+
+
+def test_a_renamed_file_takes_along_what_upstream_changed_in_it(desk) -> None:
+    git(desk.clone, "mv", "common/tool.cpp", "common/util.cpp")
+    desk.change("common/util.cpp", "256 ? 256", "512 ? 512")
+    git(desk.clone, "add", "-A")
+    desk.commit("renamed")
+    done = imported(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none", "--id", "mine")
+    assert done["edits"][0]["file"] == "common/tool.cpp"
+    where = ("--onto", "b2", "--repo", str(desk.clone))
+    done = desk.run("apply", "--arch", "gfx1151", "--only", "mine", *where)
+    assert done.returncode == 0, done.stderr
+    text = git(desk.clone, "show", "patchkit/gfx1151:common/util.cpp")
+    assert "wanted > 512 ? 512" in text
+    assert "how much there may be" in text
+    assert git(desk.clone, "ls-tree", "patchkit/gfx1151", "common/tool.cpp") == ""
+
+
+def test_a_removal_of_what_upstream_changed_is_a_conflict_with_both_digests(desk) -> None:
+    git(desk.clone, "rm", "-q", "common/tool.cpp")
+    desk.commit("removed")
+    imported(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none", "--id", "mine")
+    where = ("--onto", "b2", "--repo", str(desk.clone))
+    done = desk.run("apply", "--arch", "gfx1151", "--only", "mine", *where)
+    assert done.returncode == 3
+    assert "FILE_CHANGED" in done.stderr
+    assert manifest(desk, "mine")["remove"][0]["sha256"] in done.stderr
+
+
+def test_whole_files_are_for_everybody(desk) -> None:
+    git(desk.clone, "rm", "-q", "common/tool.cpp")
+    desk.commit("removed")
+    told = refused(desk, "IMPORT_UNSUPPORTED", 2, "b1..HEAD", "--repo", str(desk.clone), "--guard", "gfx1151")
+    assert "removes common/tool.cpp" in told
+    assert "--guard none" in told
+
+
 _DOS = "--- a/dos.txt\n+++ b/dos.txt\n@@ -1,2 +1,"
-_GONE = "diff --git a/dos.txt b/dos.txt\ndeleted file mode 100644\n--- a/dos.txt\n+++ /dev/null\n"
-_RENAMED = "diff --git a/dos.txt b/win.txt\nsimilarity index 100%\nrename from dos.txt\nrename to win.txt\n"
-_MODE = "diff --git a/CMakeLists.txt b/CMakeLists.txt\nold mode 100644\nnew mode 100755\n"
+_TYPE = (
+    "diff --git a/dos.txt b/dos.txt\ndeleted file mode 100644\n--- a/dos.txt\n+++ /dev/null\n"
+    "@@ -1,3 +0,0 @@\n-one\r\n-two\r\n-three\r\n"
+    "diff --git a/dos.txt b/dos.txt\nnew file mode 120000\n--- /dev/null\n+++ b/dos.txt\n"
+)
 UNSUPPORTED, NO_DIFF, NOT_APPLYING = "IMPORT_UNSUPPORTED", "IMPORT_NO_DIFF", "IMPORT_NOT_APPLYING"
 HOSTILE = {
     "a path above the tree": ("--- a/../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+a\n", UNSUPPORTED),
     "an absolute path": ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", NOT_APPLYING),
     "git's own folder": (new_file(".git/config", "100644", "a"), UNSUPPORTED),
-    "a new .gitattributes": (new_file(".gitattributes", "100644", "* text"), UNSUPPORTED),
+    "a new .gitmodules": (new_file(".gitmodules", "100644", "[submodule]"), UNSUPPORTED),
+    "a name that git does not take": (new_file("a/GIT~1/x", "100644", "a"), UNSUPPORTED),
     "a symbolic link": (new_file("link", "120000", "/etc/passwd"), UNSUPPORTED),
     "a submodule": (new_file("sub", "160000", f"Subproject commit {'1' * 40}"), UNSUPPORTED),
-    "a program": (new_file("run", "100755", "a"), UNSUPPORTED),
-    "a strange name": (new_file("a b$c", "100644", "a"), UNSUPPORTED),
-    "a mode": (_MODE, UNSUPPORTED),
-    "a rename": (_RENAMED, UNSUPPORTED),
-    "a removal": (f"{_GONE}@@ -1,3 +0,0 @@\n-one\r\n-two\r\n-three\r\n", UNSUPPORTED),
+    "a name that nobody can read": (new_file('"a\\tb"', "100644", "a"), UNSUPPORTED),
+    "a file below a file": (new_file("dos.txt/x", "100644", "a"), NOT_APPLYING),
+    "a file that becomes a link": (f"{_TYPE}@@ -0,0 +1 @@\n+/etc/passwd\n", UNSUPPORTED),
     "a context that is not there": (f"{_DOS}2 @@\n one\n-deux\n+zwei\n", NOT_APPLYING),
     "no diff": ("just words\n", NO_DIFF),
     "nothing": ("", NO_DIFF),
@@ -238,12 +316,20 @@ def test_a_hostile_diff_is_refused_and_nothing_is_written(desk, what: str) -> No
     assert not (desk.root.parent / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "says"), [(b"\0\1\2" * 99, "a binary file"), (b"caf\xe9\n" * 9, "not UTF-8: byte 0xe9")]
-)
-def test_a_binary_and_another_encoding_are_refused(desk, data: bytes, says: str) -> None:
-    (desk.clone / "CMakeLists.txt").write_bytes(data)
-    assert says in refused(desk, "IMPORT_UNSUPPORTED", 2, str(desk.diff()), "--guard", "none")
+def test_a_file_that_no_edit_can_be_about_is_replaced(desk) -> None:
+    for data in (b"\0\1\2" * 99, b"caf\xe9\n" * 9):
+        (desk.clone / "CMakeLists.txt").write_bytes(data)
+        done = imported(desk, str(desk.diff()), "--guard", "none", "--id", f"p{len(data)}")
+        assert done["replaced"] == ["CMakeLists.txt"]
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(desk) -> None:
+    with (desk.clone / "large.bin").open("wb") as stream:
+        stream.truncate(100 * 2**20)
+    git(desk.clone, "add", "-A")
+    desk.commit("large")
+    told = refused(desk, UNSUPPORTED, 2, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
+    assert "100 MiB" in told
 
 
 def test_line_ends_of_windows_are_refused_where_upstream_has_others(desk) -> None:
