@@ -188,13 +188,16 @@ def _with_plain(
 
     files = read_upstream(repository, candidate.base, series.read)
     changes: dict[str, bytes] = {}
+    gone: set[str] = set()
     every = load_profiles(workspace.series.profiles, candidate.archs)
     for part in plain:
         selected = Selected(patch=part.patch, targets=every, reason="")
         placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
         files.write(placed.changes, placed.gone, placed.modes)
+        changes = {path: data for path, data in changes.items() if path not in placed.gone}
         changes |= placed.changes
-    return overlay_tree(baseline, changes, "plain", below=".")
+        gone = gone.union(placed.gone) - placed.changes.keys()
+    return overlay_tree(baseline, changes, "plain", below=".", gone=gone)
 
 
 def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Patch:

@@ -5,40 +5,54 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from patchkit.base.files import disk_errors, whole_folder
 
 
-def files_digest(files: Mapping[str, bytes]) -> str:
-    """sha256 over paths and bytes, as 64 hex digits."""
+def files_digest(files: Mapping[str, bytes], gone: Iterable[str] = ()) -> str:
+    """sha256 over paths and bytes, and over the paths of what is gone, as 64 hex digits."""
     digest = hashlib.sha256()
     for path, data in sorted(files.items()):
         digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
+    for path in sorted(gone):
+        digest.update(f"{path} gone\n".encode())
     return digest.hexdigest()
 
 
-def overlay_tree(base: Path, changes: Mapping[str, bytes], what: str, *, below: str) -> Path:
+def overlay_tree(
+    base: Path, changes: Mapping[str, bytes], what: str, *, below: str, gone: Collection[str] = ()
+) -> Path:
     """A tree beside ``base`` that differs from it in some files: ``<base>+<what>-<digest of changes>``.
 
-    Only the folder ``below`` is carried over (``.``: all); unchanged files are hard links. A folder that is
-    there is taken as it is.
+    Only the folder ``below`` is carried over (``.``: all), without what is ``gone``; unchanged files are hard
+    links. A folder that is there is taken as it is.
 
     Raises:
         CacheError: the disk refused.
     """
-    root = base.with_name(f"{base.name}+{what}-{files_digest(changes)[:12]}")
+    root = base.with_name(f"{base.name}+{what}-{files_digest(changes, gone)[:12]}")
     if root.is_dir():
         return root
     with disk_errors(base.parent, "making a variant of a tree"), whole_folder(root) as partial:
         shutil.copytree(base / below, partial / below, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+        for path in gone:
+            (partial / path).unlink(missing_ok=True)
+            _remove_empty((partial / path).parent, partial)
         for path, data in changes.items():
             target = partial / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             target.write_bytes(data)
     return root
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Take away a folder that nothing is left in, and those above it: git has none either."""
+    while folder != root and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _link(source: str, target: str) -> str:

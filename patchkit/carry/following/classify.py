@@ -335,13 +335,11 @@ def _verdict(
 def _upstreamed(comparison: Comparison) -> dict[str, str]:
     """Patches whose change upstream has, with the proof: all taken out together, all put in again."""
     steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
-    taken = take_out(steps, comparison.files.base, comparison.workspace.reporter)
+    upstream = comparison.files
+    taken = take_out(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
     if not taken.found:
         return {}
-    base = {path: data for path, data in comparison.files.base.items() if path not in taken.files}
-    base |= {path: data for path, data in taken.files.items() if data is not None}
-    gone = {path for path, data in taken.files.items() if data is None}
-    files = UpstreamFiles(base, comparison.files.names - gone)
+    files = upstream.with_others(taken.files, taken.modes)
     forms = dict(taken.found)
     for name in forms:
         rendering = render_patch(comparison.last[name].selected, files, comparison.workspace.series)
@@ -349,8 +347,14 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
             return {}
         files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
     conditions = frozenset(condition for step in steps for condition in step.conditions)
+    if any(files.mode(path) != upstream.mode(path) for path in taken.modes):
+        return {}
     for path in taken.files:
-        made, has = files.read(path) or b"", comparison.files.base.get(path, b"")
+        made, has = files.read(path), upstream.base.get(path)
+        if made is None or has is None:
+            if made is not has:
+                return {}
+            continue
         if "bare" in forms.values():
             made, has = bare(path, made, conditions), bare(path, has, conditions)
         if not same_tokens(path, made, has):
@@ -383,10 +387,15 @@ def _merged(comparison: Comparison) -> dict[str, str]:
 
 def _step(last: Rendering) -> Step:
     guard = make_guard(last.patch.guard, last.selected.targets)
-    changes = last.placed.changes if last.placed is not None else {}
-    return Step(
-        id=last.patch.id,
-        before=last.before,
-        after=changes,
-        conditions=(guard.device, guard.region),
+    step = Step(id=last.patch.id, before=last.before, after={}, conditions=(guard.device, guard.region))
+    placed = last.placed
+    if placed is None:
+        return step
+    return replace(
+        step,
+        after=placed.changes,
+        gone=placed.gone,
+        renamed=placed.renamed,
+        replaced=placed.replaced,
+        modes=placed.modes,
     )

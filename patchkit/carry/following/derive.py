@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import Group
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.following.classes import Agreement
+from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.upstream.git import Git
 
 _MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
@@ -74,6 +76,8 @@ def compare_derivations(
             continue
         if base is None or ours is None:
             merged, conflicts = after[path], 0  # a file of ours alone
+        elif b"\0" in ours and ours != base != after[path]:
+            merged, conflicts = ours, 1  # git merges texts
         else:
             merged, conflicts = merge_file(ours, base, after[path], reporter)
         if conflicts:
@@ -91,6 +95,8 @@ def same_tokens(path: str, one: bytes, other: bytes) -> bool:
     """Whether two versions of a file are the same code: layout and comments do not count."""
     if one == other:
         return True
+    if b"\0" in one or b"\0" in other:
+        return False  # no text, so nothing of it is layout
     texts = (SourceText(path, one), SourceText(path, other))
     digests = {parse_scopes(text).digest(Span(0, len(text.data))) for text in texts}
     return len(digests) == 1
@@ -116,29 +122,47 @@ _Read = Callable[[str], bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One patch: its files before and after (those it adds: after only) and the guards' ``conditions``."""
+    """One patch: its files before and after (those it adds: after only) and the guards' ``conditions``.
+
+    ``gone``, ``renamed``, ``replaced`` and ``modes`` are those of a :class:`PlacedPatch`; a renamed file is
+    in ``before`` by both names.
+    """
 
     id: str
     before: Mapping[str, bytes]
     after: Mapping[str, bytes]
     conditions: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOut:
-    """The new upstream without what was in; ``files`` has None for a file that is gone then."""
+    """The new upstream without what was in; ``files`` has None for a file that is gone then.
+
+    ``modes`` are those that files have then.
+    """
 
     files: Mapping[str, bytes | None]
     found: tuple[tuple[str, Form], ...]
+    modes: Mapping[str, str] = field(default_factory=dict)
 
 
-def take_out(steps: Sequence[Step], upstream: Mapping[str, bytes], reporter: Reporter) -> TakenOut:
-    """Take every step that is in out of ``upstream``, last step first.
+def take_out(
+    steps: Sequence[Step],
+    upstream: Mapping[str, bytes],
+    reporter: Reporter,
+    mode: Callable[[str], str] = lambda _: REGULAR,
+) -> TakenOut:
+    """Take every step that is in out of ``upstream``, last step first; ``mode`` tells those of its files.
 
     Raises what :func:`patchkit.carry.following.derive.merge_file` raises.
     """
     current: dict[str, bytes | None] = {}
     found: list[tuple[str, Form]] = []
+    modes: dict[str, str] = {}
     conditions = frozenset(condition for step in steps for condition in step.conditions)
 
     def read(path: str) -> bytes | None:
@@ -146,25 +170,45 @@ def take_out(steps: Sequence[Step], upstream: Mapping[str, bytes], reporter: Rep
 
     for step in reversed(steps):
         forms: tuple[Form, ...] = ("guarded", "bare")
-        for form in forms:
+        has_modes = all(modes.get(path, mode(path)) == wanted for path, wanted in step.modes.items())
+        for form in forms if has_modes else ():
             without = _without(step, form, conditions, read, reporter)
             if without:
                 current |= without
+                modes |= _modes_before(step)
                 found.append((step.id, form))
                 break
-    return TakenOut(files=current, found=tuple(reversed(found)))
+    return TakenOut(files=current, found=tuple(reversed(found)), modes=modes)
+
+
+def _modes_before(step: Step) -> dict[str, str]:
+    """The modes of files of upstream's that a step gives another one."""
+    other = {REGULAR: EXECUTABLE, EXECUTABLE: REGULAR}
+    return {
+        path: other[mode]
+        for path, mode in step.modes.items()
+        if path in step.before and path not in step.renamed
+    }
 
 
 def _without(
     step: Step, form: Form, conditions: frozenset[str], read: _Read, reporter: Reporter
 ) -> dict[str, bytes | None] | None:
     """The files of upstream without this step; None when it is not in, or not as a whole."""
-    changed: dict[str, bytes | None] = {}
+    kept = {path: data for path in (*step.gone, *step.after) if (data := read(path)) is not None}
+    if kept.keys() != step.after.keys():
+        return None
+    removed = [path for path in step.gone if path not in step.renamed.values()]
+    changed: dict[str, bytes | None] = {path: step.before.get(path) for path in removed}
     for path, after in step.after.items():
-        ours = read(path)
-        if ours is None:
-            return None
+        ours = kept[path]
         before = step.before.get(path)
+        if path in step.renamed or path in step.replaced or (path in step.modes and before == after):
+            whole = _whole_without(step, path, ours, reporter)
+            if whole is None:
+                return None
+            changed |= whole
+            continue
         if before is None:
             expected = bare(path, after, conditions) if form == "bare" else after
             if not same_tokens(path, ours, expected):
@@ -173,11 +217,32 @@ def _without(
             continue
         if form == "bare":
             after, before = bare(path, after, conditions), bare(path, before, conditions)  # noqa: PLW2901
-        merged, conflicts = merge_file(ours, after, before, reporter)
+        merged, conflicts = (ours, 1) if b"\0" in ours else merge_file(ours, after, before, reporter)
         if conflicts or merged == ours:
             return None
         changed[path] = merged
     return changed or None
+
+
+def _whole_without(step: Step, path: str, ours: bytes, reporter: Reporter) -> dict[str, bytes | None] | None:
+    """The same of a file that is renamed or replaced, or has another mode only."""
+    before, after = step.before[path], step.after[path]
+    if path in step.replaced:
+        return {path: before} if ours == after else None
+    if path not in step.renamed:
+        return {path: ours}  # its mode was looked at
+    if not _is_alike(ours, after):
+        return None
+    merged, conflicts = merge_file(ours, after, before, reporter) if b"\0" not in ours else (ours, 0)
+    if conflicts or (merged == ours and after != before):
+        return None
+    return {path: None, step.renamed[path]: merged}
+
+
+def _is_alike(one: bytes, other: bytes) -> bool:
+    """Whether two files have half of their lines in common, as git asks of a renamed one."""
+    lines = [Counter(data.split(b"\n")) for data in (one, other)]
+    return one == other or 2 * (lines[0] & lines[1]).total() >= max(each.total() for each in lines)
 
 
 def has_change(
@@ -185,12 +250,12 @@ def has_change(
 ) -> bool:
     """Whether a file of upstream has a whole change: taken out as text and put in again, it is the same.
 
-    ``before`` None: the change adds the file; ``after`` None: it takes it away, which is not looked at.
+    ``before`` None: the change adds the file; ``after`` None: it takes it away.
     Raises what :func:`merge_file` raises.
     """
     if ours is None or after is None:
-        return False
-    if before is None:
+        return ours is None and after is None
+    if before is None or b"\0" in ours + before + after:
         return same_tokens(path, ours, after)
     without, conflicts = merge_file(ours, after, before, reporter)
     if conflicts or without == ours:

@@ -19,8 +19,9 @@ from patchkit.carry.series.selection import Selected, select_patches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """``before`` has the edited files that exist; ``placed`` is None when ``errors`` say why.
+    """``before`` has the files that exist of those the patch names; ``placed`` None: ``errors`` say why.
 
+    A file that is renamed is in ``before`` by both names, with what it has under the old one.
     ``upstream`` is what it was rendered on, without any patch.
     """
 
@@ -38,7 +39,10 @@ class Rendering:
 
 def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
     """Place one patch on the current state of ``files`` and leave that as it is."""
-    found = {edit.file: files.read(edit.file) for edit in selected.patch.edits}
+    patch = selected.patch
+    named = dict.fromkeys([*(edit.file for edit in patch.edits), *sorted(patch.found_files)])
+    found = {path: files.read(path) for path in named}
+    found |= {file.to: files.read(file.source) for file in patch.renames}
     before = {path: data for path, data in found.items() if data is not None}
     upstream = files.fresh()
     try:

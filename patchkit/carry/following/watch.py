@@ -218,10 +218,10 @@ class _Shape:
 
     @classmethod
     def of(cls, patch: Patch) -> _Shape:
-        files = {edit.file for edit in patch.edits} | {each.path for each in patch.files}
+        files = patch.touched_files
         return cls(
             patch=patch.id,
-            files=frozenset(files),
+            files=files,
             functions=frozenset((edit.file, edit.function) for edit in patch.edits if edit.function),
             runs=frozenset(run for edit in patch.edits for run in _own_runs(edit)),
         )

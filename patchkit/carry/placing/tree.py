@@ -70,6 +70,19 @@ class UpstreamFiles:
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
 
+    def with_others(self, files: Mapping[str, bytes | None], modes: Mapping[str, str]) -> UpstreamFiles:
+        """Another upstream: with these contents, where None is a file that it does not have, and modes."""
+        base = {path: data for path, data in self._base.items() if path not in files}
+        gone = {path for path, data in files.items() if data is None}
+        made = UpstreamFiles(
+            base | {path: data for path, data in files.items() if data is not None},
+            self._others - gone,
+            self._read_more,
+            modes={**self._base_modes, **modes},
+        )
+        made._included = {path: data for path, data in self._included.items() if path not in files}
+        return made
+
     def upstream_scopes(self, path: str) -> ScopeMap:
         """Structure of a file as upstream has it."""
         return parse_scopes(SourceText(path, self._base[path]))

@@ -64,7 +64,7 @@ class Series(TomlTable):
     @property
     def read(self) -> tuple[str, ...]:
         """The folders in which guarded patches look around, and every file that a plain one names."""
-        plain = {path for patch in self.patches if patch.is_plain for path in patch.found_files}
+        plain = {path for patch in self.patches if patch.is_plain for path in patch.touched_files}
         return (*self.folders, *sorted(plain))
 
     def patch(self, name: str) -> Patch | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
 from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.upstream.cache import open_cache
@@ -177,11 +180,13 @@ def _is_on(profile: ArchProfile, patch: str) -> bool:
 
 
 def _stale(plan: Plan, subject: Subject) -> list[GateError]:
-    expected = plan.files
+    expected, modes = plan.files, plan.modes
     found = []
     for path in sorted({*expected, *subject.changed_files}):
-        file = subject.candidate / path
-        if (file.read_bytes() if file.is_file() else None) != expected.get(path):
+        file, before = subject.candidate / path, subject.baseline / path
+        kept = _mode(before) if before.is_file() else REGULAR
+        wanted = (expected.get(path), modes.get(path, kept) if path in expected else None)
+        if ((file.read_bytes(), _mode(file)) if file.is_file() else (None, None)) != wanted:
             found.append(
                 GateError(
                     f"{path} of the candidate is not what the series gives now",
@@ -192,3 +197,8 @@ def _stale(plan: Plan, subject: Subject) -> list[GateError]:
                 )
             )
     return found
+
+
+def _mode(file: Path) -> str:
+    """The mode of a file of an exported tree, as git writes it."""
+    return EXECUTABLE if file.stat().st_mode & stat.S_IXUSR else REGULAR

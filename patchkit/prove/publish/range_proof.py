@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.base.plain import fields_of
@@ -133,18 +133,34 @@ def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) ->
 
 def _side(repository: Repository, series: Series, candidate: Candidate) -> SideProof:
     patches = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
-    added = {file.path for patch in patches for file in patch.files}
-    changed = {each.path: each.letter for each in repository.git.changes(candidate.base, candidate.tip)}
-    kept = [path for path, state in changed.items() if state == "M"]
-    before = repository.read_blobs(candidate.base, kept)
-    after = repository.read_blobs(candidate.tip, kept)
+    changes = repository.git.changes(candidate.base, candidate.tip)
+    changed = {each.path: each.letter for each in changes}
     declared = _declared(patches)
+    renamed = {file.to: file.source for patch in patches for file in patch.renames}
+    there = repository.find_entries(candidate.base, sorted(renamed.values()))
+    # What a patch renames that an earlier one added is new.
+    renamed = {new: old for new, old in renamed.items() if old in there and changed.get(new) == "A"}
+    kept = [path for path, state in changed.items() if state == "M"]
+    before = repository.read_blobs(candidate.base, [*kept, *renamed.values()])
+    after = repository.read_blobs(candidate.tip, [*kept, *renamed])
+    before |= {new: before[old] for new, old in renamed.items()}
+    whole = _whole(patches, renamed)
+    modes = {mode.path for patch in patches for mode in patch.modes}
+    stray_modes = {
+        each.path: f"mode {' becomes '.join(each.modes)}"
+        for each in changes
+        if each.letter == "M" and each.modes[0] != each.modes[1] and each.path not in modes
+    }
     return SideProof(
         build=candidate.build,
         base=candidate.base,
         tip=candidate.tip,
         files=tuple(
-            _file(path, state, declared, added, before, after) for path, state in sorted(changed.items())
+            _with_mode(
+                _file(path, state, declared.get(renamed.get(path, path), ()), whole, before, after),
+                stray_modes.get(path),
+            )
+            for path, state in sorted(changed.items())
         ),
     )
 
@@ -152,15 +168,15 @@ def _side(repository: Repository, series: Series, candidate: Candidate) -> SideP
 def _file(
     path: str,
     state: str,
-    declared: Mapping[str, tuple[str, ...]],
-    added: set[str],
+    names: tuple[str, ...],
+    whole: Mapping[tuple[str, str], str],
     before: Mapping[str, bytes],
     after: Mapping[str, bytes],
 ) -> FileProof:
-    names = declared.get(path, ())
-    if state == "A" and path in added:
-        return FileProof(path=path, declared=("a new file",), stray=())
-    if state != "M":
+    told = whole.get((state, path))
+    if told is not None:
+        return FileProof(path=path, declared=(told,), stray=())
+    if path not in before or path not in after:
         return FileProof(path=path, declared=names, stray=(f"{state} {path}",))
     if _WHOLE in names:
         return FileProof(path=path, declared=names, stray=())
@@ -200,3 +216,24 @@ def _not_preprocessor(lines: Sequence[bytes]) -> Iterator[bytes]:
 
 def _shown(line: bytes) -> str:
     return line.decode("utf-8", "replace").strip()[:120]
+
+
+def _whole(patches: Sequence[Patch], renamed: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """What is declared of whole files, by git's letter and path; ``renamed`` ones are compared."""
+    found: dict[tuple[str, str], str] = {}
+    for patch in patches:
+        for file in patch.files:
+            found["A", file.path] = "a new file"
+            if file.replaces is not None:
+                found["M", file.path] = "another file in its place"
+        for removed in patch.removes:
+            found["D", removed.path] = "removed"
+        for old in patch.renames:
+            found["D", old.source] = f"renamed to {old.to}"
+            if old.to not in renamed:
+                found["A", old.to] = "a new file"
+    return found
+
+
+def _with_mode(proof: FileProof, stray: str | None) -> FileProof:
+    return proof if stray is None else replace(proof, stray=(*proof.stray, stray))

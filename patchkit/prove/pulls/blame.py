@@ -97,6 +97,15 @@ def _places_in(
     for file in patch.files:
         if file.path == place.path:
             yield replace(file.where, label=f"adds {file.path}")
+    for removed in patch.removes:
+        if removed.path == place.path:
+            yield replace(removed.where, label=f"removes {removed.path}")
+    for renamed in patch.renames:
+        if place.path in (renamed.source, renamed.to):
+            yield replace(renamed.where, label=f"renames {renamed.source}")
+    for mode in patch.modes:
+        if mode.path == place.path:
+            yield replace(mode.where, label=f"mode of {mode.path}")
     edits = [edit for edit in patch.edits if edit.file == place.path]
     line = _line(candidate.get(place.path, b""), place.line)
     texts = {
@@ -108,7 +117,7 @@ def _places_in(
 
 
 def _files(patch: Patch) -> set[str]:
-    return {*(edit.file for edit in patch.edits), *(file.path for file in patch.files)}
+    return {*patch.touched_files}
 
 
 def _line(data: bytes, number: int | None) -> str:

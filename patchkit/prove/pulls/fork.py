@@ -52,10 +52,11 @@ def judge_fork(
         raise AssertionError("the candidate was written into it")
     there, here = _files(pull.repository, pull.head), _files(cache, made.candidate.tip)
     differing = [path for path in sorted({*there, *here}) if there.get(path) != here.get(path)]
-    own = [path for path in differing if path not in made.files and _is_own(path, request.own_files)]
+    ours = {path for _, placed in made.plan.steps for path in (*placed.changes, *placed.gone)}
+    own = [path for path in differing if path not in ours and _is_own(path, request.own_files)]
     problems: list[PatchkitError] = []
     for path in [path for path in differing if path not in own][:_SHOWN]:
-        if path in made.files:
+        if path in ours:
             theirs = pull.repository.read_blobs(pull.head, [path])[path] if path in there else b""
             problems.append(_not_regenerated(path, theirs, made))
         else:
@@ -150,13 +151,19 @@ def _stray(path: str, what: str) -> GateError:
 
 
 def _not_regenerated(path: str, theirs: bytes, made: Made) -> GateError:
-    mine, other = made.files[path].split(b"\n"), theirs.split(b"\n")
+    mine, other = made.files.get(path, b"").split(b"\n"), theirs.split(b"\n")
     line = next(
         (at for at, pair in enumerate(zip(mine, other, strict=False), start=1) if pair[0] != pair[1]),
         min(len(mine), len(other)),
     )
-    patches = ", ".join(selected.patch.id for selected, placed in made.plan.steps if path in placed.changes)
+    patches = ", ".join(
+        selected.patch.id for selected, placed in made.plan.steps if path in {*placed.changes, *placed.gone}
+    )
     given = mine[line - 1].decode("utf-8", "replace").strip()[:120]
+    if path not in made.files:
+        given = "no such file"
+    elif mine == other:
+        given = f"mode {made.plan.modes.get(path, 'as upstream has it')}"
     return GateError(
         f"{path} is not what the series gives",
         code="GATE_FORK_NOT_REGENERATED",
@@ -169,7 +176,8 @@ def _not_regenerated(path: str, theirs: bytes, made: Made) -> GateError:
 def _needs(pull: Pull, made: Made) -> tuple[GateRow, ...]:
     """All gates, unless the fork point carries the very same files."""
     changed = {change.path for change in pull.changes}
-    built = [path for path in changed if path in made.files or path.startswith(made.plan.series.folders)]
+    ours = {path for _, placed in made.plan.steps for path in (*placed.changes, *placed.gone)}
+    built = [path for path in changed if path in ours or path.startswith(made.plan.series.folders)]
     if not built:
         return every_gate("not needed", "nothing that the patches touch differs from the fork point")
     return every_gate("would run", f"{len(built)} files of the candidate changed")

@@ -245,6 +245,10 @@ def test_files_are_removed_renamed_replaced_and_made_programs_as_git_does_it(des
     done = desk.run("apply", *apply, "--only", "mine", "--only", "more", "--onto", "b1", "--replace")
     assert done.returncode == 0, done.stderr
     assert git(clone, "diff-tree", "-r", "HEAD", "patchkit/gfx1151") == ""
+    where = ("--arch", "gfx1151", "--repo", str(clone), "--onto", "b1")
+    done = desk.run("verify", *where, "--no-gpu", "--gate", "anchors", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["gates"][0]["verdict"] == "passed", done.stdout
 
 
 def test_a_renamed_file_takes_along_what_upstream_changed_in_it(desk) -> None:
@@ -272,6 +276,27 @@ def test_a_removal_of_what_upstream_changed_is_a_conflict_with_both_digests(desk
     assert done.returncode == 3
     assert "FILE_CHANGED" in done.stderr
     assert manifest(desk, "mine")["remove"][0]["sha256"] in done.stderr
+
+
+def test_what_upstream_did_to_files_itself_is_upstreamed(desk) -> None:
+    clone = desk.clone
+    git(clone, "mv", "common/tool.cpp", "common/util.cpp")
+    desk.change("common/util.cpp", "256 ? 256", "512 ? 512")
+    git(clone, "rm", "-q", "dos.txt")
+    (clone / "CMakeLists.txt").chmod(0o755)
+    desk.commit("files")
+    imported(desk, "b1..HEAD", "--repo", str(clone), "--guard", "none", "--id", "mine")
+    desk.change("common/util.cpp", "// how much at most", "// how much")
+    desk.commit("later")
+    where = ("--arch", "gfx1151", "--only", "mine", "--repo", str(clone), "--as-build", "1", "--json")
+    done = desk.run("plan", *where, "--onto", "HEAD")
+    assert json.loads(done.stdout)["classes"][-1]["class"] == "upstreamed"
+    (clone / "CMakeLists.txt").chmod(0o644)
+    desk.commit("of the mode they thought again")
+    done = desk.run("plan", *where, "--onto", "HEAD")
+    told = json.loads(done.stdout)
+    assert told["classes"][-1]["class"] == "conflict"
+    assert "UPSTREAM_FILE_MISSING" in {each["code"] for each in told["errors"]}
 
 
 def test_whole_files_are_for_everybody(desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
@@ -219,3 +220,87 @@ def test_a_new_name_alone_is_no_drift():
     assert find_drift(
         function(BASE), function(BASE.replace(b"int f(", b"int g(").replace(b"b = 2", b"b = 7"))
     )
+
+
+LOGO, NEW_LOGO = b"\x89PNG\0", b"\x89PNG\0\1"
+FILES = Step(
+    id="files",
+    before={
+        "a.cu": BASE,
+        "b.cu": BASE,
+        "logo.png": LOGO,
+        "old.cu": BASE,
+        "new.cu": BASE,
+        "run.sh": b"echo\n",
+    },
+    after={
+        "logo.png": NEW_LOGO,
+        "new.cu": BASE.replace(b"a = 1", b"a = 9"),
+        "run.sh": b"echo\n",
+        "ours.png": LOGO,
+    },
+    conditions=(),
+    gone=("b.cu", "old.cu"),
+    renamed={"new.cu": "old.cu"},
+    replaced=("logo.png",),
+    modes={"run.sh": "100755"},
+)
+LATER = {**FILES.after, "new.cu": FILES.after["new.cu"].replace(b"+ x", b"- x"), "run.sh": b"echo more\n"}
+
+
+def taken_from(upstream, mode="100755"):
+    return take_out([FILES], upstream, QUIET, lambda path: mode if path == "run.sh" else "100644")
+
+
+def test_what_upstream_did_to_whole_files_itself_is_taken_out_of_it():
+    found = taken_from(LATER)
+    assert found.found == (("files", "guarded"),)
+    assert found.files == {
+        "b.cu": BASE,
+        "logo.png": LOGO,
+        "new.cu": None,
+        "old.cu": BASE.replace(b"+ x", b"- x"),
+        "run.sh": b"echo more\n",
+        "ours.png": None,
+    }
+    assert found.modes == {"run.sh": "100644"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"b.cu": BASE},
+        {"old.cu": BASE},
+        {"new.cu": BASE},
+        {"new.cu": b"int other;\n" * 9},
+        {"new.cu": None},
+        {"new.cu": b"\0" + BASE},
+        {"logo.png": LOGO},
+        {"logo.png": b"\0other"},
+        {"ours.png": b"\0other"},
+    ],
+)
+def test_whole_files_of_which_upstream_did_only_a_part_are_not_taken_out(other):
+    upstream = {path: data for path, data in {**LATER, **other}.items() if data is not None}
+    assert taken_from(upstream).found == ()
+
+
+def test_a_mode_that_upstream_does_not_have_is_not_taken_out_of_it():
+    assert taken_from(LATER, mode="100644").found == ()
+
+
+def test_both_derivations_of_a_binary_file_and_of_a_renamed_one():
+    before = {"logo.png": LOGO, "new.cu": BASE}
+    after = {"logo.png": NEW_LOGO, "new.cu": BASE.replace(b"a = 1", b"a = 9")}
+    current = before | {"new.cu": BASE.replace(b"+ x", b"- x")}
+    structural = after | {"new.cu": after["new.cu"].replace(b"+ x", b"- x")}
+    assert compare_derivations(before, after, current, structural, QUIET).verdict == "agree"
+    binary = current | {"new.cu": b"\0" + BASE}
+    assert compare_derivations(before, after, binary, structural, QUIET).verdict == "does not apply"
+
+
+def test_the_change_of_a_pull_request_to_whole_files():
+    assert has_change("gone.cu", None, BASE, None, QUIET)
+    assert not has_change("gone.cu", BASE, BASE, None, QUIET)
+    assert has_change("logo.png", NEW_LOGO, LOGO, NEW_LOGO, QUIET)
+    assert not has_change("logo.png", LOGO, LOGO, NEW_LOGO, QUIET)

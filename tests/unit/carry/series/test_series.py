@@ -274,7 +274,7 @@ def test_a_file_is_renamed_edited_and_made_executable_by_one_patch(folder, write
     (patch,) = load_series(folder).patches
     assert patch.found_files == {"a.cpp"}
     assert patch.touched_files == {"a.cpp", "b.cpp"}
-    assert load_series(folder).read == (CUDA, "a.cpp")
+    assert load_series(folder).read == (CUDA, "a.cpp", "b.cpp")
 
 
 def test_a_file_is_not_renamed_to_itself(folder, write_plain):
