@@ -16,7 +16,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
 from patchkit.prove.gates.blocks import Block, Row, Table, columns, was_is
-from patchkit.prove.gates.touched import Pair, compile_touched, unreached_files
+from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units, unreached_files
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary, build_library
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
@@ -24,6 +24,7 @@ from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.remarks import Diagnostic
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
+_ALONE = "only the candidate has it, there is nothing to compare it with"
 _HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-tests"
 
 
@@ -156,8 +157,12 @@ class CompileGate:
     def _not_run(self, subject: Subject) -> Iterator[str]:
         if not self.library:
             yield _NOT_LINKED
+            yield from (f"{unit}: {_ALONE}; --full compiles it" for unit in unpaired_units(subject))
         for path in unreached_files(subject):
             yield f"{path}: no unit of the HIP backend includes it, and {_HOST_BUILD}"
+
+    def _leaves_out_units(self, subject: Subject) -> bool:
+        return not self.library and bool(unpaired_units(subject))
 
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees. Raises what the compiler and the disk raise."""
@@ -188,7 +193,7 @@ class CompileGate:
                     problems.append(_library_error(error, arch, subject))
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else "passed",
+            verdict="failed" if problems else "not run" if self._leaves_out_units(subject) else "passed",
             summary=(
                 f"{len(good)} of {len(pairs)} passes of {units} touched units compile for "
                 f"{' '.join(subject.archs)}, host and device; {_warnings(problems)} new warnings"

@@ -18,7 +18,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.gates.blocks import Block, Order, Row, Table, columns, was_is
-from patchkit.prove.gates.touched import Pair, compile_touched
+from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledKernel, CompiledUnit
 from patchkit.toolchain.compiler import open_compiler
@@ -276,10 +276,14 @@ class ResourcesGate:
         worse = list(_worse(rows, subject))
         problems = [*worse, *_pruned(rows, subject), *_undeclared(rows, subject)]
         failed = [pair.unit for pair in pairs if not isinstance(pair.after, CompiledUnit)]
-        missing = tuple(f"{unit}: it does not compile (gate compile)" for unit in failed)
+        alone = unpaired_units(subject)
+        missing = (
+            *(f"{unit}: it does not compile (gate compile)" for unit in failed),
+            *(f"{unit}: only the candidate has it, there is nothing to compare it with" for unit in alone),
+        )
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems or failed else "passed",
+            verdict="failed" if problems or failed else "not run" if alone else "passed",
             summary=_summary(rows, len(worse)),
             problems=tuple(problems),
             evidence=ResourcesEvidence(rows=tuple(rows)),

@@ -38,6 +38,11 @@ def touched_units(subject: Subject, platform: Platform = "hip") -> tuple[str, ..
     return tuple(sorted(found))
 
 
+def unpaired_units(subject: Subject) -> tuple[str, ...]:
+    """Touched units that only the candidate has: there is nothing to compare them with."""
+    return tuple(unit for unit in touched_units(subject) if not (subject.baseline / unit).is_file())
+
+
 def unreached_files(subject: Subject) -> tuple[str, ...]:
     """Files that plain patches change, and that no unit of the HIP backend includes, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
@@ -61,7 +66,7 @@ def told_by_name(changed: Sequence[str], table: Sequence[tuple[str, Told]]) -> l
 
 
 def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[Pair]:
-    """Compile every touched unit for every GPU of the candidate, the largest files first.
+    """Compile every touched unit that both trees have, for every GPU of the candidate, largest first.
 
     Raises:
         CompileFailed: the baseline does not compile; nothing can be said about the candidate then.
@@ -72,6 +77,7 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
     wanted = [
         (unit, arch, which, tree)
         for unit in touched_units(subject)
+        if all(tree.has(unit) for tree in trees)
         for arch in subject.archs
         for which in passes
         for tree in trees

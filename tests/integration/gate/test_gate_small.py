@@ -658,6 +658,15 @@ def test_a_hand_in_a_carried_file_is_found_with_its_line(fork: Small) -> None:
     assert codes(judged(fork, own_files=("*",))) == ["GATE_FORK_NOT_REGENERATED"]
 
 
+def test_a_mode_of_a_carried_file_is_found_too(fork: Small) -> None:
+    place = fork.root / "fork" / FOLDER / "demo.cu"
+    place.chmod(0o755)
+    git(place.parent, "commit", "-q", "-a", "-m", "by hand")
+    verdict = judged(fork)
+    assert codes(verdict) == ["GATE_FORK_NOT_REGENERATED"]
+    assert "mode" in (verdict.findings[0].problem.why or "")
+
+
 @pytest.mark.parametrize(
     ("path", "old"), [("src/llama.cpp", ""), ("README.md", "upstream"), (f"{FOLDER}/new.cu", "")]
 )

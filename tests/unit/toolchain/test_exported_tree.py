@@ -120,3 +120,15 @@ def test_an_overlay_differs_in_the_named_files_only(repository: Repository, tmp_
     assert (made / "ggml/b").stat().st_ino == (base / "ggml/b").stat().st_ino
     assert not (made / "other").exists()
     assert (base / "ggml/a").read_bytes() == b"1"
+
+
+def test_a_variant_lacks_what_is_gone_and_the_folders_that_were_for_it(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    for path in ("a/b/one.txt", "a/two.txt", "c/three.txt"):
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_text(path)
+    changes = {"c": b"a file now"}
+    made = overlay_tree(base, changes, "plain", below=".", gone=("a/b/one.txt", "c/three.txt"))
+    assert sorted(path.relative_to(made).as_posix() for path in made.rglob("*")) == ["a", "a/two.txt", "c"]
+    assert (base / "c/three.txt").is_file()
+    assert overlay_tree(base, changes, "plain", below=".", gone=("c/three.txt", "a/two.txt")) != made

@@ -110,12 +110,17 @@ _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
 
 
 def _declared(part: PatchPart, subject: Subject) -> Declared:
-    """The files of a plain patch, and the GPU units that have them in; the rest is other host code."""
+    """The files of a plain patch, and the GPU units that have them in; the rest is other host code.
+
+    What the patch removes was in units of the baseline.
+    """
     files = (*part.touched, *part.new_files)
+    gone = [path for path in files if not (subject.candidate / path).is_file()]
     units = {
         unit
-        for platform in _PLATFORMS
-        for unit in units_including(subject.candidate, files, platform_units(subject.candidate, platform))
+        for root, named in ((subject.candidate, files), (subject.baseline, gone))
+        for platform in (_PLATFORMS if named else ())
+        for unit in units_including(root, named, platform_units(root, platform))
     }
     return Declared(patch=part.id, files=tuple(sorted(files)), units=tuple(sorted(units)))
 

@@ -137,6 +137,21 @@ def test_what_goes_makes_room_for_what_comes(place: Place) -> None:
     assert placed.changes == {"docs/B.md": b"b\n", "run.sh/a.bin": b"1"}
 
 
+@pytest.mark.parametrize("name", ["table.inc", "kernel.metal", "rows.def", "part.ipp"])
+def test_a_new_fragment_need_not_parse_by_itself(place: Place, name: str) -> None:
+    text = b"case 1: return 2;\n}\n"
+    table = f'\n[[file]]\npath = "ggml/src/ggml-cuda/{name}"\ntemplate = "a.jinja"\n'
+    placed = place(table, {"a.jinja": text})
+    assert placed.changes == {f"ggml/src/ggml-cuda/{name}": text}
+
+
+def test_a_new_unit_has_to_parse(place: Place) -> None:
+    table = '\n[[file]]\npath = "ggml/src/ggml-cuda/a.cu"\ntemplate = "a.jinja"\n'
+    with pytest.raises(ErrorGroup) as caught:
+        place(table, {"a.jinja": b"case 1: return 2;\n}\n"})
+    assert [error.code for error in caught.value.errors] == ["NEW_FILE_UNPARSABLE"]
+
+
 NEW = b"1"
 REFUSED = {
     "removed, and not there": (remove("gone.cpp", b""), "UPSTREAM_FILE_MISSING"),

@@ -10,12 +10,13 @@ import pytest
 
 from patchkit.base.errors import Location
 from patchkit.prove.gates import compile as compile_gate
-from patchkit.prove.gates.touched import Pair
+from patchkit.prove.gates.touched import Pair, unpaired_units
 from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary
 from patchkit.toolchain.compile import CompileFailed
 from patchkit.toolchain.remarks import Diagnostic
 
 _FILE = "ggml/src/ggml-cuda/k.cuh"
+_UNIT = "ggml/src/ggml-cuda/k.cu"
 
 
 def _found(line: int, text: str = "unused", kind: str = "warning") -> Diagnostic:
@@ -99,3 +100,20 @@ def test_a_library_that_builds_is_described(make_subject, monkeypatch: pytest.Mo
     assert result.lines[1] == (
         "whole library: libggml-hip.so, 103 units, 47.3 MB, linked, cmake 4.1, 357 s with ccache, 0 warnings"
     )
+
+
+def test_a_unit_that_only_the_candidate_has_is_not_compared_and_so_not_passed(
+    make_subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = {"ggml/src/ggml-hip/CMakeLists.txt": 'file(GLOB SOURCES "../ggml-cuda/*.cu")\n', _UNIT: ""}
+    new, gone = "ggml/src/ggml-cuda/new.cu", "ggml/src/ggml-cuda/gone.cu"
+    subject = replace(
+        make_subject({**units, gone: ""}, {**units, new: ""}, touched=(_UNIT, gone, new)),
+        toolchain=SimpleNamespace(),
+    )
+    assert unpaired_units(subject) == (new,)
+    monkeypatch.setattr(compile_gate, "open_compiler", lambda *_: None)
+    monkeypatch.setattr(compile_gate, "compile_touched", lambda *_: [])
+    result = compile_gate.CompileGate().run(subject)
+    assert result.verdict == "not run"
+    assert any(line.startswith(f"{new}: only the candidate has it") for line in result.not_run)

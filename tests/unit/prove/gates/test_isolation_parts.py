@@ -126,3 +126,11 @@ def test_a_difference_of_assembly_names_the_function() -> None:
     assert compared.difference == "in first: 'three' became 'four'"
     assert Compared.of(UNIT, "gfx1151", before, before).equal
     assert Compared.of(UNIT, "gfx1151", before, before + " more\n").difference == "6 lines became 7"
+
+
+def test_what_a_plain_patch_removes_was_in_units_of_the_baseline(make_subject) -> None:
+    gone = "ggml/src/ggml-cuda/gone.cuh"
+    before = {**_LISTS, UNIT: '#include "gone.cuh"\n', gone: ""}
+    subject = make_subject(before, {**_LISTS, UNIT: ""}, touched=(gone,))
+    declared = isolation._declared(subject.patches[0], subject)
+    assert (declared.files, declared.units) == ((gone,), (UNIT,))
