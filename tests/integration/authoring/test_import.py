@@ -210,7 +210,7 @@ def test_files_are_removed_renamed_replaced_and_made_programs_as_git_does_it(des
     blob, other = b"\x89PNG\0\r\n", b"\0\1"
     desk.add(".github/workflows/a b.yml", "on: push\n")
     desk.add("run.sh", "#!/bin/sh\n")
-    desk.add("docs/empty.md", "")
+    desk.add("media/empty.md", "")
     for name, data in {"logo.png": blob, "latin.txt": b"caf\xe9\n" * 9, "crlf.txt": b"a\r\nb\n"}.items():
         (clone / name).write_bytes(data)
     for name in ("run.sh", "logo.png", "common/tool.cpp"):
@@ -223,7 +223,7 @@ def test_files_are_removed_renamed_replaced_and_made_programs_as_git_does_it(des
     done = imported(desk, "b1..HEAD", "--repo", str(clone), "--guard", "none", "--id", "mine")
     assert done["same_as_diff"] == "byte for byte"
     assert set(done["new_files"]) == {
-        ".github/workflows/a b.yml", "run.sh", "docs/empty.md", "logo.png", "latin.txt", "crlf.txt",
+        ".github/workflows/a b.yml", "run.sh", "media/empty.md", "logo.png", "latin.txt", "crlf.txt",
     }  # fmt: skip
     assert done["removed"] == ["dos.txt"]
     assert {row["to"] for row in done["renamed"]} == {"cmake-lists.txt", "common/util.cpp"}

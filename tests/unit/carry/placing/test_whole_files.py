@@ -29,8 +29,8 @@ TREE = {
     "common/tool.cpp": TOOL,
     "run.sh": b"echo\n",
     "logo.png": LOGO,
-    "docs/old.md": b"",
-    "docs/b.md": b"b\n",
+    "notes/old.md": b"",
+    "notes/b.md": b"b\n",
 }
 MODES = {"run.sh": "100755", "link": "120000", "sub": "160000"}
 
@@ -87,8 +87,8 @@ text = "return 2*x;"
 
 
 def test_a_removed_file_is_gone_an_empty_one_too(place: Place) -> None:
-    placed = place(remove("logo.png", LOGO) + remove("docs/old.md", b""))
-    assert (placed.changes, placed.gone) == ({}, ("docs/old.md", "logo.png"))
+    placed = place(remove("logo.png", LOGO) + remove("notes/old.md", b""))
+    assert (placed.changes, placed.gone) == ({}, ("logo.png", "notes/old.md"))
 
 
 def test_a_renamed_file_keeps_what_upstream_has_in_it_and_its_mode(place: Place) -> None:
@@ -132,9 +132,9 @@ def test_a_file_of_upstreams_gets_the_content_of_a_blob(place: Place) -> None:
 
 
 def test_what_goes_makes_room_for_what_comes(place: Place) -> None:
-    tables = rename("docs/b.md", "docs/B.md") + remove("run.sh", b"echo\n") + blob("run.sh/a.bin", b"1")
+    tables = rename("notes/b.md", "notes/B.md") + remove("run.sh", b"echo\n") + blob("run.sh/a.bin", b"1")
     placed = place(tables, {"a.bin": b"1"})
-    assert placed.changes == {"docs/B.md": b"b\n", "run.sh/a.bin": b"1"}
+    assert placed.changes == {"notes/B.md": b"b\n", "run.sh/a.bin": b"1"}
 
 
 @pytest.mark.parametrize("name", ["table.inc", "kernel.metal", "rows.def", "part.ipp"])
@@ -162,13 +162,13 @@ REFUSED = {
     "renamed to a file": (rename("run.sh", "logo.png"), "NEW_FILE_EXISTS"),
     "renamed below a file": (rename("run.sh", "logo.png/a"), "NEW_FILE_BLOCKED"),
     "renamed below a link": (rename("run.sh", "link/a"), "NEW_FILE_BLOCKED"),
-    "renamed to a folder": (rename("run.sh", "docs"), "NEW_FILE_BLOCKED"),
+    "renamed to a folder": (rename("run.sh", "notes"), "NEW_FILE_BLOCKED"),
     "two files that differ in case": (
-        rename("run.sh", "Docs/x") + rename("docs/b.md", "d"),
+        rename("run.sh", "Notes/x") + rename("notes/b.md", "d"),
         "NEW_FILE_BLOCKED",
     ),
     "two renamed to names that differ in case": (
-        rename("run.sh", "x") + rename("docs/b.md", "X"),
+        rename("run.sh", "x") + rename("notes/b.md", "X"),
         "NEW_FILE_BLOCKED",
     ),
     "a mode that it has": (mode("run.sh", "true"), "FILE_MODE_ALREADY"),
