@@ -115,7 +115,7 @@ class PlannedPatch:
     @property
     def told_files(self) -> tuple[str, ...]:
         """What becomes of whole files, a line each."""
-        return tuple(self.placed.told()) if self.placed is not None else ()
+        return self.selected.patch.told_files if self.placed is not None else ()
 
     def as_json(self) -> dict[str, object]:
         """As ``plan`` shows it."""

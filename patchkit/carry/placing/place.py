@@ -29,7 +29,7 @@ from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 from patchkit.carry.placing.templates import PatchRenderer
-from patchkit.carry.placing.tree import EXECUTABLE, REGULAR, UpstreamFiles
+from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
@@ -151,15 +151,6 @@ class PlacedPatch:
         renamed = [{"from": old, "to": new} for new, old in self.renamed.items()]
         found = {"replaced": list(self.replaced), "removed": removed, "renamed": renamed}
         return {name: rows for name, rows in {**found, "modes": dict(self.modes)}.items() if rows}
-
-    def told(self) -> Iterator[str]:
-        """What becomes of whole files, a line each, for a person."""
-        yield from (f"new file {path}" for path in self.new_files)
-        yield from (f"puts a file in the place of {path}" for path in self.replaced)
-        yield from (f"removes {path}" for path in self.gone if path not in self.renamed.values())
-        yield from (f"renames {old} to {new}" for new, old in self.renamed.items())
-        words = {EXECUTABLE: "executable", REGULAR: "not executable"}
-        yield from (f"{path} is {words[mode]}" for path, mode in sorted(self.modes.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

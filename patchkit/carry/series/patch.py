@@ -454,6 +454,17 @@ class Patch(TomlTable):
         )
 
     @property
+    def told_files(self) -> tuple[str, ...]:
+        """What it does to whole files, a line each, for a person."""
+        return (
+            *(f"new file {file.path}" for file in self.files if file.replaces is None),
+            *(f"puts a file in the place of {file.path}" for file in self.files if file.replaces is not None),
+            *(f"removes {file.path}" for file in self.removes),
+            *(f"renames {file.source} to {file.to}" for file in self.renames),
+            *(f"{file.path} is {'' if file.executable else 'not '}executable" for file in self.modes),
+        )
+
+    @property
     def touched_files(self) -> frozenset[str]:
         """Every path that it changes, those that it adds or renames something to among them."""
         return self.found_files.union((file.path for file in self.files), (file.to for file in self.renames))

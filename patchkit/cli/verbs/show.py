@@ -70,6 +70,9 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
             for edit in patch.edits
         ],
         "files": [new.path for new in patch.files],
+        "removes": [file.path for file in patch.removes],
+        "renames": [{"from": file.source, "to": file.to} for file in patch.renames],
+        "modes": [fields_of(mode, "where") for mode in patch.modes],
         "where": str(patch.where),
     }
 
@@ -98,7 +101,7 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"
         yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}"
-    yield from (f"  new file {new.path}" for new in patch.files)
+    yield from (f"  {line}" for line in patch.told_files)
     yield "links:"
     yield from (f"  {link}" for link in patch.links)
 

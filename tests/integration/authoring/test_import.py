@@ -231,6 +231,10 @@ def test_files_are_removed_renamed_replaced_and_made_programs_as_git_does_it(des
     done = desk.run("apply", *apply, "--only", "mine", "--onto", "b1")
     assert done.returncode == 0, done.stderr
     assert git(clone, "diff-tree", "-r", "HEAD", "patchkit/gfx1151") == ""
+    told = ("removes dos.txt", "renames common/tool.cpp to common/util.cpp", "common/tool.cpp is executable")
+    planned = desk.run("plan", *apply, "--only", "mine", "--onto", "b1").stdout
+    shown = desk.run("show", "mine").stdout
+    assert all(line in planned and line in shown for line in (*told, "new file .github/workflows/a b.yml"))
     # A second patch stands on the first one: what that brought goes again, or becomes something else.
     (clone / "logo.png").write_bytes(other)
     git(clone, "rm", "-q", "latin.txt")
