@@ -304,7 +304,7 @@ _BEHIND_TYPE = re.compile(
         |static|inline|const|constexpr|extern|volatile|virtual|explicit|friend|mutable|thread_local
         |__device__|__global__|__host__|__forceinline__)\b)
     \w+ \s+ (?=([A-Za-z_]\w*))
-    | [\w>] [ \t]* (?:[*&]+ [ \t]* (?:const[ \t]+)? | >[ \t]*) ([A-Za-z_]\w*)
+    | [\w>] [ \t]* (?:[*&]+ [ \t]* (?:const[ \t]+)? | >[ \t]*) (?=([A-Za-z_]\w*))
     | \#[ \t]* define [ \t]+ ([A-Za-z_]\w*)
     """,
     re.VERBOSE,

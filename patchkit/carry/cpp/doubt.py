@@ -162,5 +162,42 @@ def touched(scopes: ScopeMap, spans: Sequence[Span]) -> tuple[Span, ...] | None:
     return tuple(found)
 
 
+_KEYWORDS = (
+    b"alignas auto bool break case catch char class const constexpr continue default delete double else enum"
+    b" extern false float for if inline int long namespace new nullptr operator private protected public"
+    b" return short signed sizeof static static_cast struct switch template this throw true try typedef"
+    b" typename union unsigned using virtual void volatile while"
+).split()
+_LONG = 5  # letters; of shorter words too many others are one letter away
+
+
+def find_misspelt(scopes: ScopeMap, known: Container[bytes]) -> Iterator[tuple[Token, str]]:
+    """Names that are not among ``known`` and look like a keyword with a slip in it, and the keyword.
+
+    ``retrun x;`` declares an x of a type retrun, as far as clang can tell: no syntax error. Whether something
+    declares the name is for whoever asks.
+    """
+    for token in scopes.code:
+        if token.kind is TokenKind.IDENTIFIER and token.text not in known:
+            for keyword in _KEYWORDS:
+                if _is_slip(token.text, keyword):
+                    yield token, keyword.decode()
+                    break
+
+
+def _is_slip(name: bytes, keyword: bytes) -> bool:
+    """Whether two neighbours are swapped or, in a long word, one letter is wrong, missing or too many."""
+    longer, shorter = sorted((name, keyword), key=len, reverse=True)
+    if len(longer) - len(shorter) > 1 or name == keyword:
+        return False
+    first = next((i for i, letter in enumerate(shorter) if letter != longer[i]), len(shorter))
+    swapped = longer[first : first + 2][::-1] == shorter[first : first + 2]
+    if len(longer) == len(shorter):
+        if swapped and longer[first + 2 :] == shorter[first + 2 :]:
+            return True
+        return len(keyword) >= _LONG and longer[first + 1 :] == shorter[first + 1 :]
+    return len(keyword) >= _LONG and longer[first + 1 :] == shorter[first:]
+
+
 def _meets(one: Span, other: Span) -> bool:
     return one.start <= other.end and other.start <= one.end

@@ -13,7 +13,7 @@ from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitErro
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.ast import Pass, Tree, is_cpp
 from patchkit.carry.cpp.directives import find_unbalanced
-from patchkit.carry.cpp.doubt import Names, find_doubt
+from patchkit.carry.cpp.doubt import Names, find_doubt, find_misspelt
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import (
     EditUnparsable,
@@ -269,18 +269,39 @@ def _confirm_by_clang(
 ) -> tuple[tuple[str, ...], ...]:
     """As :func:`confirm_passes`; of a plain patch only new syntax errors count.
 
-    Those are looked for in the text after the edits first: where it has none, the text before need not be
-    parsed.
+    Where the text after the edits has none, none is new, and the text before need not be parsed.
     """
+    warnings += _misspelt(job, before, after, added)
+    (new,) = _trees(job, after.source, added)
+    old = new
+    if any(tree.issues for tree in new.values()):
+        (old,) = _trees(job, before.source, added, with_names=True)
     if not job.patch.is_plain:
-        trees = job.files.trees([before.source, after.source], job.archs, job.guard.macros, added)
-        return confirm_passes(after, pairs, trees[0], trees[1])
-    if is_cpp(before.source.path):
-        (new,) = job.files.plain_trees([after.source], job.archs, added)
-        if any(tree.issues for tree in new.values()):
-            (old,) = job.files.plain_trees([before.source], job.archs, added, with_names=True)
-            warnings += judge_new_issues(before, after, pairs, old, new)
+        return confirm_passes(after, pairs, old, new)
+    warnings += judge_new_issues(before, after, pairs, old, new)
     return tuple(() for _ in pairs)
+
+
+def _trees(
+    job: _Job, source: SourceText, added: Mapping[str, bytes], *, with_names: bool = False
+) -> list[dict[tuple[Pass, str], Tree]]:
+    if not job.patch.is_plain:
+        return job.files.trees([source], job.archs, job.guard.macros, added, with_names=with_names)
+    if not is_cpp(source.path):
+        return [{}]
+    return job.files.plain_trees([source], job.archs, added, with_names=with_names)
+
+
+def _misspelt(job: _Job, before: ScopeMap, after: ScopeMap, added: Mapping[str, bytes]) -> Iterator[str]:
+    """Warnings of names that the edits bring, that nothing declares, and that resemble a keyword."""
+    found = list(find_misspelt(after, {token.text for token in before.code}))
+    if not found or not is_cpp(after.source.path):
+        return
+    (trees,) = _trees(job, after.source, added, with_names=True)
+    for token, keyword in found:
+        if any(Names(tree).is_unknown(token.text) for tree in trees.values()):
+            name, place = token.text.decode(), after.source.locate(token.span.start)
+            yield f"{place}: nothing that was read declares '{name}'; is '{keyword}' meant?"
 
 
 def _anchor_all(

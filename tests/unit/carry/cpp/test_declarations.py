@@ -94,6 +94,7 @@ def test_names_are_told_when_there_is_an_issue():
         ("auto [key, value] = pair;", "value", True),
         ("#define NAME(x) x", "NAME", True),
         ("std::vector<int> & list = x;", "list", True),
+        ("int f(const half2 * const __restrict__ NAME);", "NAME", True),
         ("static NAME f();", "NAME", False),
         ("return NAME;", "NAME", False),
         ("// the NAME here", "NAME", False),

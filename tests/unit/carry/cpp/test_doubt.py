@@ -6,7 +6,7 @@ import pytest
 
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.ast import parse_tree
-from patchkit.carry.cpp.doubt import Names, find_doubt, touched
+from patchkit.carry.cpp.doubt import Names, find_doubt, find_misspelt, touched
 from patchkit.carry.cpp.scopes import parse_scopes
 
 PATH = "src/t.cpp"
@@ -76,3 +76,18 @@ def test_an_edit_touches_its_definitions_and_the_lines_around_it():
 def test_an_edit_of_a_macro_touches_every_use():
     scopes = parse_scopes(SourceText(PATH, b"#define M 1\nint f() { return M; }\n"))
     assert touched(scopes, [Span(10, 11)]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"),
+    [
+        ("retrun", "return"), ("fro", "for"), ("fi", "if"), ("cosnt", "const"), ("sttaic", "static"),
+        ("sturct", "struct"), ("retur", "return"), ("returns", "return"), ("whilf", "while"),
+        ("it", None), ("fr", None), ("ints", None), ("elsa", None), ("size", None), ("state", None),
+        ("constant", None), ("known", None),
+    ],
+)  # fmt: skip
+def test_a_keyword_with_one_slip_in_it(name, keyword):
+    scopes = parse_scopes(SourceText(PATH, f"int f() {{ {name} x; return 1; }}\n".encode()))
+    found = [(token.text.decode(), word) for token, word in find_misspelt(scopes, {b"known", b"x", b"f"})]
+    assert found == ([(name, keyword)] if keyword else [])

@@ -54,7 +54,7 @@ CUDA = "ggml/src/ggml-cuda/a.cu"
 FUNCTION = b"int f(int x) {\n    return x;\n}\nint g(int x) { return x; }\n"
 TREE = {
     CPP: b'#include "names.h"\n' + FUNCTION,
-    CUDA: b"__device__ " + FUNCTION,
+    CUDA: b"#pragma once\n__device__ " + FUNCTION,
     "kernels/a.metal": b"kernel void g(device float * x [[buffer(0)]]) { }\n" + FUNCTION,
     "common/names.h": b'typedef long count_t;\n#define SHOWN "ld"\nvoid print(const char *, ...);\n',
 }
@@ -99,7 +99,7 @@ def test_a_syntax_error_that_no_name_explains_is_refused(place, file) -> None:
     with pytest.raises(ErrorGroup) as caught:
         place("int y = 1 y++; return x", file)
     error = refused(caught)
-    assert (error.code, error.where[0].line) == ("EDIT_UNPARSABLE", TREE[file].count(b"\n") - 2)
+    assert (error.code, error.where[0].line) == ("EDIT_UNPARSABLE", 3)
     assert error.message == "syntax error after the edit: expected ';' at end of declaration"
 
 
@@ -118,6 +118,12 @@ def test_what_an_unknown_name_may_explain_is_refused_behind_a_guard(place) -> No
     assert error.code == "EDIT_UNPARSABLE"
     assert error.message.startswith("perhaps a syntax error in the device gfx1151 pass after the edit")
     assert "'far_t'" in (error.why or "")
+
+
+def test_a_misspelt_keyword_is_a_warning_unless_something_declares_the_name(place) -> None:
+    found = place("retrun x", CUDA, GUARDED).warnings
+    assert found == (f"{CUDA}:4:5: nothing that was read declares 'retrun'; is 'return' meant?",)
+    assert place("int retrun = x; return retrun").warnings == ()
 
 
 def test_another_language_goes_by_text(place) -> None:
