@@ -26,6 +26,7 @@ from typing import Literal
 
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.ast import is_cpp
+from patchkit.carry.cpp.doubt import Names, find_misspelt
 from patchkit.carry.cpp.lexer import Token, TokenKind
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap, parse_scopes
 from patchkit.carry.placing.confirm import find_new_issues
@@ -107,12 +108,17 @@ def judge(files: UpstreamFiles, old: SourceText, new: SourceText, spans: Sequenc
     if any(tree.issues for tree in trees.values()):
         (base,) = files.plain_trees([old], (), {}, with_names=True)
         found = list(find_new_issues(before, after, spans, base, trees))
+    slips = list(find_misspelt(after, {token.text for token in before.code}))
+    if slips:
+        (named,) = files.plain_trees([new], (), {}, with_names=True)
+        names = [Names(tree) for tree in named.values()]
+        slips = [(name, word) for name, word in slips if any(each.is_unknown(name.text) for each in names)]
     messages = tuple(
         f"{new.locate(each.issue.offset)}: {each.issue.message}"
         f" [{'elsewhere' if each.elsewhere else each.doubt or 'proven'}]"
         for each in found
-    )
-    plain: Answer = "warned" if found else "nothing"
+    ) + tuple(f"{name.text.decode()}: {word}?" for name, word in slips)
+    plain: Answer = "warned" if found or slips else "nothing"
     if any(each.is_proven for each in found):
         plain = "refused"
     elif unbalanced:

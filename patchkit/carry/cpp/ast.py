@@ -254,8 +254,7 @@ def _parse(
     if not issues and not with_names:
         return Tree(definitions, issues, skipped)
     declared = {name for _, data in files for name in _declared(data)}
-    declared.update(*(_WORD.findall(_without_prose(text)) for text in own.values()))
-    return Tree(definitions, issues, skipped, _unknown(unit), frozenset(declared))
+    return Tree(definitions, issues, skipped, _unknown(unit), frozenset(declared | _own_names()))
 
 
 def _arguments(path: str, arch: str, which: Pass, defines: Sequence[str]) -> list[str]:
@@ -280,6 +279,14 @@ def _arguments(path: str, arch: str, which: Pass, defines: Sequence[str]) -> lis
 def _own_headers() -> Mapping[str, bytes]:
     folder = resources.files("patchkit.carry.cpp")
     return {f"/patchkit/{name}": folder.joinpath(name).read_bytes() for name in _HEADERS}
+
+
+@cache
+def _own_names() -> frozenset[bytes]:
+    """Every word of our own headers, also as what their macros paste together: ``is_same_v``, ``float4``."""
+    words = {word for text in _own_headers().values() for word in _WORD.findall(_without_prose(text))}
+    ends = (b"", b"_t", b"_v", b"1", b"2", b"3", b"4")
+    return frozenset(word + end for word in words for end in ends)
 
 
 # What clang says of a name that it does not know. Of members it says so, too, but ``a.b`` parses the same
