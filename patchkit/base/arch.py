@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -18,6 +18,9 @@ from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable,
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
 FactValue = int | float | str | tuple[float, float]
+
+PLAIN = "plain"
+"""What stands for a GPU where there is none: the plain patches of a series, for every build."""
 
 # Speeds are marketing figures or single measurements: good for a table, never a reason to act.
 REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflops", "part"})
@@ -245,7 +248,12 @@ _FEATURES = re.compile(r"(gfx[0-9a-f]+)(:[a-z]+[+-])+")
 
 
 def list_profiles(folder: Path) -> tuple[str, ...]:
-    """The archs that have a profile, sorted. PROFILES_NONE when there is none."""
+    """The archs that have a profile, sorted; none in a plain series, which has no such folder.
+
+    Raises PROFILES_NONE for a folder that has none.
+    """
+    if is_plain(folder):
+        return ()
     archs = tuple(sorted(path.stem for path in folder.glob("gfx*.toml")))
     if not archs:
         raise ConfigError(
@@ -255,6 +263,40 @@ def list_profiles(folder: Path) -> tuple[str, ...]:
             hint="--series-dir names the folder that holds arch_profiles/",
         )
     return archs
+
+
+def is_plain(folder: Path) -> bool:
+    """Whether ``folder`` is where a plain series would have its profiles: it has none."""
+    return not folder.is_dir() and _rules(folder).is_file()
+
+
+def _rules(folder: Path) -> Path:
+    """The rules of the series whose profiles lie in ``folder``."""
+    return folder.with_name("patches") / "series.toml"
+
+
+def arch_options(archs: Iterable[str], folder: Path) -> list[str]:
+    """The words that name these GPUs on a command line, where the profiles lie in ``folder``.
+
+    None in a plain series: nothing else can be meant there.
+    """
+    return [] if is_plain(folder) else [word for arch in archs for word in ("--arch", arch)]
+
+
+def told_archs(archs: Sequence[str]) -> str:
+    """The GPUs as a person reads of them; of a candidate that is for none: every build."""
+    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
+
+
+def refuse_gpu(folder: Path, named: str) -> UsageError:
+    """The error for a GPU that was named where the series is plain; ``folder`` as above."""
+    return UsageError(
+        f"'{named}' was asked for, and the series in use is a plain one",
+        code="ARCH_IN_PLAIN_SERIES",
+        where=load_toml(_rules(folder)).locate(("plain",)),
+        why="a plain series knows no GPU: each of its patches is for every build",
+        hint="leave the GPU out; or take a series that has profiles: env -u PATCHKIT_SERIES patchkit ...",
+    )
 
 
 def load_gpu(folder: Path, arch: str) -> GpuProfile:
@@ -267,6 +309,7 @@ def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
 
     Raises:
         ARCH_GENERIC, ARCH_UNKNOWN: the name is not one of :func:`list_profiles`.
+        ARCH_IN_PLAIN_SERIES: the series has no profiles.
         PROFILE_FAMILY_UNKNOWN, PROFILE_CYCLE: the files cannot be put together.
         PROFILE_MISMATCH, FACT_MISSING: they can, but the result is no profile.
         ErrorGroup: wrong fields in one file, all of them.
@@ -297,6 +340,8 @@ def _check_name(folder: Path, arch: str) -> None:
     known = list_profiles(folder)
     if arch in known:
         return
+    if is_plain(folder):
+        raise refuse_gpu(folder, arch)
     if _GENERIC.fullmatch(arch):
         raise UsageError(
             f"{arch} is a generic target; patchkit patches exact gfx ids only",

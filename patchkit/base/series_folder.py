@@ -19,7 +19,7 @@ _FOLDERS = ("patches", "arch_profiles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
-    """A folder with the three parts of a series, and how it was found."""
+    """A folder with the three parts of a series, and how it was found; a plain one has no profiles."""
 
     root: Path
     origin: Origin
@@ -36,7 +36,7 @@ class SeriesDir:
 
     @property
     def profiles(self) -> Path:
-        """One TOML file per GPU."""
+        """One TOML file per GPU; a plain series has no such folder."""
         return self.root / "arch_profiles"
 
     @property
@@ -113,6 +113,8 @@ def _refuse_impossible(path: Path) -> None:
 
 def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
     missing = [name for name in parts if not (found.root / name).is_dir()]
+    if missing == ["arch_profiles"] and found.origin == "named" and _says_plain(found.patches):
+        return found
     if missing:
         hint = {
             "named": f"a series folder holds {_listing(_FOLDERS)}",
@@ -126,6 +128,18 @@ def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
             hint=hint,
         )
     return found
+
+
+def _says_plain(patches: Path) -> bool:
+    """Whether the rules say ``plain = true``, or cannot be read: whoever loads them will say why."""
+    import tomllib  # noqa: PLC0415 - completing the name of a command reads none
+
+    try:
+        return tomllib.loads((patches / "series.toml").read_text("utf-8")).get("plain") is True
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
 
 
 def _listing(names: tuple[str, ...] | list[str]) -> str:

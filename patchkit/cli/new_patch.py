@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from patchkit.base.arch import PLAIN, is_plain
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
+    from patchkit.base.workspace import Workspace
     from patchkit.carry.authoring.run import Imported, Wanted
     from patchkit.carry.authoring.write import NewEdit
 
@@ -35,21 +36,15 @@ def _macro(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return values
 
 
-def _make_wanted(**given: Any) -> Wanted:
-    from patchkit.carry.authoring.run import Wanted
-
-    return Wanted(**given)
-
-
-_guard = functools.partial(
-    click.option,
+_guard = click.option(
     "--guard",
     "--arch",
     "guard",
     type=TEXT,
     metavar="GPUS",
     shell_complete=gpus,
-    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build.",
+    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; a plain series has "
+    "none.",
 )
 _MORE = (
     click.option(
@@ -70,9 +65,21 @@ _MORE = (
         help="A number that the profiles of these GPUs have under that name.",
     ),
 )
-wanted_options = packed("wanted", _make_wanted, _guard(required=True), *_MORE)
-# Of ``import``, which does not ask where the patch is there already: the values by name.
-wanted_values = packed("wanted", dict, _guard(), *_MORE)
+# The values by name: ``import`` does not ask where the patch is there already.
+wanted_values = packed("wanted", dict, _guard, *_MORE)
+
+
+def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> Wanted:
+    """The patch that the values ask for; in a plain series it needs no guard.
+
+    Raises click.MissingParameter.
+    """
+    from patchkit.carry.authoring.run import Wanted
+
+    guard = given["guard"] or ("none" if is_plain(workspace.series.profiles) else None)
+    if guard is None:
+        raise click.MissingParameter(param_hint="'--guard'", param_type="option")
+    return Wanted(**{**given, "guard": guard}, id=name)
 
 
 def _place(edit: NewEdit) -> str:
@@ -101,7 +108,8 @@ def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
     yield f"on {done.source}: as it was written, {done.proof.same}"
     yield f"on {done.proof.newest}"
     yield from (f"  {error.code}: {error.message}" for error in done.proof.newest_errors)
-    archs = [word for arch in patch.archs or ("gfx1151",) for word in ("--arch", arch)]
+    whom_for = patch.archs or (() if is_plain(done.folder.parents[1] / "arch_profiles") else (PLAIN,))
+    archs = [word for arch in whom_for for word in ("--arch", arch)]
     words = [*archs, "--upstream", f"b{patch.first_build}", *(["--with", patch.id] if patch.archs else [])]
     yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
     if patch.archs:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from patchkit.base.arch import told_archs
 from patchkit.base.text import counted
 from patchkit.carry.following.classes import GOOD
+from patchkit.cli.request import unproven
 
 if TYPE_CHECKING:
     from patchkit.carry.following.onto.apply import OntoReport
@@ -36,8 +39,8 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     return lines
 
 
-def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
-    """The result of ``apply --onto``, in a few lines."""
+def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) -> list[str]:
+    """The result of ``apply --onto``, in a few lines; ``options`` name its GPUs."""
     found, plan = applied.onto, applied.onto.plan
     clone = found.clone
     on = f"{plan.base[:12]} (upstream {found.build.told})"
@@ -54,7 +57,7 @@ def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
         why = (
             f"{', '.join(there)}: in it already"
             if there
-            else f"No patch is for {' '.join(plan.archs)} on {on}"
+            else f"No patch is for {told_archs(plan.archs)} on {on}"
         )
         head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
         return [head, *classes, *dropped, *told]
@@ -68,11 +71,11 @@ def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
     if found.opt_in:
         named = ", ".join(found.opt_in)
         lines.append(f"opt-in:    {named}: what they bring on this build is not measured (patchkit show ID)")
-    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     take = "log --oneline" if clone.is_bare else "merge --ff-only" if found.is_head else "switch"
+    verify = " ".join(["patchkit verify", *options, plan.pin.option])
     return [
         *lines,
         f"take it:   {clone.command} {take} {applied.branch}",
         f"build it:  {shlex.join(applied.cmake)}",
-        f"next:      patchkit verify {archs} {plan.pin.option}  # placed and parsed, not run on a GPU",
+        f"next:      {verify}  # {unproven(plan.archs)}",
     ]

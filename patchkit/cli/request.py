@@ -55,7 +55,7 @@ ARCHS = click.option(
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="A GPU, as gfx1151; give it again for more.",
+    help="A GPU, as gfx1151; again for more. plain: no GPU, the patches for every build alone.",
 )
 _UPSTREAM = click.option(
     "--upstream",
@@ -130,7 +130,7 @@ class CandidateChoice:
         """
         from patchkit.carry.candidate.find import check_candidate, find_candidate, made_for
         from patchkit.carry.series.lock import load_lock
-        from patchkit.carry.series.profile import load_profile
+        from patchkit.carry.series.profile import load_profiles
 
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
@@ -147,8 +147,7 @@ class CandidateChoice:
                 raise
             workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")
             archs = made[0]
-        for arch in archs:
-            load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
+        load_profiles(workspace.series.profiles, archs)  # a misspelt name is no missing candidate
         pin = pin_for(archs)
         if pin.releases:
             workspace.reporter.info(f"on {pin.title}")
@@ -292,11 +291,25 @@ request_options = packed(
 )
 
 
-def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:
-    """The named GPUs; without any, the only one of this machine.
+def unproven(archs: tuple[str, ...]) -> str:
+    """What is not known of a candidate that was just made."""
+    from patchkit.base.arch import PLAIN
 
-    Raises ArchMissing with the GPUs that the series has patches for.
+    return "placed, and built by nobody yet" if archs == (PLAIN,) else "placed and parsed, not run on a GPU"
+
+
+def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:
+    """The named GPUs; without any, the only one of this machine. A plain series has none to ask for.
+
+    Raises ArchMissing with the GPUs that the series has patches for, ARCH_IN_PLAIN_SERIES.
     """
+    from patchkit.base.arch import PLAIN, is_plain
+
+    if is_plain(workspace.series.profiles):
+        from patchkit.carry.series.profile import load_profiles
+
+        load_profiles(workspace.series.profiles, named)  # a GPU is refused at once
+        return (PLAIN,)
     from patchkit.carry.candidate.listing import archs_with_patches
     from patchkit.gpu.hardware.gpus import detect_gpus
 

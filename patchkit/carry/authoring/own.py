@@ -1,29 +1,37 @@
-"""A series of one's own: a copy of the one in use, with a lock of what somebody wants to follow."""
+"""A series of one's own: a copy of the one in use, or a plain one, with a lock of what is followed."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.arch import is_plain
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import TEXTS, SeriesDir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.listing import load_catalogue
-from patchkit.carry.following.target import catalogue_pins
-from patchkit.carry.series.lock import Lock, Pin, write_lock
+from patchkit.carry.following.target import catalogue_pins, find_target_pin
+from patchkit.carry.placing.templates import written_text
+from patchkit.carry.series.lock import Lock, Pin, load_lock, write_lock
 from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.upstream.cache import open_cache
 
 _DOING = "making the series"
+_CATALOGUE = "upstreams.toml"
 _KEPT = frozenset({".git", ".gitignore", ".gitattributes", "README.md", "LICENSE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSeries:
-    """The series as it was made; ``recorded`` are the results that its lock took along, by name."""
+    """The series as it was made; ``recorded`` are the results that its lock took along, by name.
+
+    ``plain``: it knows no GPU, and begins without a patch.
+    """
 
     folder: Path
     build: int
@@ -31,6 +39,7 @@ class OwnSeries:
     patches: tuple[str, ...]
     recorded: tuple[str, ...]
     in_git: bool
+    plain: bool
 
     def as_json(self) -> dict[str, object]:
         """As ``init`` shows it."""
@@ -62,17 +71,11 @@ def make_own_series(
         """What patchkit writes into any series it renders from its own copy."""
         return [name for name in names if Path(place) == source.templates and name == TEXTS]
 
-    with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
-        with disk_errors(folder, _DOING):
-            for part in source.folders:
-                if part.is_dir():
-                    shutil.copytree(part, made / part.name, ignore=unneeded)
+    with _made_whole(folder) as made:
+        for part in source.folders:
+            if part.is_dir():
+                shutil.copytree(part, made / part.name, ignore=unneeded)
         write_lock(SeriesDir(root=made, origin="named").lock, lock)
-        with disk_errors(folder, _DOING):
-            folder.mkdir(exist_ok=True)
-            # patches/ last: a folder without it is told to be no series.
-            for name in sorted((path.name for path in made.iterdir()), key=lambda name: name == "patches"):
-                (made / name).rename(folder / name)
     return OwnSeries(
         folder=folder,
         build=lock.default,
@@ -80,7 +83,71 @@ def make_own_series(
         patches=tuple(patch.id for patch in catalogue.patches),
         recorded=tuple(f"{result.name}: {', '.join(result.patches)}" for result in lock.results),
         in_git=".git" in there,
+        plain=is_plain(source.profiles),
     )
+
+
+def make_plain_series(
+    folder: Path, upstream: str | None, upstream_url: str | None, workspace: Workspace
+) -> OwnSeries:
+    """Make a plain series without a patch in ``folder``, all of it or nothing.
+
+    Its lock has one pin: ``upstream``, which may be any build that the git remote has; None for the newest
+    pin of the series in use.
+
+    Raises:
+        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: something else is in ``folder``.
+        The errors of :func:`patchkit.carry.following.target.find_target_pin`.
+        CacheError: the disk refused.
+    """
+    source = workspace.series
+    folder = usable_place(folder, kept=source.folders)
+    there = _refuse_taken(folder)
+    lock = load_lock(source.lock)
+    newest = max(lock.pins, key=lambda pin: pin.build)
+    if upstream is None and upstream_url is None:
+        pin = newest
+    else:
+        pin = find_target_pin(
+            upstream or "latest",
+            lock=lock,
+            catalogue=source.patches / _CATALOGUE,
+            source="auto",
+            upstream_url=upstream_url,
+            cache=open_cache(workspace.cache_root),
+            reporter=workspace.reporter,
+        )
+    with _made_whole(folder) as made:
+        patches = made / "patches"
+        patches.mkdir()
+        (patches / "series.toml").write_text(written_text("plain-series.toml.jinja"), encoding="utf-8")
+        for name in (_CATALOGUE, *(path.name for path in source.patches.glob("*.schema.json"))):
+            if (source.patches / name).is_file():
+                shutil.copyfile(source.patches / name, patches / name)
+        own = Lock(version=1, default=pin.build, pins=(pin,))
+        write_lock(SeriesDir(root=made, origin="named").lock, own)
+    return OwnSeries(
+        folder=folder,
+        build=pin.build,
+        archs=(),
+        patches=(),
+        recorded=(),
+        in_git=".git" in there,
+        plain=True,
+    )
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside ``folder``, whose content moves there when the context ends well."""
+    with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
+        with disk_errors(folder, _DOING):
+            yield made
+        with disk_errors(folder, _DOING):
+            folder.mkdir(exist_ok=True)
+            # patches/ last: a folder without it is told to be no series.
+            for name in sorted((path.name for path in made.iterdir()), key=lambda name: name == "patches"):
+                (made / name).rename(folder / name)
 
 
 def _refuse_taken(folder: Path) -> frozenset[str]:
@@ -104,7 +171,7 @@ def _refuse_taken(folder: Path) -> frozenset[str]:
 
 def _own_lock(lock: Lock, archs: Sequence[str], upstream: str | None, source: SeriesDir) -> Lock:
     of_archs = [each for each in lock.results if not archs or set(each.archs) <= set(archs)]
-    known = catalogue_pins(source.patches / "upstreams.toml")
+    known = catalogue_pins(source.patches / _CATALOGUE)
     if upstream is None:
         build = max((each.build for each in of_archs), default=max(pin.build for pin in lock.pins))
         pin = lock.pin(build)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.arch import list_profiles
+from patchkit.base.arch import is_plain, list_profiles, refuse_gpu
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
@@ -230,10 +230,15 @@ def make_patch(
 
 
 def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
-    """The GPUs that a guard names, None for a plain patch; raises IMPORT_GUARD_UNKNOWN."""
+    """The GPUs that a guard names, None for a plain patch.
+
+    Raises IMPORT_GUARD_UNKNOWN, ARCH_IN_PLAIN_SERIES.
+    """
     if guard == "none":
         return None
     folder = workspace.series.profiles
+    if is_plain(folder):
+        raise refuse_gpu(folder, guard)
     every = load_profiles(folder, list_profiles(folder))
     found = tuple(each for each in every if each.arch == guard or guard in each.families[:1])
     if not found:

@@ -28,7 +28,7 @@ from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import find_pinned
@@ -94,8 +94,8 @@ def prove(
 
 
 def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
-    """A GPU to parse for, where the patch is for all of them."""
-    return tuple(each for each in every if each.arch == "gfx1151")[:1] or tuple(every[:1])
+    """A GPU to parse for, where the patch is for all of them; none in a plain series."""
+    return tuple(each for each in every if each.arch == "gfx1151")[:1] or tuple(every[:1]) or (NO_GPU,)
 
 
 def _place(

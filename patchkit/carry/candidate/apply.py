@@ -133,8 +133,12 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
 
 
 def refuse_faults(choice: Choice) -> None:
-    """Raise FAULT_UNMENDED for what nobody accepted, FAULT_UNKNOWN for what nobody knows."""
-    check_faults(choice.series.faults, choice.faults, choice.pin.build, choice.request.accept_faults)
+    """Raise FAULT_UNMENDED for what nobody accepted, FAULT_UNKNOWN for what nobody knows.
+
+    No fault of a GPU is in the way of who asks for plain patches alone: they are warned.
+    """
+    found = () if choice.is_plain else choice.faults
+    check_faults(choice.series.faults, found, choice.pin.build, choice.request.accept_faults)
 
 
 def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Candidate, Result, str]:

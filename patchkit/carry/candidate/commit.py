@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.candidate.record import Candidate, CandidateCommit, candidate_ref
 from patchkit.carry.series.patch import BREAKS_MAIL
+from patchkit.carry.series.profile import NO_GPU
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.commits import NewCommit, write_commits
 from patchkit.carry.upstream.repository import Repository
@@ -73,7 +74,8 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
         parts.append("\n".join(f"Link: {link}" for link in patch.links))
     trailers = [f"Co-authored-by: {author}" for author in patch.authors]
     trailers.append(f"Patchkit-Id: {patch.id}")
-    for profile in sorted(selected.targets, key=lambda profile: profile.arch):
+    gpus = (profile for profile in selected.targets if profile is not NO_GPU)
+    for profile in sorted(gpus, key=lambda profile: profile.arch):
         digests = "".join(f"{path}{sha256}" for path, sha256 in profile.inputs.items())
         trailers.append(
             f"Patchkit-Profile: {profile.arch} {hashlib.sha256(digests.encode()).hexdigest()[:16]}"

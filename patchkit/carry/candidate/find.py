@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+from patchkit.base.arch import arch_options
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.following import followed_series
@@ -48,7 +49,7 @@ def find_candidate(
     """
     pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
-    named = [f"--arch {shlex.quote(arch)}" for arch in archs]
+    named = arch_options(map(shlex.quote, archs), workspace.series.profiles)
     return _open(workspace, ref, lambda: " ".join(named + _pin_option(workspace, pin)))
 
 
@@ -69,7 +70,7 @@ def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[R
             code="CANDIDATE_MISSING",
             where=Location(path=str(cache.upstream)),
             why=f"the candidates made so far: {others}" if others else "no candidate was made so far",
-            hint=f"patchkit apply {options()}",
+            hint=f"patchkit apply {options()}".rstrip(),
         )
     return repository, read_candidate(repository, ref, refs)
 
@@ -144,8 +145,8 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     chosen = Wish()
     if record is not None:
         chosen = Wish(with_=record.with_, without=record.without, only=record.only)
-    archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
-    again = f"patchkit apply {archs} {pin.option}{(wish or chosen).options}"
+    words = ["patchkit apply", *arch_options(candidate.archs, workspace.series.profiles), pin.option]
+    again = f"{' '.join(words)}{(wish or chosen).options}"
     known = record.inputs if record is not None else _recorded(workspace, candidate)
     if known is None or known != digest_today(workspace.series, candidate.archs, candidate.ids):
         own = shown_path(workspace.series.root)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from patchkit.base.arch import list_profiles
+from patchkit.base.arch import arch_options, list_profiles, told_archs
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir
@@ -110,22 +110,26 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
-    """The offers for some GPUs, those of the pin that was asked about first, then by build."""
+    """The offers for some GPUs, those of the pin that was asked about first, then by build.
+
+    ``options`` name the GPUs on the command line.
+    """
 
     archs: tuple[str, ...]
+    options: tuple[str, ...]
     offers: tuple[Offer, ...]
 
     @property
     def sentence(self) -> str:
         """One sentence for a person, with options that can be typed as they stand."""
-        gpus = " ".join(self.archs)
+        gpus = told_archs(self.archs)
         if not self.offers:
             return f"No pin of the lock has a patch for {gpus}."
         ways = "; or ".join(self._way(offer) for offer in self.offers)
         return f"There are patches for {gpus}: {ways}."
 
     def _way(self, offer: Offer) -> str:
-        words = ["patchkit apply", *(f"--arch {arch}" for arch in self.archs), offer.options]
+        words = ["patchkit apply", *self.options, offer.options]
         what = counted(len(offer.on), "patch", "patches") if offer.on else "opt-in"
         return f"{' '.join(filter(None, words))} ({what})"
 
@@ -146,6 +150,7 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
     offers = [_offer(loaded, profiles, each, is_default=each == lock.default) for each in pins]
     return Available(
         archs=tuple(profile.arch for profile in profiles),
+        options=tuple(arch_options((profile.arch for profile in profiles), series.profiles)),
         offers=tuple(offer for offer in offers if offer.on or offer.opt_in),
     )
 

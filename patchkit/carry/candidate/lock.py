@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.arch import list_profiles
+from patchkit.base.arch import is_plain
 from patchkit.base.errors import (
     ConfigError,
     ErrorGroup,
@@ -25,7 +25,7 @@ from patchkit.carry.candidate.plan import Plan, Request, make_plan
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock, record_result, replace_results
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.profile import load_profiles, targets_of
 from patchkit.carry.series.selection import opted_in, select_patches
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import SourceWanted
@@ -195,10 +195,12 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
             "the lock records nothing that could be recorded anew",
             code="LOCK_EMPTY",
             where=Location(path=lock.path),
-            hint="name a GPU: patchkit lock --arch gfx1151",
+            hint="patchkit lock"
+            if is_plain(workspace.series.profiles)
+            else "name a GPU: patchkit lock --arch gfx1151",
         )
     before = path.read_bytes()
-    known = set(list_profiles(workspace.series.profiles))
+    known = set(targets_of(workspace.series.profiles))
     kept = [result for result in lock.results if known.issuperset(result.archs)]
     requests = [
         replace(_request_of(result, lock, workspace), source=source, upstream_url=upstream_url)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from patchkit.base.arch import PLAIN
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import Reporter
@@ -14,7 +15,7 @@ from patchkit.carry.candidate.inputs import left_out_on
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
-from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected, live_in, select_patches
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import SourceWanted, obtain
@@ -61,6 +62,13 @@ class Choice:
     def archs(self) -> tuple[str, ...]:
         """The GPUs, sorted."""
         return tuple(profile.arch for profile in self.profiles)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether plain patches are all that was asked for: no GPU, or by name."""
+        named = [self.series.patch(name) for name in self.request.only]
+        only_plain = bool(named) and all(patch is not None and patch.is_plain for patch in named)
+        return self.archs == (PLAIN,) or only_plain
 
     @property
     def faults(self) -> tuple[FaultHere, ...]:
@@ -243,7 +251,7 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
 
 def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:
     """The line that a profile lacks, where that is why the patch is not there."""
-    lacking = [each for each in profiles if selected.patch.id not in each.patches]
+    lacking = [each for each in profiles if each is not NO_GPU and selected.patch.id not in each.patches]
     if not selected.reason.startswith("not for") or not lacking:
         return ""
     line = f'{selected.patch.id} = {{ default = "opt-in", why = "...", source = "..." }}'

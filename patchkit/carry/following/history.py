@@ -127,12 +127,12 @@ def with_commits(
     old: Pin,
     new: Pin,
     cache: Cache,
-    folders: Sequence[str],
+    read: Sequence[str],
     reporter: Reporter,
 ) -> tuple[tuple[Classified, ...], str]:
     """The verdicts with upstream's commits where they can be had, and a sentence about that.
 
-    ``folders`` are those of the series. Raises CacheError when the disk refuses.
+    ``read`` is what the series reads of upstream. Raises CacheError when the disk refuses.
     """
     if not any(verdict.drift or verdict.gone for verdict in verdicts):
         return verdicts, "not needed: nothing changed or went that a patch rests on"
@@ -147,7 +147,7 @@ def with_commits(
     try:
         with cache.hold(reporter) as repository:
             commit = obtain(old, cache=cache, reporter=reporter)
-            files = read_upstream(repository, commit, folders).base
+            files = read_upstream(repository, commit, read).base
             with open_history(cache.root, url, old, new, reporter) as history:
                 return name_commits(verdicts, history, files), f"asked of {redacted(url)}"
     except (SourceError, GitError) as error:

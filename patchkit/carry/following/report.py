@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.arch import PLAIN, told_archs
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
@@ -64,7 +65,9 @@ def bump_lines(bump: Bump) -> list[str]:
         since = [f"b{build}" for build in made.variant.builds]
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
-    lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
+    lines += [
+        f"not followed: {told_archs(archs)}, the lock has it at newer pins only" for archs in bump.newer
+    ]
     told = {pull.patch: tuple(_merged(bump, pull)) for pull in bump.following.pulls}
     return [*lines, *bump.following.lines(bump.new.name, told)]
 
@@ -171,8 +174,9 @@ def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
     if made.report is None:
         yield "  no gate was run: nothing of this candidate is proven but its places"
         if made.variant.branch:
-            archs = "".join(f" --arch {arch}" for arch in made.variant.archs)
-            yield f"    next: patchkit verify{archs} --upstream {bump.new.name} --no-gpu"
+            words = made.made_by[2 : made.made_by.index("--upstream") + 2]
+            no_gpu = ["--no-gpu"] if made.variant.archs != (PLAIN,) else []
+            yield f"    next: {shlex.join(['patchkit', 'verify', *words, *no_gpu])}"
         return
     for result in made.report.gates:
         yield f"  {result.verdict:<8} {result.gate}: {result.summary}"

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.arch import PLAIN, is_plain, told_archs
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.following.rendering import select_on
@@ -75,7 +76,7 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
     Raises the errors of reading series and profiles, UNKNOWN_PATCH, and PATCH_PAIR_SPLIT.
     """
     series = load_series(folder.patches)
-    sets = {request.archs} if request.archs else {result.archs for result in lock.results}
+    sets = {request.archs} if request.archs else {*_recorded(lock, folder)}
     for archs in sorted(sets):
         select_on(series, load_profiles(folder.profiles, archs), lock.pin(None), request.with_)
 
@@ -103,7 +104,7 @@ class Variant:
         return tuple(sorted({*self.builds, *self.before}))
 
     def __str__(self) -> str:
-        return " ".join(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
+        return told_archs(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
 
 
 def find_variants(
@@ -121,7 +122,7 @@ def find_variants(
     series = load_series(folder.patches)
     variants: list[Variant] = []
     newer: list[tuple[str, ...]] = []
-    for archs in _archs(request, lock):
+    for archs in _archs(request, lock, folder):
         profiles = load_profiles(folder.profiles, archs)
         recorded = [result for result in lock.results if result.archs == archs]
         if request.archs or request.with_:
@@ -140,23 +141,33 @@ def find_variants(
             )
             for with_ in sorted(found)
         ]
-        newer += [] if found else [archs]
+        if not recorded and archs == (PLAIN,):
+            variants.append(_variant(request, lock, target, archs, (), ()))
+        else:
+            newer += [] if found else [archs]
     if not variants:
         raise UsageError(
             f"the lock records no candidate at its default pin, or at one before b{target}, "
             "so there is nothing to take along",
-            hint="name the GPU: patchkit bump --arch gfx1151",
+            hint=f"patchkit bump --to b{target} --arch {PLAIN}"
+            if is_plain(folder.profiles)
+            else "name the GPU: patchkit bump --arch gfx1151",
         )
     recorded_ids = {name for each in variants for name in each.had or ()}
     return tuple(_checked(each, series, folder, target, recorded_ids) for each in variants), tuple(newer)
 
 
-def _archs(request: BumpRequest, lock: Lock) -> list[tuple[str, ...]]:
+def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[str, ...]]:
     if request.archs:
         return [tuple(sorted(set(request.archs)))]
-    return sorted(
-        {result.archs for result in lock.results if not request.with_ or result.build == lock.default}
-    )
+    return sorted(set(_recorded(lock, folder, build=lock.default if request.with_ else None)))
+
+
+def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterator[tuple[str, ...]]:
+    """The GPUs that the lock has results for, at one build or at any; a plain series has none to be told."""
+    if is_plain(folder.profiles):
+        yield (PLAIN,)
+    yield from (result.archs for result in lock.results if build in (None, result.build))
 
 
 def _opted(series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str]) -> tuple[str, ...]:

@@ -201,7 +201,7 @@ def _with_commits(work: Work, one: Successor) -> Successor:
         base if base.build != work.new.build else work.old,
         work.told,
         work.cache,
-        load_series(work.stage.series.patches).folders,
+        load_series(work.stage.series.patches).read,
         work.workspace.reporter,
     )
     return replace(one, verdicts=verdicts, history=told)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.arch import list_profiles
+from patchkit.base.arch import PLAIN, is_plain
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.following import followed_series
-from patchkit.carry.candidate.record import Candidate, is_candidate
+from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
 from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.remotes import Following, ask_following, read_following
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
@@ -24,7 +24,7 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, Result, load_lock
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.profile import load_profiles, targets_of
 from patchkit.carry.series.selection import opted_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned, pin_ref
@@ -223,9 +223,12 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
     refs = list_refs(repository, "refs") if repository is not None else {}
     candidates: list[tuple[Candidate, Standing]] = []
     broken: list[PatchkitError] = []
+    own = candidate_ref((PLAIN,), "") if is_plain(workspace.series.profiles) else ""
     for ref in filter(is_candidate, refs):
         if repository is None:
             break  # and there are no refs
+        if not ref.startswith(own):
+            continue  # a plain series has none for a GPU: another series made it
         try:
             candidate = read_candidate(repository, ref, refs)
         except PatchkitError as error:
@@ -249,7 +252,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
 
 
 def _read_results(series: SeriesDir, lock: Lock) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
-    known = set(list_profiles(series.profiles))
+    known = set(targets_of(series.profiles))
     for result in lock.results:
         if known.issuperset(result.archs):
             yield result, opted_in(load_profiles(series.profiles, result.archs), result.patches)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from patchkit.base.arch import arch_options
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
@@ -212,7 +213,7 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
     wanted = {each.patch.id for each in select_on(series, profiles, work.new, variant.with_) if each.targets}
-    options = [word for arch in variant.archs for word in ("--arch", arch)] + ["--upstream", work.new.name]
+    options = [*arch_options(variant.archs, work.stage.series.profiles), "--upstream", work.new.name]
     options += [word for name in variant.with_ if name in made for word in ("--with", name)]
     options += [word for name in sorted(wanted - made - named) for word in ("--without", name)]
     options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]

@@ -11,6 +11,7 @@ from patchkit.base.occupancy import HardwareLimits, limits_of
 from patchkit.carry.placing.guard import Guard, Target
 from patchkit.carry.series.patch import GuardMacros
 from patchkit.carry.series.profile import (
+    NO_GPU,
     ArchProfile,
     TunedMmq,
     TunedMmqBatch,
@@ -52,7 +53,7 @@ class WmmaTableView:
 
 def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProfile]) -> Guard:
     """The guard of a patch for its targets and, with a family, all of that family; sorted by gfx id."""
-    found = {profile.arch: _target(profile) for profile in targets}
+    found = {profile.arch: _target(profile) for profile in targets if profile is not NO_GPU}
     if wanted == "none":
         return Guard(macros=(), targets=tuple(sorted(found.values())))
     generic: set[str] = set()
@@ -76,7 +77,7 @@ def make_context(
     ``names`` are those that a patch declares: the table of the WMMA kernel is made for them only, since
     not every GPU has one. Raises what the profiles' facts raise when used for decisions.
     """
-    ordered = sorted(targets, key=lambda profile: profile.arch)
+    ordered = sorted((each for each in targets if each is not NO_GPU), key=lambda profile: profile.arch)
     archs = tuple(_arch(guard, profile) for profile in ordered)
     wmma = tuple(_wmma(profile) for profile in ordered) if "wmma" in names else ()
     values = _values(ordered) if "values" in names else {}

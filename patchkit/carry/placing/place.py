@@ -81,8 +81,9 @@ def _first_fault(
                 warnings += [told] if told not in warnings else []
                 continue
             kind = "syntax error" if doubt is None else "perhaps a syntax error"
+            which = key[0] if warnings is not None else " ".join(key)
             return RenderError(
-                f"{kind} in the {' '.join(key)} pass of new file {source.path}: {issue.message}",
+                f"{kind} in the {which} pass of new file {source.path}: {issue.message}",
                 code="NEW_FILE_UNPARSABLE",
                 where=[with_line(source, place), file],
                 why="a new file must parse on its own: it includes what it uses"

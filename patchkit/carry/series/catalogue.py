@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,9 @@ from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss, orders_in
-from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
+from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
-from patchkit.carry.series.patch import Patch, parse_patch
+from patchkit.carry.series.patch import GuardMacros, Patch, parse_patch
 
 
 def _with_slash(folder: str) -> str:
@@ -51,15 +52,28 @@ _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 class Series(TomlTable):
     """series.toml, and the patches in order. ``folders`` of upstream are what guarded ones may touch.
 
+    ``plain``: it knows no GPU, has no profiles, and all its patches are plain.
     ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
     ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.gates.policy` reads it.
     """
 
-    folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
+    plain: Annotated[bool, Field(description="It knows no GPU: each of its patches is for every build")] = (
+        False
+    )
+    folders: Annotated[
+        Several[Annotated[str, AfterValidator(_with_slash)]],
+        Field(description="What guarded patches may touch; a plain series has none"),
+    ] = ()
     gates: object = None
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     watches: Annotated[Several[Watch], Field(alias="watch")] = ()
     patches: NotInFile[tuple[Patch, ...]] = ()
+
+    def __post_init__(self) -> None:
+        if not self.plain and not self.folders:
+            raise ValueError("folders are missing: those of upstream that guarded patches may touch")
+        if self.plain and self.folders:
+            raise ValueError("folders are what guarded patches may touch, and a plain series has none")
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -86,7 +100,10 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
     Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
     """
     errors: list[PatchkitError] = []
-    series = validate(load_toml(folder / "series.toml"), kind, what="series")
+    rules = load_toml(folder / "series.toml")
+    series = validate(rules, kind, what="series")
+    if series.plain:
+        errors.extend(_check_no_profiles(folder, rules))
     patches: list[Patch] = []
     for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
         named = _FOLDER.fullmatch(path.name)
@@ -136,6 +153,15 @@ def _check(series: Series) -> Iterator[ConfigError]:
         yield from _check_files(patch)
         yield from _check_pairs(patch)
         yield from _check_folders(series, patch)
+        if series.plain and isinstance(patch.guard, GuardMacros):
+            yield ConfigError(
+                f"patch '{patch.id}' has a guard, and the series is a plain one",
+                code="PATCH_IN_PLAIN_SERIES",
+                where=patch.guard.where,
+                why="a guard names GPUs, and a plain series knows none",
+                hint='guard = "none", if it is for every build; patches for GPUs go into a series of: '
+                "patchkit init DIR",
+            )
     yield from _check_faults(series)
     watched = [(watch.url, watch.branch) for watch in series.watches]
     for watch in series.watches:
@@ -146,6 +172,18 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 where=watch.where,
                 hint="take one of them away",
             )
+
+
+def _check_no_profiles(folder: Path, rules: Document) -> Iterator[ConfigError]:
+    profiles = folder.with_name("arch_profiles")
+    if profiles.exists():
+        yield ConfigError(
+            "the series is a plain one, and has profiles of GPUs",
+            code="SERIES_PLAIN_PROFILES",
+            where=[rules.locate(("plain",)), Location(path=str(profiles))],
+            why="a plain series knows no GPU",
+            hint=f"take the line away; or the folder: rm -r {shlex.quote(str(profiles))}",
+        )
 
 
 def _check_faults(series: Series) -> Iterator[ConfigError]:
@@ -263,7 +301,7 @@ def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
 
 
 def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
-    if patch.is_plain:
+    if patch.is_plain or series.plain:
         return  # it says itself that it is for every build: there is no folder in which that is proven
     touched = [(edit.file, edit.where) for edit in patch.edits]
     touched += [(file.path, file.where) for file in patch.files]

@@ -169,6 +169,7 @@ class GuardMacros(TomlTable):
     generic: Annotated[
         Literal["error"] | None, Field(description="error: #error beside each edit of a pair")
     ] = None
+    where: NotInFile[Location] = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from patchkit.base.arch import GpuProfile, check_stated, read_profile
-from patchkit.base.errors import ConfigError, Location
+from patchkit.base.arch import PLAIN, Facts, GpuProfile, check_stated, list_profiles, read_profile
+from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable
 
 PatchDefault = Literal["on", "opt-in", "off"]
@@ -175,6 +175,21 @@ class ArchProfile(GpuProfile):
         return tuple({**self.build.cmake, **added}.items())
 
 
+NO_GPU = ArchProfile(
+    arch=PLAIN,
+    inherits="",
+    note="no GPU: what is for every build",
+    facts=Facts(),
+    build=BuildOptions(cmake={}, why="a build for the CPU needs none"),
+)
+"""What stands for a profile where no GPU is asked for: it has no fact, no option, and no file."""
+
+
+def targets_of(folder: Path) -> tuple[str, ...]:
+    """What candidates can be for: every GPU that has a profile, and none of them."""
+    return (*list_profiles(folder), PLAIN)
+
+
 def load_profile(folder: Path, arch: str) -> ArchProfile:
     """Read the profile of one GPU and the family files it inherits from.
 
@@ -192,8 +207,22 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
 
 
 def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]:
-    """The profiles of a candidate's GPUs, sorted, each once; raises as :func:`load_profile`."""
-    return tuple(load_profile(folder, arch) for arch in sorted(set(archs)))
+    """The profiles of a candidate's GPUs, sorted, each once; of ``plain`` that is NO_GPU.
+
+    Raises ARCH_PLAIN_ALONE, and as :func:`load_profile`.
+    """
+    named = sorted(set(archs))
+    if named == [PLAIN]:
+        return (NO_GPU,)
+    if PLAIN in named:
+        gpus = [arch for arch in named if arch != PLAIN]
+        raise UsageError(
+            f"--arch {PLAIN} and --arch {gpus[0]} contradict each other",
+            code="ARCH_PLAIN_ALONE",
+            why=f"{PLAIN} is the patches for every build, alone; a candidate for a GPU has them, too",
+            hint="drop one of them",
+        )
+    return tuple(load_profile(folder, arch) for arch in named)
 
 
 def _check_tuning(profile: ArchProfile) -> None:

@@ -9,7 +9,7 @@ from patchkit.base.errors import ErrorGroup, UsageError
 from patchkit.base.text import near_miss
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile, PatchDefault
+from patchkit.carry.series.profile import NO_GPU, ArchProfile, PatchDefault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +136,8 @@ def _choose(
         elif default == "opt-in":
             why = choice.why if choice is not None else ""
             reasons.append(f"opt-in for {profile.arch} ({why}): add --with {patch.id}")
+        elif profile is NO_GPU:
+            reasons.append("it has a guard, so it is for GPUs only")
         elif choice is not None:
             reasons.append(f"off for {profile.arch}: {choice.why}")
         else:

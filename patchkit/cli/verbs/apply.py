@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from patchkit.base.arch import arch_options, told_archs
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.text import counted
-from patchkit.cli.request import Asked, request_options
+from patchkit.cli.request import Asked, request_options, unproven
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     help="Also put the files there, as a repository of its own.",
 )
 @click.option(
-    "--branch", type=TEXT, metavar="NAME", help="With --onto: the branch to make (default: patchkit/GFX)."
+    "--branch",
+    type=TEXT,
+    metavar="NAME",
+    help="With --onto: the branch to make (default: patchkit/GFX, or patchkit/plain).",
 )
 @click.option(
     "--replace", "replaces", is_flag=True, help="With --onto: move a branch that patchkit made before."
@@ -75,7 +79,8 @@ def command(
     workspace = settings.workspace()
     applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
     repository = workspace.cache_root / "upstream.git"
-    settings.show(applied.as_json(), _lines(applied, repository, verbose=settings.verbose))
+    options = arch_options(applied.candidate.archs, workspace.series.profiles)
+    settings.show(applied.as_json(), _lines(applied, repository, options, verbose=settings.verbose))
     return ExitCode.OK
 
 
@@ -93,16 +98,16 @@ def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None
         replace_branch=replaces,
         drop_conflicts=asked.drop_conflicts,
     )
-    settings.show(applied.as_json(), onto_lines(applied, verbose=settings.verbose))
+    options = arch_options(applied.candidate.archs, workspace.series.profiles)
+    settings.show(applied.as_json(), onto_lines(applied, options, verbose=settings.verbose))
     return ExitCode.OK if applied.branch is not None else ExitCode.NOTHING
 
 
-def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator[str]:
+def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbose: bool) -> Iterator[str]:
     candidate, skipped = applied.candidate, applied.skipped
-    archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {' '.join(candidate.archs)} on {applied.choice.pin.title}"
+        head = f"No patch is for {told_archs(candidate.archs)} on {applied.choice.pin.title}"
         yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return
@@ -127,5 +132,5 @@ def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator
         yield f"fetch it:  {first}"
         yield from (f"{'':11}{line}" for line in more if verbose)
     yield f"build it:  {shlex.join(applied.cmake)}"
-    verify = f"patchkit verify {archs} --upstream {candidate.pin}"
-    yield f"next:      {verify}  # placed and parsed, not run on a GPU"
+    verify = shlex.join(["patchkit", "verify", *options, "--upstream", candidate.pin])
+    yield f"next:      {verify}  # {unproven(candidate.archs)}"

@@ -9,7 +9,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.cli.completing import files, patches, pins
-from patchkit.cli.new_patch import told_lines, wanted_values
+from patchkit.cli.new_patch import make_wanted, told_lines, wanted_values
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
 
@@ -81,11 +81,11 @@ def command(
         return
     if force:
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
-    if wanted["guard"] is None:
-        raise click.MissingParameter(param_hint="'--guard'", param_type="option")
-    from patchkit.carry.authoring.run import ImportRequest, Wanted, run_import
+    from patchkit.carry.authoring.run import ImportRequest, run_import
 
-    done = run_import(ImportRequest(wanted=Wanted(**wanted, id=name), **given), settings.workspace())
+    workspace = settings.workspace()
+    request = ImportRequest(wanted=make_wanted(wanted, workspace, name), **given)
+    done = run_import(request, workspace)
     settings.show(done.as_json(), told_lines(done))
 
 

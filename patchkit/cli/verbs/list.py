@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @verb("list", example=("patchkit list", "patchkit list --json"))
 def command(settings: Settings) -> None:
-    """List the patches of the series in order, and the GPUs with what is on for each."""
+    """List the patches of the series in order, and the GPUs, where it has any, with what is on for each."""
     from patchkit.carry.candidate.listing import load_catalogue
 
     catalogue = load_catalogue(settings.workspace().series)
@@ -51,6 +51,8 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     wide = max((len(patch.id) for patch in catalogue.patches), default=0)
     for patch in catalogue.patches:
         yield f"{patch.number:04d}  {patch.id:<{wide}}  {_builds(patch):<13}  {patch.title}"
+    if not catalogue.profiles:
+        return
     yield ""
     yield f"of the patches for {catalogue.lock.pin(None).title}, the default:"
     told = {profile.arch: _standings(catalogue, profile.arch) for profile in catalogue.profiles}

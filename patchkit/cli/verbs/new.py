@@ -8,12 +8,11 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.cli.completing import pins
-from patchkit.cli.new_patch import told_lines, wanted_options
+from patchkit.cli.new_patch import make_wanted, told_lines, wanted_values
 from patchkit.cli.settings import TEXT, Settings, options, verb
 
 if TYPE_CHECKING:
     from patchkit.carry.authoring.new import NewVerb
-    from patchkit.carry.authoring.run import Wanted
 
 _PLACE = options(
     click.argument("topic", type=TEXT, metavar="TOPIC"),
@@ -51,10 +50,10 @@ _VERBS = options(
 )
 @_PLACE
 @_VERBS
-@wanted_options
+@wanted_values
 def command(
     settings: Settings,
-    wanted: Wanted,
+    wanted: dict[str, Any],
     change_to: str | None,
     insert_before: str | None,
     insert_after: str | None,
@@ -80,6 +79,8 @@ def command(
             hint="--change-to TEXT, --insert-before TEXT, --insert-after TEXT or --remove",
         )
     ((name, text),) = given.items()
-    request = NewRequest(wanted=wanted, verb=cast("NewVerb", name), text=text, **place)
-    done = run_new(request, settings.workspace())
+    workspace = settings.workspace()
+    wanted_patch = make_wanted(wanted, workspace)
+    request = NewRequest(wanted=wanted_patch, verb=cast("NewVerb", name), text=text, **place)
+    done = run_new(request, workspace)
     settings.show(done.as_json(), told_lines(done))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from patchkit.base.arch import told_archs
 from patchkit.base.errors import ErrorGroup
 from patchkit.carry.series.fault import refused_faults
 from patchkit.cli.complaint import error_as_json, exit_code_of
@@ -60,9 +61,9 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 
 
 def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
-    yield f"{plan.pin.title_with_id} for {' '.join(plan.archs)}"
+    yield f"{plan.pin.title_with_id} for {told_archs(plan.archs)}"
     yield from classes
-    for found in refused_faults(plan.faults, plan.request.accept_faults):
+    for found in () if plan.is_plain else refused_faults(plan.faults, plan.request.accept_faults):
         yield f"apply refuses this: {found.sentence()}"
     for patch in plan.patches:
         yield ""

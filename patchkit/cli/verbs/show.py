@@ -39,7 +39,7 @@ def command(settings: Settings, name: str) -> None:
             return
     known = [*(patch.id for patch in catalogue.patches), *(profile.arch for profile in catalogue.profiles)]
     raise UsageError(
-        f"there is no patch and no GPU '{name}'",
+        f"there is no patch{' and no GPU' if catalogue.profiles else ''} '{name}'",
         code="SHOW_UNKNOWN",
         hint=near_miss(name, known, most=3) or "patchkit list",
     )
@@ -96,7 +96,8 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     yield from _paragraph("upstream", f"{patch.standing}; {builds}")
     for need in patch.requires:
         yield from _paragraph("needs", f"{need.patch}: {need.why}")
-    yield from _paragraph("GPUs", standings or "none")
+    if catalogue.profiles:
+        yield from _paragraph("GPUs", standings or "none")
     yield "edits:"
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from patchkit.base.arch import arch_options, told_archs
 from patchkit.base.text import counted
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk
@@ -60,7 +61,7 @@ def _lines(status: Status) -> Iterator[str]:
         default = "  (default)" if pin.build == status.lock.default else ""
         yield f"pin  {pin.title}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
         for row in pin.left_out:
-            yield f"     left out for {' '.join(row.archs)}: {row.patch}: {row.why}"
+            yield f"     left out for {told_archs(row.archs)}: {row.patch}: {row.why}"
     yield ""
     for made, standing in status.candidates:
         many = counted(len(made.commits), "patch", "patches")
@@ -69,7 +70,8 @@ def _lines(status: Status) -> Iterator[str]:
             how = f"{made.record.branch or 'no branch'} in {made.record.clone}"
         yield f"{made.branch}  {made.tip[:12]}  {many}  {how}"
     if not status.candidates:
-        yield "no candidate yet: patchkit apply --arch gfx1151"
+        options = arch_options(["gfx1151"], status.series.profiles)
+        yield f"no candidate yet: {' '.join(['patchkit apply', *options])}"
     yield from _queue(status.queue, status.lock.pin(None).title)
     yield from status.following.lines(status.lock.pin(None).name)
 

@@ -86,3 +86,18 @@ def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> Non
     with refused("SERIES_DIR_INCOMPLETE", match="patches/ and arch_profiles/") as caught:
         find_series_dir(None)
     assert caught.value.hint == "pip install --force-reinstall patchkit"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_whole"), [("plain = true\n", True), ("plain = \n", True), ("plain = false\n", False)]
+)
+def test_a_plain_series_has_no_profiles(tmp_path: Path, rules: str, *, is_whole: bool) -> None:
+    """Rules that nobody can read pass, too: whoever loads them says what is wrong with them."""
+    _fill(tmp_path)
+    (tmp_path / "arch_profiles").rmdir()
+    (tmp_path / "patches" / "series.toml").write_text(rules)
+    if is_whole:
+        assert find_series_dir(tmp_path).root == tmp_path
+    else:
+        with refused("SERIES_DIR_INCOMPLETE"):
+            find_series_dir(tmp_path)

@@ -84,6 +84,9 @@ def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | No
     return pin.commit
 
 
+_OF_UPSTREAM = ("ggml",)  # every build that patches are for has that folder; a plain series names none
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntoPlan:
     """What would be made. ``verdicts`` has one entry per patch of the series.
@@ -153,7 +156,7 @@ def plan_onto(
     profiles = load_profiles(series_dir.profiles, request.archs)
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
-    refuse_other_code(clone, commit, onto.revision, series.folders)
+    refuse_other_code(clone, commit, onto.revision, series.folders or _OF_UPSTREAM)
     build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
     pin = pin_of(clone, commit, build.low)
     request = name_opt_ins(request, series, profiles, pin.build)
@@ -221,7 +224,7 @@ def _refuse_patched(
     found: dict[str, str] = {}
     for selected in chosen:
         patch = selected.patch
-        if not selected.targets or classes[patch.id] not in {*GOOD, "conflict"}:
+        if not selected.targets or patch.is_plain or classes[patch.id] not in {*GOOD, "conflict"}:
             continue
         for edit in patch.edits:
             if edit.function is None or edit.file not in files.base:

@@ -115,10 +115,10 @@ def test_a_folder_without_patch_toml_is_missing_one(folder):
 
 
 def test_series_toml_is_checked_first(folder, write):
-    (folder / "series.toml").write_text('folder = ["x"]\n')
+    (folder / "series.toml").write_text('folders = "x"\nfolder = ["x"]\n')
     with pytest.raises(ErrorGroup) as caught:
         load_series(folder)
-    assert [error.code for error in caught.value.errors] == ["CONFIG_MISSING_KEY", "CONFIG_UNKNOWN_KEY"]
+    assert [error.code for error in caught.value.errors] == ["CONFIG_BAD_VALUE", "CONFIG_UNKNOWN_KEY"]
     (folder / "series.toml").unlink()
     with pytest.raises(PatchkitError) as missing:
         load_series(folder)
@@ -318,3 +318,10 @@ def test_the_keys_of_a_file_that_do_not_go_together(folder, write_plain, old, ne
 def test_ten_thousand_files_are_read(folder, write_plain):
     write_plain("".join(ADD.format(f"a/{number}", "") for number in range(10_000)))
     assert len(load_series(folder).patches[0].files) == 10_000
+def test_only_a_plain_series_names_no_folders(folder, write):
+    (folder / "series.toml").write_text("")
+    with pytest.raises(ErrorGroup) as caught:
+        load_series(folder)
+    assert "folders are missing" in (caught.value.errors[0].why or "")
+    (folder / "series.toml").write_text("plain = true\n")
+    assert load_series(folder).folders == ()
