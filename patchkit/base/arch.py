@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -12,15 +12,13 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.text import near_miss
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
 FactValue = int | float | str | tuple[float, float]
-
-PLAIN = "plain"
-"""What stands for a GPU where there is none: the plain patches of a series, for every build."""
 
 # Speeds are marketing figures or single measurements: good for a table, never a reason to act.
 REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflops", "part"})
@@ -265,35 +263,12 @@ def list_profiles(folder: Path) -> tuple[str, ...]:
     return archs
 
 
-def is_plain(folder: Path) -> bool:
-    """Whether ``folder`` is where a plain series would have its profiles: it has none."""
-    return not folder.is_dir() and _rules(folder).is_file()
-
-
-def _rules(folder: Path) -> Path:
-    """The rules of the series whose profiles lie in ``folder``."""
-    return folder.with_name("patches") / "series.toml"
-
-
-def arch_options(archs: Iterable[str], folder: Path) -> list[str]:
-    """The words that name these GPUs on a command line, where the profiles lie in ``folder``.
-
-    None in a plain series: nothing else can be meant there.
-    """
-    return [] if is_plain(folder) else [word for arch in archs for word in ("--arch", arch)]
-
-
-def told_archs(archs: Sequence[str]) -> str:
-    """The GPUs as a person reads of them; of a candidate that is for none: every build."""
-    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
-
-
 def refuse_gpu(folder: Path, named: str) -> UsageError:
     """The error for a GPU that was named where the series is plain; ``folder`` as above."""
     return UsageError(
-        f"'{named}' was asked for, and the series in use is a plain one",
+        f"{'a GPU' if named == PLAIN else repr(named)} is asked for, and the series in use is a plain one",
         code="ARCH_IN_PLAIN_SERIES",
-        where=load_toml(_rules(folder)).locate(("plain",)),
+        where=load_toml(folder.with_name("patches") / "series.toml").locate(("plain",)),
         why="a plain series knows no GPU: each of its patches is for every build",
         hint="leave the GPU out; or take a series that has profiles: env -u PATCHKIT_SERIES patchkit ...",
     )

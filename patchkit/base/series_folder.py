@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal
@@ -15,6 +16,9 @@ TEXTS = "patchkit"
 """The folder of ``templates/`` with the texts that patchkit itself writes; no patch may use them."""
 
 _FOLDERS = ("patches", "arch_profiles")
+
+PLAIN = "plain"
+"""What stands for a GPU where there is none: the plain patches of a series, for every build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,24 @@ class SeriesDir:
     def lock(self) -> Path:
         """The pins and the results they must give."""
         return self.patches / "upstream.lock"
+
+
+def is_plain(profiles: Path) -> bool:
+    """Whether ``profiles`` is where a plain series would have its profiles: it has none."""
+    return not profiles.is_dir() and (profiles.with_name("patches") / "series.toml").is_file()
+
+
+def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
+    """The words that name these GPUs on a command line, where the profiles lie in ``profiles``.
+
+    None in a plain series: nothing else can be meant there.
+    """
+    return [] if is_plain(profiles) else [word for arch in archs for word in ("--arch", arch)]
+
+
+def told_archs(archs: Sequence[str]) -> str:
+    """The GPUs as a person reads of them; of a candidate that is for none: every build."""
+    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
 
 
 def is_editors(path: PurePath) -> bool:
@@ -113,7 +135,7 @@ def _refuse_impossible(path: Path) -> None:
 
 def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
     missing = [name for name in parts if not (found.root / name).is_dir()]
-    if missing == ["arch_profiles"] and found.origin == "named" and _says_plain(found.patches):
+    if missing == ["arch_profiles"] and found.origin == "named" and says_plain(found.patches):
         return found
     if missing:
         hint = {
@@ -130,7 +152,7 @@ def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
     return found
 
 
-def _says_plain(patches: Path) -> bool:
+def says_plain(patches: Path) -> bool:
     """Whether the rules say ``plain = true``, or cannot be read: whoever loads them will say why."""
     import tomllib  # noqa: PLC0415 - completing the name of a command reads none
 

@@ -241,9 +241,8 @@ def _series(explicit: Path | None) -> str:
     series = find_series_dir(explicit)
     catalogue = load_catalogue(series)
     load_proven_series(series.patches)  # what a branch must have passed is read here, and by no other check
-    counts = (
-        f"{len(catalogue.patches)} patches, {len(catalogue.profiles)} GPUs, {len(catalogue.lock.pins)} pins"
-    )
+    gpus = f"{len(catalogue.profiles)} GPUs, " if catalogue.profiles else ""
+    counts = f"{len(catalogue.patches)} patches, {gpus}{len(catalogue.lock.pins)} pins"
     return f"{counts} in {series.root} ({series.origin})"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.series_folder import PLAIN
 from patchkit.cli.request import DEVICE
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, packed, version_of
 from patchkit.prove.report.registry import FORMATS
@@ -92,7 +93,9 @@ class HardwareChoice:
             )
 
     def choose(self, workspace: Workspace, archs: Sequence[str], *, full: bool = False) -> Hardware:
-        """The gates that run on hardware; raises RUNNER_URL_BAD. No connection is made yet."""
+        """The gates that run on hardware; no connection yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
+        if tuple(archs) == (PLAIN,) and self.backend != "cpu":
+            self._refuse_device()
         from patchkit.gpu.hardware.runner import choose_runner
         from patchkit.prove.gates.hardware import choose_hardware
 
@@ -111,6 +114,22 @@ class HardwareChoice:
             full=full,
             scheduler=self.scheduler,
         )
+
+    def _refuse_device(self) -> None:
+        given = {
+            "--backend": self.backend,
+            "--emulated": self.emulated,
+            "--runner": self.runner,
+            "--scheduler": self.scheduler,
+            "--model": self.model,
+        }
+        named = [option for option, value in given.items() if value]
+        if named:
+            raise UsageError(
+                f"a plain candidate runs on no device, and {', '.join(named)} says on which and how",
+                code="HARDWARE_REFUSED",
+                hint="leave that out; or --backend cpu, where gates that need a device run on the CPU",
+            )
 
 
 runner_options = options(

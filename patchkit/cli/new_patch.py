@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchkit.base.arch import PLAIN, is_plain
+from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import TEXT, packed
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from patchkit.base.arch import told_archs
+from patchkit.base.series_folder import told_archs
 from patchkit.base.text import counted
 from patchkit.carry.following.classes import GOOD
 from patchkit.cli.request import unproven

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches, pins
 from patchkit.cli.settings import FOLDER, TEXT, options, packed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from patchkit.carry.candidate.record import Wish
     from patchkit.carry.following.onto.pin import AsBuild, Onto
     from patchkit.carry.series.lock import Pin, PinWanted
+    from patchkit.toolchain.parts import BackendName
 
 
 _DIGITS = 9  # of a build number
@@ -92,9 +94,7 @@ program_options = options(
     click.option(
         "--backend",
         type=DEVICE,
-        default="hip",
-        show_default=True,
-        help="What to build for; the CPU backend is always built too.",
+        help="What to build for (default: hip; for a plain candidate cpu); the CPU backend is always built.",
     ),
     click.option(
         "--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more."
@@ -291,10 +291,21 @@ request_options = packed(
 )
 
 
+def backend_for(archs: tuple[str, ...], named: BackendName | None) -> BackendName:
+    """What to build a candidate for; raises HARDWARE_REFUSED for a backend that a plain one has none of."""
+    if archs != (PLAIN,):
+        return named or "hip"
+    if named not in (None, "cpu"):
+        raise UsageError(
+            f"a plain candidate names no GPU to build for with --backend {named}",
+            code="HARDWARE_REFUSED",
+            hint="--backend cpu, or a candidate for a GPU: --arch",
+        )
+    return "cpu"
+
+
 def unproven(archs: tuple[str, ...]) -> str:
     """What is not known of a candidate that was just made."""
-    from patchkit.base.arch import PLAIN
-
     return "placed, and built by nobody yet" if archs == (PLAIN,) else "placed and parsed, not run on a GPU"
 
 
@@ -303,8 +314,6 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
 
     Raises ArchMissing with the GPUs that the series has patches for, ARCH_IN_PLAIN_SERIES.
     """
-    from patchkit.base.arch import PLAIN, is_plain
-
     if is_plain(workspace.series.profiles):
         from patchkit.carry.series.profile import load_profiles
 

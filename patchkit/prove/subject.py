@@ -6,6 +6,7 @@ published. What git says decides which files changed and which patch a line come
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
+from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Candidate, CandidateCommit
 from patchkit.carry.placing.context import make_guard
@@ -147,7 +149,8 @@ def make_subject(
     baseline = export_tree(repository, candidate.base, trees)
     tip = export_tree(repository, candidate.tip, trees)
     parts = tuple(
-        _part(repository, _patch_of(series, candidate, made), made, profiles) for made in candidate.commits
+        _part(repository, _patch_of(series, candidate, made, folder), made, profiles)
+        for made in candidate.commits
     )
     return Subject(
         baseline=baseline.root,
@@ -181,8 +184,8 @@ def _with_plain(
     Raises an ErrorGroup when they need what a guarded patch changes: then nothing tells the two apart.
     """
     plain = [part for part in parts if part.patch.is_plain]
-    if not plain:
-        return None
+    if not plain or candidate.archs == (PLAIN,):
+        return None  # nothing has a guard, so nothing is compared with that
     from patchkit.carry.placing.place import place_patch  # noqa: PLC0415  # it imports all of clang and jinja2
     from patchkit.carry.placing.tree import read_upstream  # noqa: PLC0415  # as above
 
@@ -200,7 +203,7 @@ def _with_plain(
     return overlay_tree(baseline, changes, "plain", below=".", gone=gone)
 
 
-def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Patch:
+def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit, profiles: Path) -> Patch:
     patch = series.patch(made.id)
     if patch is None:
         raise GitError(
@@ -208,7 +211,7 @@ def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Pa
             code="CANDIDATE_PATCH_UNKNOWN",
             where=Location(path=candidate.ref),
             why="the candidate was made from another series, or the patch was renamed since",
-            hint=f"patchkit apply {' '.join(f'--arch {arch}' for arch in candidate.archs)}",
+            hint=shlex.join(["patchkit", "apply", *arch_options(candidate.archs, profiles)]),
         )
     return patch
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.plan import Request, make_plan
@@ -18,8 +19,10 @@ from patchkit.prove.gates.verify import Report, run_verify
 from patchkit.toolchain.hip import check_archs, find_toolchain
 
 
-def _gates() -> tuple[str, ...]:
+def _gates(archs: Sequence[str]) -> tuple[str, ...]:
     """Those that prove something of every row: planning has placed its edits already."""
+    if tuple(archs) == (PLAIN,):
+        return tuple(entry.name for entry in entries("anywhere") if entry.plain_only)
     return tuple(entry.name for entry in entries("anywhere") if entry.compiles)
 
 
@@ -64,7 +67,7 @@ class Proof:
             return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
         lines: list[str] = []
         for gate in self.report.gates:
-            if gate.gate in _gates():
+            if gate.gate in _gates(self.report.archs):
                 verdict = f"{gate.verdict:<8} {gate.gate}"
                 lines.append(f"b{self.build}  {verdict}: {gate.summary}")
                 lines += [f"    {line}" for problem in gate.problems for line in _told(problem)]
@@ -91,7 +94,7 @@ def prove_rows(
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
         GitError: git refused.
     """
-    if any(row.placed for row in sweep.rows):
+    if sweep.archs != (PLAIN,) and any(row.placed for row in sweep.rows):
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, sweep.archs, workspace.reporter)
     cache = open_cache(workspace.cache_root)
@@ -133,7 +136,7 @@ def _prove(
         stage,
         archs=archs,
         upstream=row.pin.name,
-        only=_gates(),
+        only=_gates(archs),
         full=False,
         environ=environ,
         candidate=candidate,

@@ -233,7 +233,7 @@ def test_the_week_is_proven_and_published(
     assert done.returncode == 9, done.stderr
     check_bumped(fork)
     text = "\n".join(told(fork))
-    for gate in ("anchors", "isolation", "compile", "resources", "launch", "cpu-tests"):
+    for gate in ("anchors", "isolation", "compile", "resources", "launch", "cpu-build", "cpu-tests"):
         assert f"- gate {gate}: passed: " in text
     published = f"patchkit/gfx1151/b{TO}-{branch}"
     assert f"- published: `{published}`" in text

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.arch import is_plain
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import TEXTS, SeriesDir
+from patchkit.base.series_folder import TEXTS, SeriesDir, is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.listing import load_catalogue
 from patchkit.carry.following.target import catalogue_pins, find_target_pin

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.arch import is_plain, list_profiles, refuse_gpu
+from patchkit.base.arch import list_profiles, refuse_gpu
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.series_folder import is_plain
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.change import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from patchkit.base.arch import arch_options
 from patchkit.base.errors import GitError, Location, PatchkitError
+from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.following import followed_series
 from patchkit.carry.candidate.inputs import digest_of, digest_today, left_out_on

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from patchkit.base.arch import arch_options, list_profiles, told_archs
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir, arch_options, told_archs
 from patchkit.base.text import counted
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, load_lock

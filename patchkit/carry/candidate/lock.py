@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.arch import is_plain
 from patchkit.base.errors import (
     ConfigError,
     ErrorGroup,
@@ -16,7 +15,7 @@ from patchkit.base.errors import (
 )
 from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import SeriesDir, is_plain
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan

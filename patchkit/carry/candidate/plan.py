@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from patchkit.base.arch import PLAIN
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import Reporter
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.inputs import left_out_on
 from patchkit.carry.series.catalogue import Series, load_series

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.arch import PLAIN, told_archs
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
+from patchkit.base.series_folder import PLAIN, told_archs
 from patchkit.base.text import counted
 from patchkit.base.verdict import EMULATED, MODELLED
 from patchkit.carry.following.classes import DROPPED, GOOD

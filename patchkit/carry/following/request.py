@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.arch import PLAIN, is_plain, told_archs
 from patchkit.base.errors import UsageError
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
 from patchkit.carry.following.rendering import select_on
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Result

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.arch import PLAIN, is_plain
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.following import followed_series

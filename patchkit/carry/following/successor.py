@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from patchkit.base.arch import arch_options
 from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.inputs import digest_of_patch

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from patchkit.base.arch import PLAIN, Facts, GpuProfile, check_stated, list_profiles, read_profile
+from patchkit.base.arch import Facts, GpuProfile, check_stated, list_profiles, read_profile
 from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable
 
 PatchDefault = Literal["on", "opt-in", "off"]

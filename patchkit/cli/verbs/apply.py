@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.base.arch import arch_options, told_archs
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.series_folder import arch_options, told_archs
 from patchkit.base.text import counted
 from patchkit.cli.request import Asked, request_options, unproven
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb

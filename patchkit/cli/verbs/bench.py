@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import visible
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.gate_options import check_beside_document, runner_options
-from patchkit.cli.request import DEVICE, CandidateChoice, candidate_options
+from patchkit.cli.request import DEVICE, CandidateChoice, backend_for, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options, verb
 from patchkit.cli.terminal import wants_color
 
@@ -293,6 +294,8 @@ def _run(
         )
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    if chosen.archs == (PLAIN,):
+        options["backend"] = backend_for(chosen.archs, options["backend"])
     request = BenchRunRequest(
         archs=chosen.archs,
         upstream=chosen.upstream,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from patchkit.cli.request import CandidateChoice, candidate_options, program_options
+from patchkit.cli.request import CandidateChoice, backend_for, candidate_options, program_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(
     settings: Settings,
     choice: CandidateChoice,
-    backend: BackendName,
+    backend: BackendName | None,
     programs: tuple[str, ...],
 ) -> None:
     """Build the baseline and the candidate, side by side.
@@ -43,7 +43,7 @@ def command(
         archs=chosen.archs,
         upstream=chosen.upstream,
         wish=choice.wish,
-        backend=backend,
+        backend=backend_for(chosen.archs, backend),
         programs=programs or PROGRAMS,
         environ=os.environ,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.cli.request import CandidateChoice, candidate_options, program_options
+from patchkit.cli.request import CandidateChoice, backend_for, candidate_options, program_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(
     settings: Settings,
     choice: CandidateChoice,
-    backend: BackendName,
+    backend: BackendName | None,
     programs: tuple[str, ...],
     out: Path,
 ) -> None:
@@ -47,7 +47,7 @@ def command(
         archs=chosen.archs,
         upstream=chosen.upstream,
         wish=choice.wish,
-        backend=backend,
+        backend=backend_for(chosen.archs, backend),
         programs=programs or PROGRAMS,
         out=out,
         environ=os.environ,

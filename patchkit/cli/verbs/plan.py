@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.base.arch import told_archs
 from patchkit.base.errors import ErrorGroup
+from patchkit.base.series_folder import told_archs
 from patchkit.carry.series.fault import refused_faults
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options

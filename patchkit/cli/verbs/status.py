@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.base.arch import arch_options, told_archs
+from patchkit.base.series_folder import arch_options, told_archs
 from patchkit.base.text import counted
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk

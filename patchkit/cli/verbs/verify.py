@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
+from patchkit.base.series_folder import PLAIN
 from patchkit.cli.gate_options import (
     HardwareChoice,
     ReportFiles,
@@ -95,6 +96,7 @@ publish_options = packed(
         "patchkit verify --no-gpu --html report.html --junit report.xml --sarif report.sarif",
         "patchkit verify --arch gfx1151 --backend cpu --gate backend-ops --gate logits",
         "patchkit verify --no-gpu --arch gfx1151 --publish --accept-not-run",
+        "patchkit verify --arch plain",
     ),
 )
 @candidate_options
@@ -122,6 +124,8 @@ def command(
     the GPU is executed on the CPU: what passes there is "passed (emulated)", and has no speed. With --backend
     cpu they run on the CPU backend, under names of their own, which shows that they work and proves nothing
     of the GPU.
+
+    A plain candidate is built for the CPU, as far as its patches reach, and upstream's own tests of that run.
 
     Exit code 1 when a gate fails. A candidate without a patch is upstream's own tree: no gate runs, exit code
     10, and nothing can be published. The evidence is kept in the cache folder, one JSON file per gate. With
@@ -178,7 +182,10 @@ def published_lines(published: Published) -> Iterator[str]:
         yield f"  it was at {published.before[:12]}"
     decision = published.decision
     if not decision.proven:
-        yield f"  UNPROVEN: {', '.join(decision.missing)} did not run, or not on the hardware asked for"
+        where = (
+            "" if published.branch.startswith(f"patchkit/{PLAIN}/") else ", or not on the hardware asked for"
+        )
+        yield f"  UNPROVEN: {', '.join(decision.missing)} did not run{where}"
     if decision.emulated:
         names = ", ".join(name for name, _ in decision.emulated)
         yield f"  EMULATED: {names} passed on an emulated GPU; no hardware took part"
@@ -216,7 +223,8 @@ def _lines(report: Report) -> Iterator[str]:
         emulated = [gate.gate for gate in report.gates if gate.verdict == EMULATED]
         modelled = [gate.gate for gate in report.gates if gate.verdict == MODELLED]
         by_model = f" By the timing model, which proves nothing: {', '.join(modelled)}." if modelled else ""
-        yield f"{proven_where(passed, emulated)}{by_model} What is not listed as ok is not proven."
+        proven = proven_where(passed, emulated, report.archs)
+        yield f"{proven}{by_model} What is not listed as ok is not proven."
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
+from patchkit.base.series_folder import PLAIN, arch_options, told_archs
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
 from patchkit.carry.candidate.plan import Plan, Request, make_plan
@@ -144,15 +146,15 @@ def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> Gat
         code="ANCHORS_STALE",
         where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
         why=(
-            f"apply for {' '.join(subject.archs)} would write another one: the series or a profile "
-            "changed since, or the branch was made for other GPUs than its name says"
+            f"apply for {told_archs(subject.archs)} would write another one: the series changed since, or "
+            "the branch was made for something else than its name says"
         ),
         hint=_apply(subject),
     )
 
 
 def _apply(subject: Subject) -> str:
-    return f"patchkit apply {' '.join(f'--arch {arch}' for arch in subject.archs)}"
+    return shlex.join(["patchkit", "apply", *arch_options(subject.archs, subject.profiles_folder)])
 
 
 def _without_patches(subject: Subject) -> list[str]:
@@ -161,7 +163,7 @@ def _without_patches(subject: Subject) -> list[str]:
     return [
         f"{arch}: no patch is live on it, it gets upstream's code"
         for arch in subject.archs
-        if arch not in live
+        if arch not in live and arch != PLAIN
     ]
 
 

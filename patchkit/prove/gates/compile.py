@@ -25,7 +25,7 @@ from patchkit.toolchain.remarks import Diagnostic
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
 _ALONE = "only the candidate has it, there is nothing to compare it with"
-_HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-tests"
+_HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-build"
 
 
 class NewWarning(GateError):

@@ -1,7 +1,4 @@
-"""Gate ``cpu-tests``: what plain patches change builds for the CPU, and upstream's own tests of it pass.
-
-Code for a GPU under a guard is no matter of this gate: no line of it runs on a CPU.
-"""
+"""Gate ``cpu-tests``: upstream's own tests of what plain patches change pass on the CPU."""
 
 from __future__ import annotations
 
@@ -9,24 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.prove.build import blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.gates.blocks import Block, Row, Table, columns
+from patchkit.prove.gates.cpu_build import NOT_FOR_THE_CPU, host_files, source_of, targets_of, without_tools
+from patchkit.prove.gates.registry import CPU_TESTS
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed
 from patchkit.toolchain.ctests import TestBuild, UpstreamTest, open_tests
-from patchkit.toolchain.machine import Source
-from patchkit.toolchain.parts import READ_BY_PROGRAMS
 from patchkit.toolchain.sides import Workshop
 
-NAME = "cpu-tests"
-# Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.
-_TARGETS = (("src/", "llama"), ("include/", "llama"), ("ggml/src/ggml-cpu/", "ggml-cpu"), ("ggml/", "ggml"))
-_COMMON = "common"  # links all of the libraries: what is of no other target is of this one
-_GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
+NAME = CPU_TESTS
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-_TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _SHOWN = 20  # lines of a failed test
 _DEFAULT_LABEL = "main"
 
@@ -92,67 +84,33 @@ class CpuTestsGate:
         """Build and test the candidate, and the baseline where it fails. Raises what building raises."""
         files = host_files(subject)
         if not files:
-            return GateResult(
-                gate=NAME, verdict="not run", summary="no plain patch changes what is built for the CPU"
-            )
+            return GateResult(gate=NAME, verdict="not run", summary=NOT_FOR_THE_CPU)
         workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
         subject.reporter.step("configuring upstream's tests")
-        targets = targets_of(subject, files)
         try:
-            after = open_tests(_source(subject, candidate=True), workshop)
+            after = open_tests(source_of(subject, candidate=True), workshop)
             chosen, left = choose_tests(after.tests, files, subject, every_test=self.every_test)
+            if not chosen:
+                why = "no test of upstream's is about what changed"
+                return GateResult(gate=NAME, verdict="not run", summary=why, not_run=tuple(left))
             programs = sorted({test.program for test in chosen if test.program is not None})
-            after.build([*targets, *programs])
+            after.build(programs)
         except BuildFailed as error:
-            open_tests(_source(subject, candidate=False), workshop).build(targets)
+            # What the patches add to upstream's tests is not there.
+            open_tests(source_of(subject, candidate=False), workshop).build(targets_of(subject, files))
             return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
+        except ToolchainError as error:
+            return without_tools(NAME, error)
         ran, problems = _run(after, chosen, subject, workshop)
-        told = f"{len(ran)} of upstream's tests of {len(files)} changed files ran on the CPU"
-        if not ran:
-            told = (
-                f"what changed builds for the CPU ({', '.join(targets)}); no test of upstream's is about it"
-            )
         return GateResult(
             gate=NAME,
-            verdict="failed" if problems else "passed" if ran else "not run",
-            summary=told,
+            verdict="failed" if problems else "passed",
+            summary=f"{len(ran)} of upstream's tests of {len(files)} changed files ran on the CPU",
             problems=tuple(problems),
-            evidence=CpuTestsEvidence(files=files, targets=targets, tests=tuple(ran)),
+            evidence=CpuTestsEvidence(files=files, targets=tuple(programs), tests=tuple(ran)),
             not_run=tuple(left),
             lines=tuple(f"{_result(one)}: {one.name}" for one in ran),
         )
-
-
-def host_files(subject: Subject) -> tuple[str, ...]:
-    """Files that plain patches change or add, and that CMake or the CPU build reads, sorted."""
-    files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
-    return tuple(
-        sorted(
-            path
-            for path in files
-            if path.partition("/")[0] in READ_BY_PROGRAMS and not path.startswith(_GPU_FOLDERS)
-        )
-    )
-
-
-def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
-    """The targets of upstream's build that the files are part of, sorted."""
-    found = set()
-    for path in files:
-        first, *rest = path.split("/")
-        if first == "tests":
-            continue
-        fixed = next((target for start, target in _TARGETS if path.startswith(start)), None)
-        tool = _named_in(subject, f"tools/{rest[0]}") if first == "tools" and len(rest) > 1 else None
-        found.add(fixed or tool or _named_in(subject, _COMMON) or _COMMON)
-    return tuple(sorted(found))
-
-
-def _named_in(subject: Subject, folder: str) -> str | None:
-    """The last target that the CMakeLists.txt of a folder names: it links those before it."""
-    manifest = subject.candidate / folder / "CMakeLists.txt"
-    named = _TARGET.findall(manifest.read_text("utf-8", "replace")) if manifest.is_file() else []
-    return named[-1] if named else None
 
 
 def choose_tests(
@@ -196,15 +154,6 @@ def _stem(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0]
 
 
-def _source(subject: Subject, *, candidate: bool) -> Source:
-    return Source(
-        root=subject.candidate if candidate else subject.baseline,
-        tree=subject.candidate_tree if candidate else subject.baseline_tree,
-        build=subject.build,
-        commit=subject.base[:9] or subject.baseline_tree[:9],
-    )
-
-
 def _run(
     after: TestBuild, chosen: Sequence[UpstreamTest], subject: Subject, workshop: Workshop
 ) -> tuple[list[RanTest], list[PatchkitError]]:
@@ -220,7 +169,7 @@ def _run(
         if done.returncode != 0:
             if before is None:
                 subject.reporter.step("building the baseline, to see whether it fails there")
-                before = open_tests(_source(subject, candidate=False), workshop)
+                before = open_tests(source_of(subject, candidate=False), workshop)
                 before.build(sorted({each.program for each in chosen if each.program}))
             held = before.run(test.name).returncode == 0
             if held:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import PLAIN
 from patchkit.gpu.hardware.gpus import detect_gpus
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
 from patchkit.prove.build import Machine
@@ -17,11 +18,15 @@ from patchkit.prove.gates.reuse import Reusing, model_identity
 from patchkit.toolchain.parts import BackendName
 
 
-def proven_where(passed: Sequence[str], emulated: Sequence[str] = ()) -> str:
-    """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU."""
+def proven_where(passed: Sequence[str], emulated: Sequence[str] = (), archs: Sequence[str] = ()) -> str:
+    """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU.
+
+    ``archs`` are the candidate's: of one that is for no GPU none is spoken of.
+    """
     device = gate_names("device", "emulated")
+    proven = "Proven" if tuple(archs) == (PLAIN,) else "Proven without a GPU"
     places = {
-        "Proven without a GPU": [gate for gate in passed if gate not in device],
+        proven: [gate for gate in passed if gate not in device],
         "Proven on the GPU": [gate for gate in passed if gate in device],
         "Proven on an emulated GPU": emulated,
     }
@@ -71,6 +76,9 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         scheduler: a Dask scheduler, for the emulated GPU.
     """
     not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
+    if tuple(archs) == (PLAIN,):
+        not_here = {entry.name: entry.plain for entry in entries() if isinstance(entry.plain, str)}
+        no_gpu = no_gpu or backend is None
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=not_here)
     found = detect_gpus()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from patchkit.base.series_folder import PLAIN, says_plain
 from patchkit.base.toml import Prose, Several, TomlTable
 from patchkit.carry.series.catalogue import Series, load_series_as
-from patchkit.prove.gates.registry import NO_LONGER, entries, gate_names
+from patchkit.prove.gates.registry import CPU_TESTS, NO_LONGER, entries, gate_names, plain_names
 
 if TYPE_CHECKING:
     GateName = str
@@ -44,7 +46,7 @@ class GatePolicy(TomlTable):
     def __post_init__(self) -> None:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
-        missing = [gate for gate in _asked_of_all() if gate not in named]
+        missing = [gate for gate in self.asked_of_all() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
         not_required = [gate for gate in self.hardware if gate not in self.required]
@@ -53,23 +55,66 @@ class GatePolicy(TomlTable):
         if missing:
             raise ValueError(f"neither required nor optional: {', '.join(missing)}")
 
+    @classmethod
+    def asked_of_all(cls) -> tuple[str, ...]:
+        """The gates that are not optional where nobody names them.
 
-def _asked_of_all() -> tuple[str, ...]:
-    """The gates that are not optional where nobody names them.
+        One that runs on the emulated GPU only cannot be asked of hardware, and one that looks at plain
+        patches says nothing of others.
+        """
+        return tuple(entry.name for entry in entries("anywhere", "device") if not entry.plain_only)
 
-    One that runs on the emulated GPU only cannot be asked of hardware, and one that looks at plain patches
-    says nothing of others.
-    """
-    return tuple(entry.name for entry in entries("anywhere", "device") if not entry.plain_only)
+    def of(self, archs: Sequence[str]) -> GatePolicy:
+        """What is asked of a candidate of these GPUs; of one for none whatever looks at plain patches."""
+        if tuple(archs) != (PLAIN,):
+            return self
+        asked = PlainGatePolicy.asked_of_all()
+        return PlainGatePolicy(
+            required=tuple(
+                name
+                for name in plain_names()
+                if name in self.required or (name in asked and name not in self.optional)
+            ),
+            optional=tuple(name for name in plain_names() if name in self.optional),
+            why=self.why,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainGatePolicy(GatePolicy):
+    """``[gates]`` of a plain series: it has no other gates than those that look at plain patches."""
+
+    def __post_init__(self) -> None:
+        # Not super(): a dataclass with slots is another class than the one that this was written in.
+        GatePolicy.__post_init__(self)
+        others = [gate for gate in (*self.required, *self.optional) if gate not in plain_names()]
+        if others:
+            raise ValueError(
+                f"a plain series has no gate {', '.join(others)}; it has: {', '.join(plain_names())}"
+            )
+
+    @classmethod
+    def asked_of_all(cls) -> tuple[str, ...]:
+        """Those that look at plain patches, but for upstream's tests: most of its files have none."""
+        return tuple(name for name in plain_names() if name != CPU_TESTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesWithPolicy(Series):
     """series.toml as a whole; a series without ``[gates]`` asks for every gate that hardware can run."""
 
-    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=_asked_of_all(), why=""))
+    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=GatePolicy.asked_of_all(), why=""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSeriesWithPolicy(SeriesWithPolicy):
+    """series.toml of a plain series."""
+
+    gates: PlainGatePolicy = field(
+        default_factory=lambda: PlainGatePolicy(required=PlainGatePolicy.asked_of_all(), why="")
+    )
 
 
 def load_proven_series(folder: Path) -> SeriesWithPolicy:
     """The series with its policy; raises as :func:`patchkit.carry.series.catalogue.load_series_as`."""
-    return load_series_as(folder, SeriesWithPolicy)
+    return load_series_as(folder, PlainSeriesWithPolicy if says_plain(folder) else SeriesWithPolicy)

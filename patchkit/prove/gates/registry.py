@@ -6,13 +6,19 @@ Classes are named as ``module:Class`` and imported when they are needed, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
+from patchkit.base.series_folder import PLAIN
+
 Place = Literal["anywhere", "device", "emulated"]
 """Where a gate runs: on any machine, on the device asked for (GPU or CPU), or on an emulated GPU only."""
+
+
+CPU_TESTS = "cpu-tests"
+"""The gate that a series need not pass where upstream has no test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,8 @@ class Entry:
     ``gate`` is its class, which ``make(setup)`` makes ready, ``evidence`` the model of what it finds.
     ``compiles``: it needs the HIP compiler (on the CPU backend no gate does). ``is_kept``: on a device,
     evidence of the same trees, tools and machine is taken again. ``plain_only``: it looks at plain patches
-    alone, and a series need not name it.
+    alone, and a series with GPUs need not name it. ``plain``: whether a candidate that is for no GPU is asked
+    for it, or why it is not, where that is told; None: it looks at code for a GPU, and is not named there.
 
     The rest says when a pull request needs the gate again although the candidate's tree is as it was:
     ``always`` is why in any case; ``reads_facts``: when facts of a profile changed; ``sees_every_gpu``: when
@@ -38,6 +45,7 @@ class Entry:
     compiles: bool = True
     is_kept: bool = True
     plain_only: bool = False
+    plain: Literal[True] | str | None = None
     always: str = ""
     reads_facts: bool = False
     sees_every_gpu: bool = False
@@ -58,6 +66,7 @@ REGISTRY: tuple[Entry, ...] = (
         evidence="patchkit.prove.gates.anchors:AnchorsEvidence",
         about="every edit resolves to the place where the candidate has it",
         compiles=False,
+        plain=True,
         always="the commits say what the series says",
     ),
     Entry(
@@ -66,6 +75,7 @@ REGISTRY: tuple[Entry, ...] = (
         gate="patchkit.prove.gates.isolation.gate:IsolationGate",
         evidence="patchkit.prove.gates.isolation.evidence:IsolationEvidence",
         about="nothing changes for CUDA, MUSA and GPUs that no patch is for",
+        plain="has nothing to ask of a plain candidate, which is for every build",
         sees_every_gpu=True,
         reads={"guard": "[guard]"},
     ),
@@ -96,13 +106,24 @@ REGISTRY: tuple[Entry, ...] = (
         reads={"moves": "the kernel moves", "launches": "[launches]"},
     ),
     Entry(
-        name="cpu-tests",
+        name="cpu-build",
+        place="anywhere",
+        gate="patchkit.prove.gates.cpu_build:CpuBuildGate",
+        evidence="patchkit.prove.gates.cpu_build:CpuBuildEvidence",
+        about="what plain patches change builds for the CPU",
+        compiles=False,
+        plain_only=True,
+        plain=True,
+    ),
+    Entry(
+        name=CPU_TESTS,
         place="anywhere",
         gate="patchkit.prove.gates.cpu_tests:CpuTestsGate",
         evidence="patchkit.prove.gates.cpu_tests:CpuTestsEvidence",
-        about="what plain patches change builds for the CPU, and upstream's own tests of it pass",
+        about="upstream's own tests of what plain patches change pass on the CPU",
         compiles=False,
         plain_only=True,
+        plain=True,
     ),
     Entry(
         name="backend-ops",
@@ -156,6 +177,17 @@ NO_LONGER = ("numerics",)
 def entries(*places: Place) -> tuple[Entry, ...]:
     """The gates that run at these places, or all."""
     return tuple(entry for entry in REGISTRY if not places or entry.place in places)
+
+
+def plain_names() -> tuple[str, ...]:
+    """The gates that a candidate is asked for that is for no GPU, in order of cost."""
+    return tuple(entry.name for entry in REGISTRY if entry.plain is True)
+
+
+def ladder_of(archs: Sequence[str]) -> tuple[str, ...]:
+    """The gates that a report names for a candidate of these GPUs, or of none."""
+    is_plain = tuple(archs) == (PLAIN,)
+    return tuple(entry.name for entry in REGISTRY if not is_plain or entry.plain is not None)
 
 
 def gate_names(*places: Place) -> tuple[str, ...]:

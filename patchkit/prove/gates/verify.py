@@ -12,6 +12,7 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.listing import Available, find_available
@@ -23,7 +24,7 @@ from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Gate, GateResult, RunSetup
 from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.policy import load_proven_series
-from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
+from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
@@ -106,7 +107,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     """
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
-    _refuse_unknown(only, hardware)
+    _refuse_unknown(only, hardware, archs)
     if candidate is None:
         repository, candidate = find_candidate(workspace, archs, upstream)
     else:
@@ -125,15 +126,17 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         available = find_available(workspace.series, candidate.archs, candidate.build)
         with _alone(report, workspace):
             return _nothing(replace(report, nothing=available), hardware, then)
+    is_plain = candidate.archs == (PLAIN,)
     toolchain = None
     without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
-    if not only or set(only) - without_compiler:
+    if not is_plain and (not only or set(only) - without_compiler):
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, candidate.archs, workspace.reporter)
         report = replace(report, proven_with=_tools(toolchain, candidate))
     subject = make_subject(workspace, repository, candidate, toolchain)
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
-    gates = (*(load(entry.gate).make(setup) for entry in entries("anywhere")), *hardware.gates)
+    asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
+    gates = (*(load(entry.gate).make(setup) for entry in asked), *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[GateResult] = []
     with _alone(report, workspace):
@@ -172,9 +175,8 @@ def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
 
 def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | None) -> Report:
     """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
-    names = dict.fromkeys(
-        (*gate_names("anywhere"), *(gate.name for gate in hardware.gates), *hardware.not_here)
-    )
+    here = [name for name in gate_names("anywhere") if name in ladder_of(report.archs)]
+    names = dict.fromkeys((*here, *(gate.name for gate in hardware.gates), *hardware.not_here))
     report = _finish(replace(report, gates=tuple(_skipped(name, NOTHING) for name in names)), None)
     # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
     # written first: an older one must not lose what it names.
@@ -226,8 +228,9 @@ def _not_here(only: Sequence[str], hardware: Hardware) -> list[GateResult]:
     return [_skipped(name, "not asked for" if only else why) for name, why in hardware.not_here.items()]
 
 
-def _refuse_unknown(only: Sequence[str], hardware: Hardware) -> None:
-    here = (*gate_names("anywhere"), *(gate.name for gate in hardware.gates))
+def _refuse_unknown(only: Sequence[str], hardware: Hardware, archs: Sequence[str]) -> None:
+    anywhere = plain_names() if tuple(archs) == (PLAIN,) else gate_names("anywhere")
+    here = (*anywhere, *(gate.name for gate in hardware.gates))
     for name in only:
         if name in here:
             continue

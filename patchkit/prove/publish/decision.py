@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.verdict import EMULATED
 from patchkit.prove.gates.base import DeviceEvidence, GateResult
 from patchkit.prove.gates.policy import GatePolicy
-from patchkit.prove.gates.registry import gate_names
+from patchkit.prove.gates.registry import entries, ladder_of
 from patchkit.prove.gates.verify import Report
 
 _NOT_ENOUGH = "passed on the emulated GPU, and the policy asks for hardware"
@@ -93,7 +94,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
             hint=f"the evidence lies in {report.folder}",
         )
     # Gates on the CPU backend, under names of their own, are told, and prove nothing of the ladder.
-    ladder = gate_names()
+    ladder = ladder_of(report.archs)
     names = (*ladder, *(name for name in results if name not in ladder))
     passed = tuple(name for name in names if name in results and results[name].verdict == "passed")
     emulated = tuple(
@@ -110,10 +111,12 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     only_emulated = [(name, _NOT_ENOUGH) for name, _ in emulated if name in policy.hardware]
     open_ones = [*not_run, *only_emulated]
     missing = tuple(name for name in ladder if name in policy.required and name in dict(open_ones))
-    left_out = [name for name in missing if name in gate_names("anywhere")]
+    # What plain patches change is built by this machine's compiler, and there may be none.
+    left_out = [each.name for each in entries("anywhere") if each.name in missing and not each.plain_only]
     if left_out or (missing and not accept_not_run):
         where = " where the policy asks for it" if only_emulated and not left_out else ""
-        hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
+        lacks = "what they need" if tuple(report.archs) == (PLAIN,) else "the GPU"
+        hint = f"run them on a machine with {lacks}, or add --accept-not-run, which publishes "
         raise GateError(
             f"required gates did not run{where}: {', '.join(left_out or missing)}; nothing was published",
             code="PUBLISH_NOT_PROVEN",

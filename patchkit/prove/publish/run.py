@@ -120,7 +120,7 @@ def run_publish(
     """
     check_request(request)
     series = load_proven_series(workspace.series.patches)
-    decision = decide(report, series.gates, accept_not_run=request.accept_not_run)
+    decision = decide(report, series.gates.of(report.archs), accept_not_run=request.accept_not_run)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     cache = open_cache(workspace.cache_root)
     with InterruptNote("nothing was published") as note, cache.hold(workspace.reporter) as repository:

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field, SkipValidation
 
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.verdict import Verdict
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.blocks import Table
@@ -95,7 +96,7 @@ class Run(RunFile):
         """Everything that the figures rest on, by name."""
         told = [
             ("candidate", self.branch),
-            ("GPUs", ", ".join(self.archs)),
+            *((("GPUs", ", ".join(self.archs)),) if self.archs != (PLAIN,) else ()),
             ("upstream's commit", self.base),
             ("candidate's commit", self.tip),
             ("candidate's tree", self.tree),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
+from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate, named_candidate
 from patchkit.carry.series.lock import PinWanted
@@ -95,13 +97,14 @@ def read_evidence(
     evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)
     if of is not None and evidence.branch != of:
         archs, _, pin = of.removeprefix("candidate/").partition("/")
-        command = " ".join(f"--arch {arch}" for arch in archs.split("+"))
+        words = arch_options(archs.split("+"), workspace.series.profiles)
+        words += ["--no-gpu"] if archs != PLAIN else []
         raise UsageError(
             f"{of} was not verified since {evidence.branch} was, which has the same tree",
             code="EVIDENCE_ABSENT",
             where=Location(path=str(folder)),
-            why="what was proven for other GPUs says nothing of these",
-            hint=f"patchkit verify --no-gpu {command} --upstream {pin}",
+            why="what was proven of it says nothing of this one",
+            hint=shlex.join(["patchkit", "verify", *words, "--upstream", pin]),
         )
     return evidence
 

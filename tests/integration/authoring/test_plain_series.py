@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,15 @@ class Queue:
         assert done.returncode == 0, done.stderr
         self.made = done.stdout
 
-    def run(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         words = [args[0], "--series-dir", str(self.folder), "--cache-dir", str(self.desk.cache), *args[1:]]
-        return run_patchkit(*words, cwd=cwd or self.desk.root)
+        return run_patchkit(*words, cwd=cwd or self.desk.root, env=env)
 
-    def told(self, *args: str, code: int = 0) -> str:
+    def told(self, *args: str, code: int = 0, env: dict[str, str] | None = None) -> str:
         """What a command says; no word of it is about a GPU."""
-        done = self.run(*args)
+        done = self.run(*args, env=env)
         assert done.returncode == code, done.stderr
         said = done.stdout + done.stderr
         assert not _GPU.search(said), said
@@ -120,6 +123,52 @@ def test_a_sweep_and_a_clone_need_no_gpu_either(queue: Queue) -> None:
     assert not _GPU.search(done.stdout + done.stderr)
     assert "patchkit/plain: made, 1 patch" in done.stdout
     assert "wanted > 512" in _shown(queue, "patchkit/plain", "common/tool.cpp", at=desk.clone)
+
+
+def test_what_is_not_built_for_want_of_a_compiler_has_not_passed(queue: Queue, tmp_path: Path) -> None:
+    """What the rules require is published without having run only where somebody accepts that."""
+    desk = queue.desk
+    queue.patch()
+    (tmp_path / "git").symlink_to(shutil.which("git") or "git")
+    env = {"PATH": str(tmp_path)}
+    queue.told("apply")
+    said = queue.told("verify", env=env)
+    assert "ok     anchors" in said
+    assert re.findall(r"^-      (\S+)\s+not run: (\S+)", said, re.MULTILINE) == [
+        ("cpu-build", "building"),
+        ("cpu-tests", "building"),
+        ("isolation", "has"),
+    ]
+    assert "Proven: anchors. What is not listed as ok is not proven." in said
+    file = queue.folder / "patches/0001-higher/patch.toml"
+    file.write_text(_MORE + file.read_text())
+    queue.told("apply")
+    said = queue.told("verify", "--publish", code=1, env=env)
+    assert "error[PUBLISH_NOT_PROVEN]: required gates did not run: cpu-build;" in said
+    said = queue.told("verify", "--publish", "--accept-not-run", env=env)
+    assert "published: patchkit/plain/b1-unproven" in said
+    seal = desk.git("log", "-1", "--format=%B", "patchkit/plain/b1-unproven")
+    assert seal.startswith("patchkit: plain on b1, unproven\n")
+    assert re.findall("^Gate-.*?: [a-z-]+", seal, re.MULTILINE) == [
+        "Gate-Passed: anchors",
+        "Gate-Not-Run: isolation",
+        "Gate-Not-Run: cpu-build",
+        "Gate-Not-Run: cpu-tests",
+    ]
+
+
+def test_a_device_is_nothing_to_run_a_plain_candidate_on(queue: Queue) -> None:
+    queue.patch()
+    queue.told("apply")
+    for words in (
+        ("verify", "--emulated"),
+        ("verify", "--backend", "hip"),
+        ("verify", "--runner", "ssh://box"),
+        ("build", "--backend", "hip"),
+        ("package", "--backend", "cuda"),
+    ):
+        assert queue.refused(*words)["code"] == "HARDWARE_REFUSED", words
+    assert queue.refused("explain", "--path")["code"] == "ARCH_IN_PLAIN_SERIES"
 
 
 def test_it_may_begin_at_any_build_of_a_remote(desk) -> None:

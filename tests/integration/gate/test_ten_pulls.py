@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[3]
 PROFILE = "arch_profiles/gfx1151.toml"
 DECODE = "patches/0003-fattn-decode-tile/patch.toml"
 TUNED = "patches/0001-wmma-tile-params"
-GATES = tuple(gate for gate in gate_names("anywhere") if gate != "cpu-tests")  # none has a plain patch
+GATES = tuple(
+    gate for gate in gate_names("anywhere") if not gate.startswith("cpu-")
+)  # none has a plain patch
 UP_TO_ISOLATION = GATES[: GATES.index("isolation") + 1]
 UP_TO_RESOURCES = GATES[: GATES.index("resources") + 1]
 

@@ -1,4 +1,4 @@
-"""Gate cpu-tests on the real pin: plain patches that break a test of upstream's, the build, or nothing."""
+"""Gates cpu-build and cpu-tests on the real pin: plain patches that break a test, the build, or nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from patchkit.carry.placing.context import make_guard
+from patchkit.prove.gates.cpu_build import CpuBuildGate
 from patchkit.prove.gates.cpu_tests import CpuTestsGate
 from patchkit.prove.subject import PatchPart, Subject
 
@@ -45,13 +46,16 @@ def test_what_breaks_a_test_of_upstreams_is_blamed_and_only_this_gate_sees_it(pl
 
 
 def test_what_breaks_nothing_passes(plain) -> None:
-    result = CpuTestsGate().run(plain(PARTIAL, f"{PARTIAL} // as ever"))
-    assert (result.verdict, result.evidence.targets) == ("passed", ("common",))
+    subject = plain(PARTIAL, f"{PARTIAL} // as ever")
+    built = CpuBuildGate().run(subject)
+    assert (built.verdict, built.evidence.targets) == ("passed", ("common",))
+    result = CpuTestsGate().run(subject)
+    assert result.verdict == "passed"
     assert "test-regex-partial" in {one.name for one in result.evidence.tests}
 
 
 def test_what_does_not_build_is_told_with_its_patch(plain) -> None:
-    result = CpuTestsGate().run(plain(PARTIAL, f"{PARTIAL} nothing_like_that();"))
+    result = CpuBuildGate().run(plain(PARTIAL, f"{PARTIAL} nothing_like_that();"))
     assert result.verdict == "failed"
     (problem,) = result.problems
     assert (problem.code, problem.where[0].path) == ("CANDIDATE_BUILD_FAILED", FILE)

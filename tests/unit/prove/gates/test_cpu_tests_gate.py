@@ -1,13 +1,18 @@
-"""Gate cpu-tests: which of upstream's tests are about a plain patch; tests/integration/programs runs them."""
+"""Gates cpu-build and cpu-tests: which targets and tests are about a plain patch.
+
+tests/integration/programs builds and runs them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from patchkit.carry.series.patch import GuardMacros
-from patchkit.prove.gates.cpu_tests import CpuTestsGate, choose_tests, host_files, targets_of
+from patchkit.prove.gates.cpu_build import CpuBuildGate, host_files, targets_of
+from patchkit.prove.gates.cpu_tests import CpuTestsGate, choose_tests
 from patchkit.toolchain.ctests import UpstreamTest
 
 TREE = {
@@ -44,10 +49,30 @@ def plain(make_subject):
 def test_a_guarded_patch_is_no_matter_of_it(make_subject) -> None:
     subject = make_subject(after=TREE, touched=("ggml/src/ggml-cuda/k.cu",))
     assert isinstance(subject.patches[0].patch.guard, GuardMacros)
-    result = CpuTestsGate().run(subject)
+    for gate in (CpuBuildGate(), CpuTestsGate()):
+        result = gate.run(subject)
+        assert (result.gate, result.verdict, result.summary) == (
+            gate.name,
+            "not run",
+            "no plain patch changes what is built for the CPU",
+        )
+
+
+def test_without_a_compiler_nothing_has_passed(
+    plain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for gate in (CpuBuildGate(), CpuTestsGate()):
+        result = gate.run(plain("src/llama-grammar.cpp"))
+        assert (result.verdict, result.not_run) == ("not run", ("all of it",))
+        assert "needs a C and C++ compiler (install" in result.summary
+
+
+def test_tests_alone_are_nothing_to_build_without_them(plain) -> None:
+    result = CpuBuildGate().run(plain("tests/test-chat.cpp"))
     assert (result.verdict, result.summary) == (
         "not run",
-        "no plain patch changes what is built for the CPU",
+        "only upstream's tests change: gate cpu-tests builds them",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.prove.gates.policy import load_proven_series
+from patchkit.prove.gates.policy import GatePolicy, load_proven_series
 from patchkit.prove.gates.registry import entries, gate_names
 
 GATES = gate_names()
@@ -38,7 +38,7 @@ def test_a_series_that_was_written_before_the_gates_of_the_emulated_gpu_is_as_go
 def test_the_shipped_series_names_every_gate() -> None:
     policy = load_proven_series(ROOT / "patches").gates
     assert sorted((*policy.required, *policy.optional)) == sorted(
-        set(GATES) - {"cpu-tests"}
+        set(GATES) - {"cpu-build", "cpu-tests"}
     )  # plain patches'
     assert {"anchors", "isolation", "compile", "resources", "launch", "backend-ops", "logits"} <= {
         *policy.required
@@ -96,3 +96,35 @@ def test_each_gate_stands_in_exactly_one_list(
     error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
     assert says in f"{error.message} {error.why}"
     assert error.where[0].path == str(tmp_path / "series.toml")
+
+
+def _plain(folder: Path, table: str) -> Path:
+    (folder / "series.toml").write_text(f"plain = true\n{table}", "utf-8")
+    return folder
+
+
+def test_a_plain_series_has_the_gates_of_plain_patches_and_no_other(tmp_path: Path) -> None:
+    asked = load_proven_series(_plain(tmp_path, "")).gates
+    assert asked.required == ("anchors", "cpu-build")
+    assert asked.of(("plain",)).required == asked.required
+    table = '[gates]\nrequired = ["anchors", "cpu-tests"]\noptional = ["cpu-build"]\nwhy = "w"\n'
+    assert load_proven_series(_plain(tmp_path, table)).gates.required == ("anchors", "cpu-tests")
+    for wrong, says in (
+        ('"anchors"', "neither required nor optional: cpu-build"),
+        (_quoted(GATES)[1:-1], "launch"),
+    ):
+        with pytest.raises((ConfigError, ErrorGroup)) as caught:
+            load_proven_series(_plain(tmp_path, f'[gates]\nrequired = [{wrong}]\nwhy = "w"\n'))
+        error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
+        assert says in f"{error.message} {error.why}"
+
+
+def test_the_plain_candidate_of_a_series_with_gpus_is_asked_for_what_looks_at_plain_patches() -> None:
+    policy = load_proven_series(ROOT / "patches").gates
+    assert policy.of(("gfx1151",)) is policy
+    assert policy.of(("plain",)).required == ("anchors", "cpu-build")
+    named = GatePolicy(required=GATES, why="w")
+    assert named.of(("plain",)).required == ("anchors", "cpu-build", "cpu-tests")
+    rest = tuple(name for name in GATES if name != "cpu-build")
+    spared = GatePolicy(required=rest, optional=("cpu-build",), why="w")
+    assert spared.of(("plain",)).required == ("anchors", "cpu-tests")

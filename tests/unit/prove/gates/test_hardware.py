@@ -130,6 +130,16 @@ def test_what_passed_is_told_by_the_machine_it_ran_on(passed: tuple[str, ...], t
     assert proven_where(passed) == told
 
 
+def test_a_plain_candidate_needs_no_gpu_and_may_run_on_the_cpu(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
+    chosen = choose_hardware(("plain",), None, model=None)
+    assert (chosen.gates, list(chosen.not_here)) == ((), ["isolation"])
+    on_cpu = choose_hardware(("plain",), "cpu", model=None)
+    assert tuple(gate.name for gate in on_cpu.gates) == cpu_names()
+    assert list(on_cpu.not_here) == ["isolation"]
+    assert proven_where(("anchors",), archs=("plain",)) == "Proven: anchors."
+
+
 def test_what_passed_on_an_emulated_gpu_is_told_apart() -> None:
     told = "Proven without a GPU: anchors. Proven on an emulated GPU: logits, bench."
     assert proven_where(("anchors",), ("logits", "bench")) == told

@@ -124,6 +124,22 @@ def test_what_passed_leaves_evidence_and_gates_that_need_a_gpu_are_never_passed(
         assert "GPU" in rows[name][1]
 
 
+def test_a_plain_candidate_is_asked_for_what_looks_at_plain_patches(run, tmp_path: Path) -> None:
+    """No HIP compiler is looked for, and what needs none is not said to have passed."""
+    asked = ("anchors", "cpu-build", "cpu-tests")
+    assert run(archs=("plain",)).proven_with == ()
+    rows = _rows(tmp_path)
+    assert [name for name, row in rows.items() if row[0] == "passed"] == [*asked]
+    assert rows.keys() - asked == {"isolation"}
+    assert rows["isolation"] == (
+        "not run",
+        "has nothing to ask of a plain candidate, which is for every build",
+    )
+    for gate in ("compile", "isolation", "backend-ops"):
+        with refused("UNKNOWN_GATE"):
+            run(archs=("plain",), only=(gate,))
+
+
 def test_what_passed_on_an_emulated_gpu_is_no_failure_and_is_kept_apart(run, tmp_path: Path) -> None:
     report = run(launch="passed (emulated)")
     assert not report.failed

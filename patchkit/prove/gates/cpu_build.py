@@ -1,0 +1,123 @@
+"""Gate ``cpu-build``: what plain patches change builds for the CPU, with upstream's CMake.
+
+Code for a GPU under a guard is no matter of this gate: no line of it runs on a CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import ToolchainError
+from patchkit.prove.build import blame_candidate_build
+from patchkit.prove.gates.base import Evidence, GateResult, Many, RunSetup
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.cmake import BuildFailed
+from patchkit.toolchain.ctests import open_tests
+from patchkit.toolchain.machine import Source
+from patchkit.toolchain.parts import READ_BY_PROGRAMS
+from patchkit.toolchain.sides import Workshop
+
+NAME = "cpu-build"
+NOT_FOR_THE_CPU = "no plain patch changes what is built for the CPU"
+# Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.
+_TARGETS = (("src/", "llama"), ("include/", "llama"), ("ggml/src/ggml-cpu/", "ggml-cpu"), ("ggml/", "ggml"))
+_COMMON = "common"  # links all of the libraries: what is of no other target is of this one
+_GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
+_TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
+_NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")
+
+
+class CpuBuildEvidence(Evidence):
+    """What was built, for which files."""
+
+    files: Many[str]
+    targets: Many[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuBuildGate:
+    """The targets of upstream's build that the changed files are part of, and no other."""
+
+    name: str = NAME
+
+    @classmethod
+    def make(cls, setup: RunSetup) -> CpuBuildGate:
+        """The gate of a run."""
+        del setup
+        return cls()
+
+    def run(self, subject: Subject) -> GateResult:
+        """Build the candidate, and the baseline where it does not build. Raises what building raises."""
+        files = host_files(subject)
+        targets = targets_of(subject, files)
+        if not targets:
+            why = NOT_FOR_THE_CPU if not files else "only upstream's tests change: gate cpu-tests builds them"
+            return GateResult(gate=NAME, verdict="not run", summary=why)
+        workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
+        subject.reporter.step(f"building {', '.join(targets)} for the CPU")
+        try:
+            open_tests(source_of(subject, candidate=True), workshop).build(targets)
+        except BuildFailed as error:
+            open_tests(source_of(subject, candidate=False), workshop).build(targets)
+            return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
+        except ToolchainError as error:
+            return without_tools(NAME, error)
+        return GateResult(
+            gate=NAME,
+            verdict="passed",
+            summary=f"{', '.join(targets)}, with {len(files)} changed files, built for the CPU",
+            evidence=CpuBuildEvidence(files=files, targets=targets),
+        )
+
+
+def without_tools(gate: str, error: ToolchainError) -> GateResult:
+    """Of a gate on a machine that lacks the compiler or CMake; raises every other error again."""
+    if error.code not in _NO_TOOLS:
+        raise error
+    return GateResult(
+        gate=gate, verdict="not run", summary=f"{error.message} ({error.hint})", not_run=("all of it",)
+    )
+
+
+def host_files(subject: Subject) -> tuple[str, ...]:
+    """Files that plain patches change or add, and that CMake or the CPU build reads, sorted."""
+    files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
+    return tuple(
+        sorted(
+            path
+            for path in files
+            if path.partition("/")[0] in READ_BY_PROGRAMS and not path.startswith(_GPU_FOLDERS)
+        )
+    )
+
+
+def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
+    """The targets of upstream's build that the files are part of, sorted."""
+    found = set()
+    for path in files:
+        first, *rest = path.split("/")
+        if first == "tests":
+            continue
+        fixed = next((target for start, target in _TARGETS if path.startswith(start)), None)
+        tool = _named_in(subject, f"tools/{rest[0]}") if first == "tools" and len(rest) > 1 else None
+        found.add(fixed or tool or _named_in(subject, _COMMON) or _COMMON)
+    return tuple(sorted(found))
+
+
+def _named_in(subject: Subject, folder: str) -> str | None:
+    """The last target that the CMakeLists.txt of a folder names: it links those before it."""
+    manifest = subject.candidate / folder / "CMakeLists.txt"
+    named = _TARGET.findall(manifest.read_text("utf-8", "replace")) if manifest.is_file() else []
+    return named[-1] if named else None
+
+
+def source_of(subject: Subject, *, candidate: bool) -> Source:
+    """One side of a subject, to be built."""
+    return Source(
+        root=subject.candidate if candidate else subject.baseline,
+        tree=subject.candidate_tree if candidate else subject.baseline_tree,
+        build=subject.build,
+        commit=subject.base[:9] or subject.baseline_tree[:9],
+    )
