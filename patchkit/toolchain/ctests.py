@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import Completed, run_tool
-from patchkit.toolchain.cmake import find_cmake
+from patchkit.toolchain.cmake import find_cmake, find_ninja
 from patchkit.toolchain.machine import Source, host_compiler
 from patchkit.toolchain.parts import programs_part
 from patchkit.toolchain.sides import Workshop, build_part
@@ -19,6 +19,8 @@ _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows
 _BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder
 # A name is bare, in quotes or in brackets, by what the project asks of CMake.
 _ADD_TEST = re.compile(r'^add_test\((?:\[=*\[|")?([^\]\s"]+)(?:\]=*\]|")? "([^"]+)"', re.MULTILINE)
+# A build sees its tree through a link of that name beside its own folder.
+_READ = re.compile(rb"^ +[^\n]*?/source/([^\n]+)$", re.MULTILINE)
 _ANSWER_S = 60.0
 _TEST_S = 900  # ours: upstream's slowest test of the label main took 40 s on two cores
 
@@ -45,6 +47,12 @@ class TestBuild:
     def build(self, targets: Sequence[str]) -> None:
         """Build targets, and the CPU backend. Raises BuildFailed and its like."""
         _build(self.source, (*targets, _BACKEND), self.workshop)
+
+    def read_by_compilers(self) -> frozenset[str]:
+        """The files of the tree that a compiler read for whatever is built here, as Ninja keeps them."""
+        argv = [find_ninja(), "-C", str(self.folder), "-t", "deps"]
+        done = run_tool(argv, timeout_s=_ANSWER_S, reporter=self.workshop.reporter)
+        return frozenset(found[1].decode("utf-8", "replace") for found in _READ.finditer(done.stdout))
 
     def run(self, name: str) -> Completed:
         """Run one test, which was built: status 0 is a pass."""

@@ -58,18 +58,27 @@ class CpuBuildGate:
         workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
         subject.reporter.step(f"building {', '.join(targets)} for the CPU")
         try:
-            open_tests(source_of(subject, candidate=True), workshop).build(targets)
+            after = open_tests(source_of(subject, candidate=True), workshop)
+            after.build(targets)
         except BuildFailed as error:
             open_tests(source_of(subject, candidate=False), workshop).build(targets)
             return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
         except ToolchainError as error:
             return without_tools(NAME, error)
+        seen = after.read_by_compilers()
+        unread = tuple(path for path in files if path not in seen and not _is_of_cmake(path))
+        told = f"{', '.join(targets)} built for the CPU, with {len(files) - len(unread)} changed files"
         return GateResult(
             gate=NAME,
-            verdict="passed",
-            summary=f"{', '.join(targets)}, with {len(files)} changed files, built for the CPU",
+            verdict="passed" if len(unread) < len(files) else "not run",
+            summary=told if len(unread) < len(files) else "the CPU's build reads none of the changed files",
             evidence=CpuBuildEvidence(files=files, targets=targets),
+            not_run=tuple(f"{path}: no compiler read it" for path in unread),
         )
+
+
+def _is_of_cmake(path: str) -> bool:
+    return path.endswith((".cmake", ".in", "CMakeLists.txt"))
 
 
 def without_tools(gate: str, error: ToolchainError) -> GateResult:

@@ -48,10 +48,19 @@ def test_what_breaks_a_test_of_upstreams_is_blamed_and_only_this_gate_sees_it(pl
 def test_what_breaks_nothing_passes(plain) -> None:
     subject = plain(PARTIAL, f"{PARTIAL} // as ever")
     built = CpuBuildGate().run(subject)
-    assert (built.verdict, built.evidence.targets) == ("passed", ("common",))
+    assert (built.verdict, built.evidence.targets, built.not_run) == ("passed", ("common",), ())
     result = CpuTestsGate().run(subject)
     assert result.verdict == "passed"
     assert "test-regex-partial" in {one.name for one in result.evidence.tests}
+
+
+def test_what_no_compiler_reads_has_not_been_built(plain) -> None:
+    """A header of a backend that no CPU build has: its library builds, and says nothing of it."""
+    subject = plain(PARTIAL, f"{PARTIAL} // as ever")
+    (part,) = subject.patches
+    header = "ggml/include/ggml-rpc.h"
+    result = CpuBuildGate().run(replace(subject, patches=(replace(part, touched=(header,)),)))
+    assert (result.verdict, result.not_run) == ("not run", (f"{header}: no compiler read it",))
 
 
 def test_what_does_not_build_is_told_with_its_patch(plain) -> None:
