@@ -286,6 +286,9 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
     assert (code, "bad" in said) == (0, False), said
     assert "candidate/plain/b1: made, 1 patch on" in said
     assert "next:      patchkit verify --arch plain --upstream b1" in said
+    done = desk.run("verify", "--arch", "plain", "--gate", "anchors")
+    assert done.returncode == 0, done.stderr
+    assert "Proven: anchors." in done.stdout
     code, said = apply("--arch", "gfx1151", "--only", "higher")
     assert (code, "warning: known fault of b1" in said) == (0, True), said
     assert apply("--arch", "gfx1151")[0] == 1
