@@ -177,6 +177,17 @@ def test_it_may_begin_at_any_build_of_a_remote(desk) -> None:
     assert (lock.default, [pin.build for pin in lock.pins], lock.results) == (2, [2], ())
 
 
+def test_a_series_made_of_a_plain_one_is_plain(queue: Queue) -> None:
+    """With its patches, or without them and with the builds that it knows."""
+    queue.patch()
+    for name, words, patches in (("copy", (), 1), ("new", ("--plain",), 0)):
+        folder = queue.desk.root / name
+        done = queue.run("init", str(folder), *words, "--json")
+        assert (done.returncode, len(json.loads(done.stdout)["patches"])) == (0, patches), done.stderr
+        done = run_patchkit("list", "--series-dir", str(folder), "--json", cwd=queue.desk.root)
+        assert (len(json.loads(done.stdout)["patches"]), json.loads(done.stdout)["archs"]) == (patches, [])
+
+
 def test_a_plain_patch_may_edit_the_backend_too(queue: Queue) -> None:
     desk = queue.desk
     desk.change(f"{FOLDER}/choice.cu", "limit = 256", "limit = 512")
@@ -296,3 +307,13 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
     code, said = apply("--arch", "plain", "--only", "demo-twin")
     assert code == 2
     assert "demo-twin: it has a guard, so it is for GPUs only" in said
+    # It is recorded and carried as any other candidate is.
+    file = desk.series / "patches/0003-higher/patch.toml"
+    file.write_text(_MORE + file.read_text())
+    for words in (("lock", "--arch", "plain"), ("lock", "--all"), ("bump", "--to", "b2", "--no-verify")):
+        done = desk.run(*words)
+        assert done.returncode == 0, done.stderr
+    assert "for every build:" in done.stdout
+    assert "b2 higher: clean" in done.stdout
+    assert "patchkit apply --arch plain --upstream b2" in done.stdout
+    assert [each.name for each in load_lock(desk.lock).results] == ["b1 plain", "b2 plain"]
