@@ -29,7 +29,8 @@ class Decision:
     """``passed`` gates, ``emulated`` ones with the GPU that was, ``not_run`` ones with the reason.
 
     ``missing`` are required ones that did not run, or not on the hardware that the policy asks for;
-    ``needs_hardware`` are required ones that nothing but an emulated GPU passed.
+    ``needs_hardware`` are required ones that nothing but an emulated GPU passed. ``plain``: the candidate is
+    for no GPU, so that no gate needs one.
     """
 
     passed: tuple[str, ...]
@@ -37,6 +38,7 @@ class Decision:
     not_run: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
     needs_hardware: tuple[str, ...] = ()
+    plain: bool = False
 
     @property
     def proven(self) -> bool:
@@ -44,10 +46,12 @@ class Decision:
         return not self.missing
 
     @property
-    def proof(self) -> Literal["hardware", "emulated", "unproven"]:
+    def proof(self) -> Literal["hardware", "emulated", "unproven", "plain"]:
         """How the required gates passed, if all did."""
         if self.missing:
             return "unproven"
+        if self.plain:
+            return "plain"
         return "emulated" if self.needs_hardware else "hardware"
 
     @property
@@ -57,7 +61,7 @@ class Decision:
 
     def branch(self, archs: Sequence[str], build: int) -> str:
         """The short name; those with less proof stand beside the one of hardware, and never move it."""
-        ending = "" if self.proof == "hardware" else f"-{self.proof}"
+        ending = f"-{self.proof}" if self.proof in ("emulated", "unproven") else ""
         return f"patchkit/{'+'.join(archs)}/b{build}{ending}"
 
 
@@ -94,6 +98,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
             hint=f"the evidence lies in {report.folder}",
         )
     # Gates on the CPU backend, under names of their own, are told, and prove nothing of the ladder.
+    is_plain = tuple(report.archs) == (PLAIN,)
     ladder = ladder_of(report.archs)
     names = (*ladder, *(name for name in results if name not in ladder))
     passed = tuple(name for name in names if name in results and results[name].verdict == "passed")
@@ -115,7 +120,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     left_out = [each.name for each in entries("anywhere") if each.name in missing and not each.plain_only]
     if left_out or (missing and not accept_not_run):
         where = " where the policy asks for it" if only_emulated and not left_out else ""
-        lacks = "what they need" if tuple(report.archs) == (PLAIN,) else "the GPU"
+        lacks = "what they need" if is_plain else "the GPU"
         hint = f"run them on a machine with {lacks}, or add --accept-not-run, which publishes "
         raise GateError(
             f"required gates did not run{where}: {', '.join(left_out or missing)}; nothing was published",
@@ -131,6 +136,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
         not_run=not_run,
         missing=missing,
         needs_hardware=tuple(name for name in policy.required if name in on_emulated),
+        plain=is_plain,
     )
 
 
