@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
+from patchkit.base.text import counted
 from patchkit.prove.build import blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, RunSetup
 from patchkit.prove.subject import Subject
@@ -67,7 +68,8 @@ class CpuBuildGate:
             return without_tools(NAME, error)
         seen = after.read_by_compilers()
         unread = tuple(path for path in files if path not in seen and not _is_of_cmake(path))
-        told = f"{', '.join(targets)} built for the CPU, with {len(files) - len(unread)} changed files"
+        many = counted(len(files) - len(unread), "changed file")
+        told = f"{', '.join(targets)} built for the CPU, with {many}"
         return GateResult(
             gate=NAME,
             verdict="passed" if len(unread) < len(files) else "not run",
