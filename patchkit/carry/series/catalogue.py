@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -318,6 +318,8 @@ def test_the_keys_of_a_file_that_do_not_go_together(folder, write_plain, old, ne
 def test_ten_thousand_files_are_read(folder, write_plain):
     write_plain("".join(ADD.format(f"a/{number}", "") for number in range(10_000)))
     assert len(load_series(folder).patches[0].files) == 10_000
+
+
 def test_only_a_plain_series_names_no_folders(folder, write):
     (folder / "series.toml").write_text("")
     with pytest.raises(ErrorGroup) as caught:
