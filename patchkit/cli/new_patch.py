@@ -85,6 +85,7 @@ def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = 
 def _place(edit: NewEdit) -> str:
     """What an edit is in, or beside, by its name."""
     at = edit.selector
+    at = at.first_of[0] if at is not None and at.first_of else at
     if edit.function is not None or at is None:
         return f"in {edit.function}" if edit.function is not None else "in the file"
     if at.definition is not None:

@@ -119,13 +119,14 @@ class LineLifter:
     def blocks(self) -> list[Block]:
         """What differs; what only lines without a word lie between is one change."""
         found: list[Block] = []
-        for block in compare_rows(self.rows, self.new_rows):
+        stop = len(self.new_rows) - self.after.data.endswith(b"\n")
+        for block in compare_rows(self.rows[: self.stop], self.new_rows[:stop]):
             last = found[-1] if found else None
             if last is not None and self._belong_together(last, block):
                 found[-1] = Block(last.old, block.old_end, last.new, block.new_end)
             else:
                 found.append(block)
-        return [self._slid(block) for block in found]
+        return [self._slides(block)[0] for block in found]
 
     def with_block(self, block: Block) -> bytes:
         """The old version with one block of the new one in it."""
@@ -140,23 +141,19 @@ class LineLifter:
         between = self.rows[one.old_end : other.old]
         return len(between) <= _TRIVIAL and not _words(between)
 
-    def _slid(self, block: Block) -> Block:
-        """Of the places where an insertion reads the same, the one where a person would see it."""
+    def _slides(self, block: Block) -> list[Block]:
+        """The places where an insertion reads the same, that where a person would see it first."""
         if block.old != block.old_end:
-            return block
-        new = self.new_rows[block.new : block.new_end]
-        low, rows = block.old, list(new)
+            return [block]
+        low, rows = block.old, list(self.new_rows[block.new : block.new_end])
         while low > 0 and self.rows[low - 1] == rows[-1]:
             low, rows = low - 1, [rows[-1], *rows[:-1]]
-        found = []
-        while True:
-            found.append((self._reads_badly(low, rows), -low))
-            if low >= self.stop or self.rows[low] != rows[0]:
-                break
+        found = [(self._reads_badly(low, rows), -low)]
+        while low < self.stop and self.rows[low] == rows[0]:
             low, rows = low + 1, [*rows[1:], rows[0]]
-        place = -min(found)[1]
-        shift = place - block.old
-        return Block(place, place, block.new + shift, block.new_end + shift)
+            found.append((self._reads_badly(low, rows), -low))
+        shifts = [-place - block.old for _, place in sorted(found)]
+        return [Block(block.old + by, block.old + by, block.new + by, block.new_end + by) for by in shifts]
 
     def _reads_badly(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
         before = self.rows[place - 1].strip() if place else b""
@@ -169,17 +166,34 @@ class LineLifter:
 
     def draft(self, block: Block) -> Draft:
         """The edit of a block; raises NotLifted where no lines tell its place apart."""
+        for place in self._slides(block):
+            found = self._draft_at(place)
+            if found is not None:
+                return found
+        raise NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+
+    def _draft_at(self, block: Block) -> Draft | None:
         if block.old == block.old_end:
             found = self._at_the_edge(block) or self._beside_a_name(block)
             if found is not None:
-                return found
+                return self._with_lines(found, block)
         holder = self._holder(block)
-        for within in (holder, None) if holder is not None else (None,):
-            for window in self._windows(block, within):
-                found = self._draft(block, window, within)
-                if found is not None and self._is_unique(found):
-                    return found
-        raise NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+        return (self._by_lines(block, holder) if holder is not None else None) or self._by_lines(block, None)
+
+    def _with_lines(self, draft: Draft, block: Block) -> Draft:
+        """The draft with the lines around it as a second way to its place: a name comes and goes, too."""
+        other = self._by_lines(block, None)
+        if other is None or (other.verb, other.span) != (draft.verb, draft.span):
+            return draft
+        return replace(draft, selector=Selector(first_of=(draft.selector, other.selector)))
+
+    def _by_lines(self, block: Block, holder: Entity | None) -> Draft | None:
+        """The edit of a block by the lines that it replaces or stands between."""
+        for window in self._windows(block, holder):
+            found = self._draft(block, window, holder)
+            if found is not None and self._is_unique(found):
+                return found
+        return None
 
     def _at_the_edge(self, block: Block) -> Draft | None:
         """An insertion at the beginning or the end of the file."""

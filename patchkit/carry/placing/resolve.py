@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
@@ -161,24 +161,32 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         )
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
-    _require_clear_ends(scopes, entity, edit, edit.at)
-    spans = select(scopes, entity, edit.at)
-    if edit.at.lines is None and edit.at.end is None:  # the last of the lines may be empty
+    selector = _settled(scopes, entity, edit.at)
+    edit = replace(edit, at=selector)
+    _require_clear_ends(scopes, entity, edit, selector)
+    spans = select(scopes, entity, selector)
+    if selector.lines is None and selector.end is None:  # the last of the lines may be empty
         spans = [_without_final_newline(scopes, span) for span in spans]
     if not spans:
-        raise _not_found(scopes, entity, edit, edit.at)
+        raise _not_found(scopes, entity, edit, selector)
     if len(spans) != edit.count:
         raise AnchorError(
             f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="an edit never picks one of several places by itself",
-            hint=_narrower(scopes, entity, edit.at, spans)
+            hint=_narrower(scopes, entity, selector, spans)
             or "narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
-    if edit.at.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
+    if selector.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
         refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _settled(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Selector:
+    """Of several selectors the first with one place, else the first: from then on only that one is asked."""
+    several = selector.first_of or (selector,)
+    return next((each for each in several if len(select(scopes, entity, each)) == 1), several[0])
 
 
 def _narrower(
@@ -267,7 +275,7 @@ def _pattern_text(selector: Selector) -> str:
     match selector:
         case Selector(before=Selector() as inner) | Selector(after=Selector() as inner):
             return _pattern_text(inner)
-        case Selector(between=(first, *_)):
+        case Selector(between=(first, *_)) | Selector(first_of=(first, *_)):
             return _pattern_text(first)
         case Selector(table_row=str(leading), of=str(table)):
             return leading if table == "{}" else f"{table}({leading}"

@@ -337,6 +337,9 @@ def _select(  # noqa: C901, PLR0912 - one arm per selector word
             ends = select(scopes, entity, last)
             for start in select(scopes, entity, first):
                 yield from (Span(start.end, end.start) for end in ends if start.end <= end.start)
+        case Selector(first_of=(*several,)):
+            found = (select(scopes, entity, each) for each in several)
+            yield from next((spans for spans in found if len(spans) == 1), ())
         case Selector(template_params=str(pattern)):
             header = Span(entity.header.start, entity.parameters.start) if entity else _whole(scopes)
             for run in find_runs(scopes, parse_pattern(pattern), scopes.code_in(header)):

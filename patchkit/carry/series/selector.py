@@ -30,6 +30,7 @@ _WORDS = (
     "before",
     "after",
     "between",
+    "first_of",
 )
 _NEED_OF = {
     "call_arg": "the name of the called function",
@@ -63,6 +64,7 @@ class Selector(TomlTable):
     ``start``, ``end``: the empty place at the beginning, or the end, of the file.
     ``before``, ``after``: the empty place in front of, or behind, each span of a selector.
     ``between``: from the end of the one span of the first to the start of the one span of the second.
+    ``first_of``: what the first of these selectors covers that covers exactly one span.
     """
 
     tokens: Words | None = None
@@ -85,6 +87,7 @@ class Selector(TomlTable):
     before: Selector | None = None
     after: Selector | None = None
     between: Annotated[tuple[Selector, ...], Field(strict=False, min_length=2, max_length=2)] | None = None
+    first_of: Annotated[tuple[Selector, ...], Field(strict=False, min_length=2, max_length=4)] | None = None
     of: Words | None = None
     inside: Selector | None = None
     above: Words | None = None

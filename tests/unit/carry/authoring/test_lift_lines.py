@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
 from patchkit.base.errors import Location
 from patchkit.base.source import SourceText
@@ -143,7 +144,21 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
 def test_how_one_change_is_written(old: str, new: str, selector: Selector, function: str | None) -> None:
     assert CODE.count(old) == 1
     (draft,) = lifted(CODE, CODE.replace(old, new))
-    assert (draft.selector, draft.function, draft.reason) == (selector, function, "")
+    first = draft.selector.first_of[0] if draft.selector.first_of else draft.selector
+    assert (first, draft.function, draft.reason) == (selector, function, "")
+
+
+def test_where_the_name_is_gone_the_lines_are_asked() -> None:
+    second = "    int second = 2;\n"
+    (draft,) = lifted(CODE, CODE.replace(second, second + "    int third = 3;\n"))
+    later = CODE.replace("int second", "long second").replace("int first", "long first")
+    assert "second = 2;\n    int third = 3;\n" in placed(later.encode(), (draft,), "a.cpp").decode()
+    two = CODE + CODE[CODE.index("struct params") :].replace("struct params", "struct twin")
+    renamed = two.replace("struct params", "struct parameters", 1)
+    with refused("ANCHOR_NOT_FOUND"):
+        placed(renamed.encode(), (draft,), "a.cpp")
+    alone = CODE.replace("struct params", "struct parameters")
+    assert "second = 2;\n    int third = 3;\n" in placed(alone.encode(), (draft,), "a.cpp").decode()
 
 
 def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
@@ -155,14 +170,13 @@ def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
     assert "// one less" in made
 
 
-def test_lines_that_are_there_often_are_told_apart_by_two_that_are_not() -> None:
-    step = "    {\n        go();\n        go();\n    }\n"
-    old = f"void f() {{\n    begin(1);\n{step * 9}    middle(2);\n{step * 9}    end(3);\n}}\n"
-    (draft,) = lifted(old, old.replace("    middle(2);\n    {\n        go();\n", "    middle(2);\n    {\n"))
-    assert (draft.selector.above or "").startswith("    middle(2);\n")
-    at = old.index(step, old.index("middle")) + 3 * len(step)
-    (draft,) = lifted(old, old[:at] + old[at:].replace("    {\n", "    {\n        stop(4);\n", 1))
+def test_lines_that_are_there_often_are_looked_for_between_two_that_are_not() -> None:
+    step = "".join(f"    {letter}();\n" for letter in "abcdefghi")
+    old = f"void f() {{\n    begin(1);\n{step}    middle(2);\n{step}    end(3);\n}}\n"
+    at = old.index("    e();\n", old.index("middle"))
+    (draft,) = lifted(old, old[:at] + "    stop(4);\n" + old[at:])
     assert draft.selector.inside is not None
+    assert [end.lines for end in draft.selector.inside.between or ()] == ["    middle(2);", "    end(3);"]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +191,11 @@ def test_lines_that_are_there_often_are_told_apart_by_two_that_are_not() -> None
         ("one\r\n", "one"),
         ("a\n\n\nb\n", "a\n\nb\n"),
         ("a\nb\n", "a\n\nb\n"),
+        ("a\n\nb\n", "a\n"),
+        ("a\n\nb c d e f\n", "a\n\n"),
+        ("a\n", "a\n\nb c d e f\n"),
+        ("a\n\n", "a\n\n\n"),
+        ("a\n", ""),
         ("a\nb\n", "b\na\n"),
         ("x\nx\nx\nx\n", "x\nx\ny\nx\nx\n"),
         ("x\n" * 9, "x\n" * 8),
