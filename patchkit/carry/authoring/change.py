@@ -7,6 +7,7 @@ tree below as two trees, so nothing of the diff's text is believed: a path, a mo
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,13 @@ from patchkit.carry.upstream.tags import list_tags
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""
+MOST_CHANGES = 500
+"""Of a queue: patch files, mails or commits. The longest queue that was seen has 37."""
 _MOST_COMMITS = 200
+_HEAD = 64 * 1024  # bytes in which the fields of a mail end
+_FIELD = re.compile(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]")
+_DIFF = re.compile(rb"(?m)^(?:diff --git |@@ -[0-9]|Index: )")
+_HEADS = re.compile(rb"(?m)^(?:diff --git |--- |\+\+\+ |@@ -)[^\n]*")
 _SHOWN = 6  # lines of what git says
 _NOTHING = "000000"
 _MOST_BEFORE = 64 * 1024 * 1024  # of a file that goes: only its digest is kept
@@ -95,17 +102,17 @@ def place_diff(
     :func:`check_changes`.
     """
     with temporary_folder("import") as folder:
-        git = _own_repository(folder, cache)
+        git = own_repository(folder, cache)
         git.run("read-tree", base)
         found = []
         for diff, by in _parts(data, name, folder, git):
             done = git.attempt("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
             if done.status != 0:
-                raise _not_placed(name, done.stderr)
+                raise not_placed(name, done.stderr)
             found.append(by)
         tree = git.run("write-tree").decode("ascii").strip()
         files = check_changes(git.renames(f"{base}^{{tree}}", tree), name, git)
-        return files, _together(found)
+        return files, joined_authorship(found)
 
 
 def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
@@ -129,7 +136,7 @@ def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit,
     for commit in (base, tip):
         copy_commit(clone, commit.sha, commit.tree, cache)
     found = clone.git.objects(sha.encode() for sha in shas)
-    return base, tip, _together([_of_commit(each.data) for each in found if each is not None])
+    return base, tip, joined_authorship([commit_authorship(each.data) for each in found if each is not None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +193,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
             base = git.run("rev-parse", f"{head}^").decode("ascii").strip()
         span = git.run("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base}..{head}")
         found = git.objects(sha.encode() for sha in span.decode("ascii").split())
-        by = _together([_of_commit(each.data) for each in found if each is not None])
+        by = joined_authorship([commit_authorship(each.data) for each in found if each is not None])
         below = set(git.run("rev-list", base).decode("ascii").split())
     try:
         tags = list_tags(url, cache.reporter).builds
@@ -259,7 +266,7 @@ def _unsupported(change: TreeChange, sizes: Mapping[str, int]) -> str | None:
     return None
 
 
-def _own_repository(folder: Path, cache: Repository) -> Git:
+def own_repository(folder: Path, cache: Repository) -> Git:
     """A bare repository in ``folder`` with an index of its own, which reads the cache's objects."""
     path = folder / "index.git"
     Git(reporter=cache.reporter).run(
@@ -271,7 +278,8 @@ def _own_repository(folder: Path, cache: Repository) -> Git:
     return Git(reporter=cache.reporter, git_dir=path, borrows=cache.path / "objects")
 
 
-def _not_placed(name: str, stderr: str) -> AnchorError | UsageError:
+def not_placed(name: str, stderr: str) -> AnchorError | UsageError:
+    """The error for a diff that git apply refused, by what it said."""
     lines = [visible(line) for line in stderr.splitlines() if line.startswith(("error:", "fatal:"))]
     why = "\n".join(lines[:_SHOWN]) or None
     if any(words in stderr for words in ("invalid path", "beyond a symbolic link", "wrong type")):
@@ -298,32 +306,75 @@ def _not_placed(name: str, stderr: str) -> AnchorError | UsageError:
     )
 
 
-def _parts(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
-    """Each diff of a file, with whose it is: of mails as git format-patch writes them, or of the file."""
-    if not data.startswith(b"From "):
-        yield data, _of_text(data)
-        return
+def is_mail(data: bytes) -> bool:
+    """Whether a file is a mail, or several of them: it begins as git format-patch or a mail client has it."""
+    if data.startswith(b"From "):
+        return True
+    head = re.split(rb"\r?\n\r?\n", data[:_HEAD], maxsplit=1)[0]
+    return _FIELD.match(head) is not None and all(
+        re.search(rb"(?mi)^" + field + rb":", head) for field in (b"from", b"subject")
+    )
+
+
+def has_diff(data: bytes) -> bool:
+    """Whether there is a change in a text: a cover letter has none."""
+    return _DIFF.search(data) is not None
+
+
+def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
+    """The diff of each mail, with whose it is; what git mailinfo decodes is decoded, no diff is empty.
+
+    Where a mail client ended all lines as Windows does, those of the diff too, they end with LF again.
+    """
     mails = folder / "mails"
     with disk_errors(mails, "writing temporary files"):
+        shutil.rmtree(mails, ignore_errors=True)
         mails.mkdir()
         (folder / "mbox").write_bytes(data)
-    git.run("mailsplit", "--keep-cr", f"-o{mails}", str(folder / "mbox"))
-    paths = sorted(mails.iterdir())
-    if len(paths) > _MOST_COMMITS:
-        raise UsageError(
-            f"{name} has {len(paths)} mails; the limit is {_MOST_COMMITS}", code="IMPORT_TOO_LARGE"
-        )
+    keeps_cr = [] if data.partition(b"\n")[0].endswith(b"\r") else ["--keep-cr"]
+    git.run("mailsplit", "-b", *keeps_cr, f"-o{mails}", str(folder / "mbox"))
+    paths = sorted(mails.iterdir(), key=lambda path: int(path.name))
+    if len(paths) > MOST_CHANGES:
+        raise too_many(name, len(paths), "mails")
     for path in paths:
         message, diff = path.with_suffix(".msg"), path.with_suffix(".diff")
         with path.open("rb") as stream:
-            told = git.run("mailinfo", str(message), str(diff), stdin=stream).decode("utf-8", "replace")
+            done = git.attempt("mailinfo", str(message), str(diff), stdin=stream)
+        if done.status != 0:  # it has a NUL byte, or no end of a part: nothing of it is believed
+            yield b"", Authorship(subject=f"mail {path.name}")
+            continue
+        told = done.stdout.decode("utf-8", "replace")
         fields = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
         text = message.read_text("utf-8", "replace")
         author = f"{fields.get('Author', '')} <{fields.get('Email', '')}>"
-        yield diff.read_bytes(), _authorship(fields.get("Subject", ""), text, author)
+        found = diff.read_bytes()
+        heads = _HEADS.findall(found)
+        if heads and all(line.endswith(b"\r") for line in heads):
+            found = found.replace(b"\r\n", b"\n")
+        yield found if has_diff(found) else b"", _authorship(fields.get("Subject", ""), text, author)
 
 
-def _of_text(data: bytes) -> Authorship:
+def too_many(name: str, count: int, what: str) -> UsageError:
+    """The error for more changes than anybody carries."""
+    return UsageError(
+        f"{name} has {count} {what}; the limit is {MOST_CHANGES}",
+        code="IMPORT_TOO_LARGE",
+        where=Location(path=name),
+        hint="import it in several parts; a range of commits that holds upstream's own begins too early",
+    )
+
+
+def _parts(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
+    """Each diff of a file, with whose it is: of mails, or of the file."""
+    if not is_mail(data):
+        yield data, text_authorship(data)
+        return
+    mails = list(split_mails(data, name, folder, git))
+    with_diff = [mail for mail in mails if mail[0]]
+    yield from with_diff or mails
+
+
+def text_authorship(data: bytes) -> Authorship:
     """What stands above a diff: words, or a commit as git show writes it."""
     head = re.split(rb"(?m)^(?:diff |--- |Index: )", data, maxsplit=1)[0].decode("utf-8", "replace")
     author = re.search(r"(?m)^Author: +(.+ <.+>)$", head)
@@ -335,7 +386,8 @@ def _of_text(data: bytes) -> Authorship:
     return _authorship(subject, message, author[1] if author is not None else "")
 
 
-def _of_commit(raw: bytes) -> Authorship:
+def commit_authorship(raw: bytes) -> Authorship:
+    """Whose a commit is, by its object."""
     head, _, text = raw.partition(b"\n\n")
     author = next((line[7:] for line in head.split(b"\n") if line.startswith(b"author ")), b"")
     subject, _, message = text.decode("utf-8", "replace").partition("\n")
@@ -356,7 +408,7 @@ def _authorship(subject: str, message: str, author: str) -> Authorship:
     )
 
 
-def _together(found: Sequence[Authorship]) -> Authorship:
+def joined_authorship(found: Sequence[Authorship]) -> Authorship:
     """Of several commits: the first one's subject, all messages, authors and links."""
     if not found:
         return Authorship()

@@ -45,7 +45,7 @@ from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.series.patch import BREAKS_MAIL
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.upstream.cache import Cache, open_cache
-from patchkit.carry.upstream.clone import open_clone, read_file
+from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_file
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository
 
@@ -193,24 +193,7 @@ def make_patch(
     profiles = target_profiles(wanted.guard, workspace)
     title = short_title(wanted.title or title)
     name = patch_id(wanted.id, title, series)
-    texts, edits, files = lift_change(found, profiles, lock, repository, workspace)
-    patch = NewPatch(
-        id=name,
-        title=title,
-        first_build=found.build,
-        builds_why=f"{found.how} {found.name}; no other build was looked at",
-        archs=tuple(each.arch for each in profiles) if profiles is not None else None,
-        edits=edits,
-        why=_why(found.by),
-        links=found.by.links,
-        authors=found.by.authors,
-        files=files,
-        upstream_url=found.url,
-        upstream_ends=(found.base, found.head) if found.head is not None else None,
-        macros=wanted.macros,
-        whole=whole_files(found.files),
-    )
-    patch = lift_numbers(patch, wanted.lifts, profiles or ())
+    patch, texts = draft_patch(found, wanted, (name, title), profiles, lock, repository, workspace)
     proof = prove(
         patch,
         workspace,
@@ -228,6 +211,39 @@ def make_patch(
         source=f"{found.how} {found.name}",
     )
     return Imported.of(patch, folder, found.name, proof, texts)
+
+
+def draft_patch(
+    found: FoundChange,
+    wanted: Wanted,
+    named: tuple[str, str],
+    profiles: tuple[ArchProfile, ...] | None,
+    lock: Lock,
+    repository: Repository,
+    workspace: Workspace,
+) -> tuple[NewPatch, tuple[NewText, ...]]:
+    """The patch of a change, not tried yet, and what its edits are made from; ``named`` are id and title.
+
+    Raises IMPORT_NOT_LIFTED, LIFT_UNKNOWN.
+    """
+    texts, edits, files = lift_change(found, profiles, lock, repository, workspace)
+    patch = NewPatch(
+        id=named[0],
+        title=named[1],
+        first_build=found.build,
+        builds_why=f"{found.how} {found.name}; no other build was looked at",
+        archs=tuple(each.arch for each in profiles) if profiles is not None else None,
+        edits=edits,
+        why=_why(found.by),
+        links=found.by.links,
+        authors=found.by.authors,
+        files=files,
+        upstream_url=found.url,
+        upstream_ends=(found.base, found.head) if found.head is not None else None,
+        macros=wanted.macros,
+        whole=whole_files(found.files),
+    )
+    return lift_numbers(patch, wanted.lifts, profiles or ()), texts
 
 
 def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
@@ -307,14 +323,22 @@ def _of_range(
     clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
     base, tip, by = read_range(clone, revisions, repository)
     files = compare_commits(base.sha, tip.sha, revisions, repository)
-    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
-    build = as_build_number(request.as_build, clone, pins)
-    if build is None:
-        version = ggml_version(read_file(clone, base, OPTIONS_FILE) or b"")
-        known = find_build(clone, base, version, pins)
-        build = known.low if known is not None else None
+    build = build_below(request.as_build, clone, base, lock, workspace)
     name = f"{base.sha[:12]} of {clone.top.name}"
-    return FoundChange(build=_known(build, name), base=base.sha, name=name, files=files, by=by)
+    return FoundChange(build=known_build(build, name), base=base.sha, name=name, files=files, by=by)
+
+
+def build_below(
+    as_build: AsBuild, clone: Clone, base: Commit, lock: Lock, workspace: Workspace
+) -> int | None:
+    """The newest upstream build in a commit of a clone: what is said, else what its history or tree tells."""
+    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    said = as_build_number(as_build, clone, pins)
+    if said is not None:
+        return said
+    version = ggml_version(read_file(clone, base, OPTIONS_FILE) or b"")
+    known = find_build(clone, base, version, pins)
+    return known.low if known is not None else None
 
 
 def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repository) -> FoundChange:
@@ -329,7 +353,7 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
     name = f"pull request {request.pull}"
     url = re.sub(r"(\.git)?/*$", "", request.url) + f"/pull/{request.pull}"
     return FoundChange(
-        build=_known(said or pull.build, name),
+        build=known_build(said or pull.build, name),
         base=pull.base,
         name=name,
         files=compare_commits(pull.base, pull.head, name, repository),
@@ -339,7 +363,8 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
     )
 
 
-def _known(build: int | None, name: str) -> int:
+def known_build(build: int | None, name: str) -> int:
+    """The build; raises ONTO_BUILD_UNKNOWN where there is none."""
     if build is None:
         raise UsageError(
             f"which upstream build is {name} made from?",

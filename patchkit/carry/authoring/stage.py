@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, Location, PatchkitError
@@ -12,11 +13,12 @@ from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
+from patchkit.base.toml import load_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.change import FileChange
 from patchkit.carry.authoring.guarded import NewText
 from patchkit.carry.authoring.whole import expected_files, require_files
-from patchkit.carry.authoring.write import NewPatch, next_number, write_patch
+from patchkit.carry.authoring.write import NewPatch, next_number, profile_line, write_patch
 from patchkit.carry.candidate.plan import Request, make_plan
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.following.derive import bare
@@ -24,10 +26,10 @@ from patchkit.carry.following.staging import name_series
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
 from patchkit.carry.placing.place import PlacedPatch, place_patch
-from patchkit.carry.placing.tree import read_upstream
-from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
-from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.patch import Patch, parse_patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.cache import Cache
@@ -42,6 +44,58 @@ class Proof:
     same: str
     newest: str
     newest_errors: tuple[PatchkitError, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A copy of the series, for patches to be tried on. ``every`` are the profiles as they were."""
+
+    series: SeriesDir
+    workspace: Workspace
+    every: tuple[ArchProfile, ...]
+
+    def targets(self, patch: NewPatch) -> tuple[ArchProfile, ...]:
+        """The profiles of the GPUs that a patch is for; none of a plain one."""
+        return tuple(each for each in self.every if patch.archs is not None and each.arch in patch.archs)
+
+    def put(self, patch: NewPatch, number: int) -> Patch:
+        """Write a new patch into the copy, and read it as anybody would."""
+        folder = write_patch(
+            patch, self.series, number=number, profiles=self.targets(patch), source="a trial"
+        )
+        return parse_patch(load_toml(folder / "patch.toml"), folder=folder.name, number=number)
+
+    def take(self, patch: NewPatch, number: int) -> None:
+        """Take a patch away again."""
+        shutil.rmtree(self.series.patches / f"{number:04d}-{patch.id}", ignore_errors=True)
+        for profile in self.targets(patch):
+            path = self.series.profiles / f"{profile.arch}.toml"
+            with disk_errors(path, "writing the profile"):
+                text = path.read_text("utf-8").replace(profile_line(patch, "a trial"), "", 1)
+                path.write_text(text, "utf-8", newline="\n")
+
+    def place(self, made: Patch, targets: Sequence[ArchProfile], files: UpstreamFiles) -> PlacedPatch:
+        """Place a patch of the copy on files; raises one ErrorGroup of what stands against it."""
+        selected = Selected(patch=made, targets=tuple(targets) or _one(self.every), reason="")
+        return place_patch(selected, files, self.series.patches, self.series.templates)
+
+
+@contextmanager
+def open_stage(workspace: Workspace, cache: Cache) -> Iterator[Stage]:
+    """A stage that is gone when the context ends; errors that leave it name the files of the series."""
+    with working_folder(cache.root, "import-", "making room for the patch") as folder:
+        stage = SeriesDir(root=folder, origin=workspace.series.origin)
+        with disk_errors(folder, "making room for the patch"):
+            for part in workspace.series.folders:
+                if part.is_dir():
+                    shutil.copytree(part, folder / part.name)
+            stage.templates.mkdir(exist_ok=True)
+        try:
+            every = load_profiles(stage.profiles, list_profiles(stage.profiles))
+            yield Stage(series=stage, workspace=replace(workspace, series=stage), every=every)
+        except PatchkitError as error:
+            name_series(error, stage=folder, series=workspace.series)
+            raise
 
 
 def prove(
@@ -62,35 +116,23 @@ def prove(
 
     Raises what placing on ``base`` raises, and IMPORT_DIFFERS: the result is not the diff's.
     """
-    with working_folder(cache.root, "import-", "making room for the patch") as folder:
-        stage = SeriesDir(root=folder, origin=workspace.series.origin)
-        with disk_errors(folder, "making room for the patch"):
-            for part in workspace.series.folders:
-                if part.is_dir():
-                    shutil.copytree(part, folder / part.name)
-            stage.templates.mkdir(exist_ok=True)
-        try:
-            every = load_profiles(stage.profiles, list_profiles(stage.profiles))
-            targets = [each for each in every if patch.archs is not None and each.arch in patch.archs]
-            if write is None:
-                number = next_number(load_series(stage.patches))
-                write_patch(patch, stage, number=number, profiles=targets, source="a trial")
-            else:
-                write(stage, targets)
-            series = load_series(stage.patches)
-            made = series.patch(patch.id)
-            if made is None:
-                raise AssertionError("the patch was written a moment ago")
-            placed = _place(made, series, stage, tuple(targets) or _one(every), base, repository)
-            same = "there is no diff to compare with"
-            if expected is not None:
-                guard = make_guard(made.guard, targets) if targets else None
-                require_files(placed, expected)
-                same = _compare(placed, expected_files(expected), guarded, guard)
-            return _on_newest(patch, replace(workspace, series=stage), cache, repository, same)
-        except PatchkitError as error:
-            name_series(error, stage=folder, series=workspace.series)
-            raise
+    with open_stage(workspace, cache) as stage:
+        targets = stage.targets(patch)
+        if write is None:
+            stage.put(patch, next_number(load_series(stage.series.patches)))
+        else:
+            write(stage.series, targets)
+        series = load_series(stage.series.patches)
+        made = series.patch(patch.id)
+        if made is None:
+            raise AssertionError("the patch was written a moment ago")
+        placed = stage.place(made, targets, read_upstream(repository, base, series.read))
+        same = "there is no diff to compare with"
+        if expected is not None:
+            guard = make_guard(made.guard, targets) if targets else None
+            same = compare(placed, expected, guarded, guard, Guarded())
+        told, errors, _ = look_at_newest([patch], stage, cache, repository)
+        return Proof(same=same, newest=told, newest_errors=errors)
 
 
 def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
@@ -98,48 +140,53 @@ def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
     return tuple(each for each in every if each.arch == "gfx1151")[:1] or tuple(every[:1]) or (NO_GPU,)
 
 
-def _place(
-    made: Patch,
-    series: Series,
-    stage: SeriesDir,
-    targets: tuple[ArchProfile, ...],
-    base: str,
-    repository: Repository,
-) -> PlacedPatch:
-    files = read_upstream(repository, base, series.read)
-    return place_patch(
-        Selected(patch=made, targets=targets, reason=""), files, stage.patches, stage.templates
-    )
+@dataclass(slots=True)
+class Guarded:
+    """What guarded patches of a queue left in the files so far: a later patch is compared without it.
+
+    ``conditions`` are those of their ``#if`` lines by file, ``asked`` each text that asks which GPU it is:
+    its file, itself, and what stands there where every build has it.
+    """
+
+    conditions: dict[str, set[str]] = field(default_factory=dict)
+    asked: list[tuple[str, str, bytes]] = field(default_factory=list)
+
+    def add(self, placed: PlacedPatch, texts: Sequence[NewText], guard: Guard) -> None:
+        """One more patch, that the next ones stand on."""
+        for path in placed.changes:
+            self.conditions.setdefault(path, set()).update((guard.device, guard.region))
+        self.asked += _asked(placed, texts)
 
 
-def _compare(
+def _asked(placed: PlacedPatch, texts: Sequence[NewText]) -> list[tuple[str, str, bytes]]:
+    return [
+        (edit.file, edit.text, each.plain)
+        for edit, each in zip(placed.edits, texts, strict=True)
+        if each.asks
+    ]
+
+
+def compare(
     placed: PlacedPatch,
-    expected: Mapping[str, bytes | None],
-    guarded: Sequence[NewText],
+    files: Sequence[FileChange],
+    texts: Sequence[NewText],
     guard: Guard | None,
+    below: Guarded,
 ) -> str:
-    """How the result is the diff's; raises IMPORT_DIFFERS."""
-    if guard is None:
-        wrong = sorted(
-            path for path in {*expected, *placed.changes} if expected.get(path) != placed.changes.get(path)
-        )
-        told = "byte for byte"
-    else:
-        asked = [
-            (edit.file, edit.text, each.plain)
-            for edit, each in zip(placed.edits, guarded, strict=True)
-            if each.asks
-        ]
-        wrong = [
-            path
-            for path, data in expected.items()
-            if not _same_for_gpu(
-                path, placed.changes.get(path, b""), data or b"", (guard.device, guard.region), asked
-            )
-        ]
-        told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
-        if asked:
-            told += "; host code asks which GPU it is"
+    """How the result is the diff's; ``below`` is what earlier patches guard. Raises IMPORT_DIFFERS."""
+    require_files(placed, files)
+    expected = expected_files(files)
+    asked = [*below.asked, *_asked(placed, texts)]
+    own = {guard.device, guard.region} if guard is not None else set()
+    wrong = []
+    for path in sorted({*expected, *placed.changes}):
+        made, data = placed.changes.get(path), expected.get(path)
+        conditions = own | below.conditions.get(path, set())
+        if made is None or data is None or not conditions:
+            same = made == data
+        else:
+            same = _same_for_gpu(path, made, data, frozenset(conditions), asked)
+        wrong += [] if same else [path]
     if wrong:
         raise AnchorError(
             f"what was made of the diff gives another result in {', '.join(wrong)}",
@@ -148,20 +195,23 @@ def _compare(
             why="blanks that the layout of a file does not allow, or code that a guard cannot hold apart",
             hint="write the patch by hand (docs/guide/patch.md), or import it in smaller parts",
         )
-    return told
+    if guard is None:
+        return "byte for byte"
+    told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
+    return told + ("; host code asks which GPU it is" if asked else "")
 
 
 def _same_for_gpu(
     path: str,
     made: bytes,
     expected: bytes,
-    conditions: tuple[str, ...],
+    conditions: frozenset[str],
     asked: Sequence[tuple[str, str, bytes]],
 ) -> bool:
     """Whether a guarded file is, for its GPUs, the code of the diff; what asks which GPU it is, is one."""
     if not is_code(path):
         return made == expected
-    view = _tokens(parse_scopes(SourceText(path, bare(path, made, frozenset(conditions)))))
+    view = _tokens(parse_scopes(SourceText(path, bare(path, made, conditions))))
     for _, text, plain in (each for each in asked if each[0] == path):
         ours = _tokens(parse_scopes(SourceText("<text>", text.encode())))
         theirs = _tokens(parse_scopes(SourceText("<text>", plain)))
@@ -178,26 +228,31 @@ def _tokens(scopes: ScopeMap) -> list[bytes]:
     return [text for _, text in sorted(pieces)]
 
 
-def _on_newest(patch: NewPatch, staged: Workspace, cache: Cache, repository: Repository, same: str) -> Proof:
-    """With the whole series, on the newest pin that is cached."""
-    lock = load_lock(staged.series.lock)
+def look_at_newest(
+    patches: Sequence[NewPatch], stage: Stage, cache: Cache, repository: Repository
+) -> tuple[str, tuple[PatchkitError, ...], tuple[str, ...]]:
+    """The patches, with the whole series, on the newest cached pin: what is told, errors, ids not placed."""
+    lock = load_lock(stage.series.lock)
     cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
     if not cached:
-        return Proof(same=same, newest="no pin is cached", newest_errors=())
+        return "no pin is cached", (), ()
     newest = max(cached, key=lambda pin: pin.build)
-    if newest.build < patch.first_build:
-        return Proof(same=same, newest=f"older than b{patch.first_build}: {newest.name}", newest_errors=())
-    archs = patch.archs or tuple(
-        each.arch
-        for each in _one(load_profiles(staged.series.profiles, list_profiles(staged.series.profiles)))
+    first = max(patch.first_build for patch in patches)
+    if newest.build < first:
+        return f"older than b{first}: {newest.name}", (), ()
+    ids = [patch.id for patch in patches]
+    archs = tuple(dict.fromkeys(arch for patch in patches for arch in patch.archs or ()))
+    request = Request(
+        archs=archs or tuple(each.arch for each in _one(stage.every)),
+        upstream=newest.name,
+        with_=tuple(ids),
     )
-    request = Request(archs=archs, upstream=newest.name, with_=(patch.id,))
-    plan = make_plan(request, staged, cache, lock)
-    made = next((each for each in plan.patches if each.id == patch.id), None)
-    places = sum(len(edit.locations) for edit in made.edits) if made is not None else 0
+    plan = make_plan(request, stage.workspace, cache, lock)
+    places = sum(len(edit.locations) for each in plan.patches if each.id in ids for edit in each.edits)
     told = (
         f"{newest.name}: placed at {counted(places, 'place')}"
         if not plan.errors
         else f"{newest.name}: it cannot be placed"
     )
-    return Proof(same=same, newest=told, newest_errors=plan.errors)
+    failed = tuple(each.id for each in plan.patches if each.id in ids and each.placed is None)
+    return told, plan.errors, failed

@@ -51,7 +51,7 @@ class NewPatch:
     ``whole`` is what becomes of whole files besides.
 
     ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
-    and ``upstream_ends`` its base and head then.
+    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
     """
 
     id: str
@@ -68,6 +68,7 @@ class NewPatch:
     upstream_ends: tuple[str, str] | None = None
     macros: tuple[str, ...] = ()
     whole: WholeFiles = NO_FILES
+    requires: tuple[tuple[str, str], ...] = ()
 
     @property
     def guard_macros(self) -> tuple[str, ...]:
