@@ -67,6 +67,19 @@ _MORE = (
 )
 # The values by name: ``import`` does not ask where the patch is there already.
 wanted_values = packed("wanted", dict, _guard, *_MORE)
+# Those of ``import``, whose changes may be for several.
+guard_options = click.option(
+    "--guard",
+    "--arch",
+    "guards",
+    type=TEXT,
+    multiple=True,
+    metavar="[PATTERN=]GPUS",
+    shell_complete=gpus,
+    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; of the paths that fit "
+    "a pattern, or of all.",
+)
+more_values = packed("wanted", dict, *_MORE)
 
 
 def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> Wanted:
@@ -76,10 +89,15 @@ def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = 
     """
     from patchkit.carry.authoring.run import Wanted
 
-    guard = given["guard"] or ("none" if is_plain(workspace.series.profiles) else None)
-    if guard is None:
-        raise click.MissingParameter(param_hint="'--guard'", param_type="option")
+    (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
     return Wanted(**{**given, "guard": guard}, id=name)
+
+
+def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...]:
+    """The guards that were asked for; in a plain series none is needed. Raises click.MissingParameter."""
+    if given or is_plain(workspace.series.profiles):
+        return given or ("none",)
+    raise click.MissingParameter(param_hint="'--guard'", param_type="option")
 
 
 def _place(edit: NewEdit) -> str:

@@ -117,7 +117,7 @@ def is_queue(sources: Sequence[str]) -> bool:
 
 def is_range(source: str) -> bool:
     """Whether this is ``FIRST..LAST`` and no path."""
-    return not Path(source).exists() and re.search(r"(?:^|[^/.])\.\.(?:[^/.]|$)", source) is not None
+    return not Path(source).exists() and re.search(r"(?:^|[^/.])\.{2,3}(?:[^/.]|$)", source) is not None
 
 
 def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:

@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from patchkit.base.errors import UsageError
+from patchkit.base.errors import ExitCode, UsageError
 from patchkit.cli.completing import files, patches, pins
-from patchkit.cli.new_patch import make_wanted, told_lines, wanted_values
+from patchkit.cli.new_patch import asked_guards, guard_options, more_values, told_lines
+from patchkit.cli.queue_text import queue_lines
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
 
 _SOURCE = options(
-    click.argument("source", type=TEXT, required=False, metavar="FILE|REV..REV", shell_complete=files),
+    click.argument("sources", type=TEXT, nargs=-1, metavar="[FILE|FOLDER|REV..REV]...", shell_complete=files),
     click.option("--pr", "pull", type=click.IntRange(min=1), metavar="N", help="A pull request of --url."),
     click.option("--url", type=TEXT, metavar="REMOTE", help="The git remote that has refs/pull/N/head."),
     click.option(
@@ -42,12 +43,16 @@ _SOURCE = options(
     example=(
         "patchkit import my-change.patch --guard gfx1151",
         "patchkit import master..my-branch --repo ~/llama.cpp --guard none",
+        "patchkit import ~/my-queue/patches --guard none --dry-run",
         "patchkit import --pr 28613 --url https://github.com/ggml-org/llama.cpp --guard rdna3_5",
         "patchkit import --update my-pull-request",
     ),
 )
 @_SOURCE
-@wanted_values
+@guard_options
+@more_values
+@click.option("--squash", is_flag=True, help="Make one patch of all changes of a queue.")
+@click.option("--dry-run", is_flag=True, help="Show what would become of it, and write nothing.")
 @click.option("--id", "name", type=TEXT, metavar="ID", help="The patch's id (default: made of its title).")
 @click.option(
     "--update",
@@ -65,28 +70,38 @@ def command(
     *,
     force: bool,
     **given: Any,
-) -> None:
-    """Make a structural patch of a diff, of commits or of a pull request, and put it into the series.
+) -> ExitCode:
+    """Make structural patches of a diff, a queue, commits or a pull request, and put them into the series.
 
     Each change becomes an edit that names its function and the tokens around it; what tokens do not reach
     stays a hunk of text, for exactly that version of its function. New files become templates. Author,
     message and links stay. The result is compared with what the diff makes of its upstream, and placed on
     the newest pin that is cached. When anything is refused, the series is as it was.
 
+    A queue is a folder of patch files (its series file says which), a quilt series, an mbox, several files,
+    or REV..REV: a patch each, in order, with what each requires of those before it. What is refused leaves
+    the rest standing, and the exit code is 9; the table at the end says why.
+
     --update makes the edits and files of a patch anew from the newest head of its pull request, and shows
     what changed there. All else that its patch.toml says stays, and so do the numbers from profiles.
     """
     if update is not None:
         _update(settings, update, force=force, others={**given, **wanted, "id": name})
-        return
+        return ExitCode.OK
     if force:
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
-    from patchkit.carry.authoring.run import ImportRequest, run_import
+    from patchkit.carry.authoring.queue import QueueReport, QueueRequest, import_changes
+    from patchkit.carry.authoring.run import Wanted
 
     workspace = settings.workspace()
-    request = ImportRequest(wanted=make_wanted(wanted, workspace, name), **given)
-    done = run_import(request, workspace)
-    settings.show(done.as_json(), told_lines(done))
+    given["guards"] = asked_guards(given["guards"], workspace)
+    request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
+    done = import_changes(request, workspace)
+    if not isinstance(done, QueueReport):
+        settings.show(done.as_json(), told_lines(done))
+        return ExitCode.OK
+    settings.show(done.as_json(), queue_lines(done, request.guards), fit=True)
+    return done.exit_code
 
 
 def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any]) -> None:

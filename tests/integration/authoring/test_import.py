@@ -99,7 +99,7 @@ def test_author_message_and_links_of_commits_stay(desk) -> None:
     desk.commit(message)
     desk.change("CMakeLists.txt", "OFF)", "ON)")
     desk.commit("cmake: fast\n")
-    done = imported(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
+    done = imported(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none", "--squash")
     assert done["id"] == "tool-a-larger-limit"
     made = manifest(desk, done["id"])
     assert made["title"] == "tool: a larger limit"
@@ -109,7 +109,8 @@ def test_author_message_and_links_of_commits_stay(desk) -> None:
     assert made["builds"]["first"] == 1
     mails = git(desk.clone, "format-patch", "-q", "b1", "--stdout")
     (desk.root / "all.mbox").write_text(f"{mails}\n")
-    again = imported(desk, str(desk.root / "all.mbox"), "--guard", "none", "--id", "from-mail")
+    one = ("--guard", "none", "--id", "from-mail", "--squash")
+    again = imported(desk, str(desk.root / "all.mbox"), *one)
     mailed = manifest(desk, "from-mail")
     assert (mailed["title"], mailed["authors"]) == (made["title"], made["authors"])
     assert again["same_as_diff"] == "byte for byte"

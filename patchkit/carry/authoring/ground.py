@@ -1,0 +1,153 @@
+"""What a queue of patches is placed on: the commit that it was made for, as far as the queue itself tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import UsageError
+from patchkit.base.text import counted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.queue_sources import (
+    QueuedChange,
+    Reading,
+    index_lines,
+    is_range,
+    read_commits,
+    read_files,
+)
+from patchkit.carry.authoring.run import build_below, known_build
+from patchkit.carry.authoring.standing import Trees
+from patchkit.carry.following.onto.pin import AsBuild
+from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.series.lock import Lock, Pin, PinWanted
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.clone import open_clone
+from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.repository import Repository
+
+_SHORTEST = 7  # digits of a commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a queue is placed on: a commit of the cache with its tree, what it is called, and why that."""
+
+    commit: str
+    tree: str
+    build: int
+    name: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """Reads a queue, and finds what it is placed on; the fields as in a request to import one."""
+
+    sources: tuple[str, ...]
+    repo: Path | None
+    upstream: PinWanted
+    as_build: AsBuild
+    lock: Lock
+    workspace: Workspace
+    cache: Cache
+    repository: Repository
+    trees: Trees
+
+    def read(self, folder: Path) -> tuple[Reading, Ground]:
+        """The changes, and the tree below them."""
+        (first, *more) = self.sources
+        if not more and is_range(first):
+            return self._of_clone(first)
+        reading = read_files(self.sources, folder, self.trees.git)
+        return reading, self._pin_of(reading)
+
+    def _of_clone(self, revisions: str) -> tuple[Reading, Ground]:
+        clone = open_clone(self.repo or Path.cwd(), self.workspace.reporter)
+        reading = read_commits(clone, revisions, self.repository)
+        if reading.base is None:
+            raise AssertionError("commits stand on one")
+        if not reading.changes:
+            raise UsageError(f"{revisions} changes nothing", code="IMPORT_EMPTY")
+        base, name = reading.base, f"{reading.base.sha[:12]} of {clone.top.name}"
+        build = build_below(self.as_build, clone, base, self.lock, self.workspace)
+        known = known_build(build, name)
+        because = f"the commits stand on it; upstream b{known} is in it"
+        return reading, Ground(commit=base.sha, tree=base.tree, build=known, name=name, because=because)
+
+    def _pins(self) -> tuple[Pin, ...]:
+        """Those of the lock, and the builds of upstreams.toml that it lacks."""
+        others = catalogue_pins(self.workspace.series.patches / "upstreams.toml")
+        known = {pin.build for pin in self.lock.pins}
+        return (*self.lock.pins, *(pin for pin in others if pin.build not in known))
+
+    def _pin_of(self, reading: Reading) -> Ground:
+        """The pin that was named, or that the queue itself names best."""
+        pins = self._pins()
+        if self.upstream is not None:
+            pin = replace(self.lock, pins=pins).pin(self.upstream)
+            return self._ground(pin, "it was named with --upstream")
+        if reading.pinned is not None:
+            named = next((pin for pin in pins if _names(reading.pinned, pin)), None)
+            if named is not None:
+                return self._ground(named, f"the queue's upstream.txt names {reading.pinned[:40]}")
+        cached = {pin: commit for pin in pins if (commit := find_pinned(self.repository, pin)) is not None}
+        if not cached:
+            return self._ground(self.lock.pin(None), "it is the default, and no build is cached")
+        return self._best_of(cached, reading)
+
+    def _best_of(self, cached: Mapping[Pin, str], reading: Reading) -> Ground:
+        """The pin whose files most ``index`` lines name; of several, where most changes apply; the newest."""
+        wanted = {line for change in reading.changes for line in index_lines(change.data)}
+        told = f"comparing the queue's index lines with {counted(len(cached), 'cached build')}"
+        self.workspace.reporter.step(told)
+        named: dict[Pin, int] = {}
+        for pin, commit in cached.items():
+            ids = {entry.path: entry.sha for entry in self.repository.list_files(commit)}
+            named[pin] = sum(ids.get(path, "").startswith(before) for path, before in wanted)
+        most = max(named.values())
+        best = [pin for pin in cached if named[pin] == most]
+        applied = dict.fromkeys(best, 0)
+        if len(best) > 1:
+            for pin in best:
+                applied[pin] = self._applied(cached[pin], reading)
+        pin = max(best, key=lambda each: (applied[each], each.build))
+        if most:
+            because = f"it has the files that {most} of {len(wanted)} index lines name"
+        else:
+            because = f"{applied[pin]} of {len(reading.changes)} apply to it"
+        return self._ground(pin, because + "; --upstream names another")
+
+    def _applied(self, commit: str, reading: Reading) -> int:
+        tree, count = self.repository.tree_of(commit), 0
+        for change in reading.changes:
+            made, _ = self.trees.apply(tree, change)
+            if made is not None:
+                tree, count = made, count + 1
+        return count
+
+    def _ground(self, pin: Pin, because: str) -> Ground:
+        commit = obtain(pin, cache=self.cache, reporter=self.workspace.reporter)
+        tree = self.repository.tree_of(commit)
+        return Ground(commit=commit, tree=tree, build=pin.build, name=pin.name, because=because)
+
+    def nearest(self, change: QueuedChange, ground: Ground) -> str | None:
+        """A cached pin to which a change applies by itself, the nearest one; None where there is none."""
+        found = []
+        for pin in self._pins():
+            commit = find_pinned(self.repository, pin)
+            if commit is not None and commit != ground.commit:
+                found.append((abs(pin.build - ground.build), pin.name, commit))
+        for _, name, commit in sorted(found):
+            if self.trees.apply(self.repository.tree_of(commit), change)[0] is not None:
+                return name
+        return None
+
+
+def _names(word: str, pin: Pin) -> bool:
+    """Whether a word of a queue is a pin's build or commit."""
+    word = word.lower()
+    return word in (pin.name, str(pin.build)) or (
+        len(word) >= _SHORTEST and pin.commit is not None and pin.commit.startswith(word)
+    )

@@ -1,0 +1,611 @@
+"""``patchkit import QUEUE``: patch files, mails or commits become patches of the series, in order.
+
+git makes the tree of each change on those before it, in an index of its own. On that tree the change is
+lifted, placed on what the patches before it made, and the two results are compared. What is refused leaves
+the rest standing: later changes go on without it, where they can. The series is written at the end, all of it
+or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import (
+    AnchorError,
+    ExitCode,
+    InterruptNote,
+    PatchkitError,
+    UsageError,
+    members_of,
+)
+from patchkit.base.files import temporary_folder, write_whole
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import (
+    FileChange,
+    check_changes,
+    is_mail,
+    joined_authorship,
+    not_placed,
+    own_repository,
+    read_diff,
+    split_mails,
+)
+from patchkit.carry.authoring.for_whom import Guards, parse_guards
+from patchkit.carry.authoring.ground import Ground, Grounds
+from patchkit.carry.authoring.guarded import NewText
+from patchkit.carry.authoring.own import refuse_installed
+from patchkit.carry.authoring.queue_sources import (
+    QueuedChange,
+    Reading,
+    is_queue,
+    is_range,
+)
+from patchkit.carry.authoring.run import (
+    FoundChange,
+    Imported,
+    ImportRequest,
+    Wanted,
+    draft_patch,
+    make_patch,
+    run_import,
+    target_profiles,
+)
+from patchkit.carry.authoring.stage import Guarded, Stage, compare, look_at_newest, open_stage
+from patchkit.carry.authoring.standing import Queue, Standing, Trees
+from patchkit.carry.authoring.write import (
+    NewPatch,
+    folder_files,
+    next_number,
+    patch_id,
+    short_title,
+    write_patch,
+)
+from patchkit.carry.following.onto.pin import AsBuild
+from patchkit.carry.following.staging import name_series
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.guard import Guard
+from patchkit.carry.placing.place import PlacedPatch
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import open_clone
+from patchkit.carry.upstream.git import Git
+
+State = Literal["lifted", "text", "refused", "left out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRequest:
+    """What is imported, and how. ``guards`` are the values of ``--guard``, ``wanted`` has the rest.
+
+    ``squash``: all changes as one patch. ``dry_run``: nothing is written.
+    """
+
+    sources: tuple[str, ...]
+    guards: tuple[str, ...]
+    wanted: Wanted
+    pull: int | None = None
+    url: str | None = None
+    repo: Path | None = None
+    upstream: PinWanted = None
+    as_build: AsBuild = None
+    squash: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedPatch:
+    """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part of it.
+
+    ``hunks`` of its ``edits`` are told by lines of the file alone. ``note`` says what a person should know.
+    """
+
+    name: str
+    state: State
+    patches: tuple[tuple[str, str], ...] = ()
+    edits: int = 0
+    hunks: int = 0
+    new_files: int = 0
+    requires: tuple[tuple[str, str], ...] = ()
+    error: PatchkitError | None = None
+    note: str = ""
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "patches": [{"id": name, "folder": folder} for name, folder in self.patches],
+            "edits": self.edits,
+            "hunks": self.hunks,
+            "new_files": self.new_files,
+            "requires": [{"patch": name, "why": why} for name, why in self.requires],
+            "errors": [
+                {
+                    "code": error.code,
+                    "message": error.message,
+                    "where": [str(place) for place in error.where],
+                    "why": error.why,
+                    "hint": error.hint,
+                }
+                for error in (members_of(self.error) if self.error is not None else ())
+            ],
+            "note": self.note,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """The whole queue: ``base`` is what it was placed on, ``because`` why; ``newest`` as of one patch."""
+
+    patches: tuple[QueuedPatch, ...]
+    base: str
+    because: str
+    build: int
+    newest: str
+    not_on_newest: tuple[str, ...]
+    written: bool
+
+    def count(self, state: State) -> int:
+        """How many changes came to that."""
+        return sum(each.state == state for each in self.patches)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Whether all that has a diff is in."""
+        return ExitCode.FEWER_PATCHES if self.count("refused") else ExitCode.OK
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        states: tuple[State, ...] = ("lifted", "text", "refused", "left out")
+        return {
+            "queue": [each.as_json() for each in self.patches],
+            "counts": {state: self.count(state) for state in states},
+            "base": self.base,
+            "base_because": self.because,
+            "newest": self.newest,
+            "not_on_newest": list(self.not_on_newest),
+            "written": self.written,
+        }
+
+
+def import_changes(request: QueueRequest, workspace: Workspace) -> Imported | QueueReport:
+    """Make patches of what is named: one of a single diff, mail, commit or pull request, else a queue.
+
+    Raises:
+        IMPORT_ONE_ONLY: an option of one patch, for several.
+        PatchkitError: of reading the queue, of the pin, and of one patch as :func:`run_import` raises it.
+
+    Whatever is raised, the series is as it was. What is refused of a queue is not raised: the report has it.
+    """
+    guards = parse_guards(request.guards)
+    single = ImportRequest(
+        wanted=replace(request.wanted, guard=guards.rules[0][1]),
+        source=request.sources[0] if request.sources else None,
+        pull=request.pull,
+        url=request.url,
+        repo=request.repo,
+        upstream=request.upstream,
+        as_build=request.as_build,
+    )
+    plain_guard = guards.rules[0][0] == "*"
+    if request.pull is not None or not request.sources:
+        _refuse_options(request, several=False, plain_guard=plain_guard)
+        return run_import(single, workspace)
+    if plain_guard and not is_queue(request.sources) and (request.squash or _is_one(request, workspace)):
+        if request.dry_run and request.squash:
+            _refuse_options(request, several=False)
+        if not request.dry_run:
+            return run_import(single, workspace)
+    return _run(request, guards, workspace)
+
+
+def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
+    """Whether the one source that is named is one change, as a diff, a mail or a commit is."""
+    (source,) = request.sources
+    if is_range(source):
+        clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
+        return clone.count("--no-merges", source) < 2  # noqa: PLR2004 - of none, run_import tells
+    data = read_diff(Path(source))
+    if not is_mail(data):
+        return True
+    with temporary_folder("mails") as folder:
+        mails = split_mails(data, source, folder, Git(reporter=workspace.reporter))
+        return sum(bool(diff) for diff, _ in mails) < 2  # noqa: PLR2004
+
+
+def _refuse_options(request: QueueRequest, *, several: bool, plain_guard: bool = True) -> None:
+    """Raise IMPORT_ONE_ONLY."""
+    if several:
+        given: dict[str, object] = {
+            "--id": request.wanted.id,
+            "--title": request.wanted.title,
+            "--lift": request.wanted.lifts,
+        }
+        told = "is for one patch, and this is a queue of several"
+    else:
+        given = {
+            "--dry-run": request.dry_run,
+            "--squash": request.squash,
+            "--guard with a pattern": not plain_guard,
+            "several files": request.sources[1:],
+        }
+        told = "is for files and commits, not for a pull request"
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} {told}",
+                code="IMPORT_ONE_ONLY",
+                hint="leave it out" + ("; or make one patch of all: --squash" if several else ""),
+            )
+
+
+def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Imported | QueueReport:
+    refuse_installed(workspace.series)
+    lock = load_lock(workspace.series.lock)
+    profiles = {name: target_profiles(name, workspace) for name in guards.names}
+    cache = open_cache(workspace.cache_root)
+    with (
+        InterruptNote("the series is as it was: a queue is written when all of it was tried"),
+        cache.hold(workspace.reporter) as repository,
+        temporary_folder("queue") as folder,
+    ):
+        trees = Trees(own_repository(folder, repository))
+        grounds = Grounds(
+            sources=request.sources,
+            repo=request.repo,
+            upstream=request.upstream,
+            as_build=request.as_build,
+            lock=lock,
+            workspace=workspace,
+            cache=cache,
+            repository=repository,
+            trees=trees,
+        )
+        reading, ground = grounds.read(folder)
+        if request.squash:
+            return _squashed(grounds, replace(request.wanted, guard=_only_guard(guards)), reading, ground)
+        if len(reading.changes) > 1:
+            _refuse_options(request, several=True)
+        with open_stage(workspace, cache) as stage:
+            taking = _Taking(
+                wanted=request.wanted,
+                grounds=grounds,
+                guards=guards,
+                profiles=profiles,
+                series=load_series(workspace.series.patches),
+                ground=ground,
+                stage=stage,
+                queue=Queue(trees=trees, base=ground.tree, reporter=workspace.reporter),
+            )
+            found = taking.take_all(reading.changes)
+            newest, missing = taking.look_at_newest()
+        if not request.dry_run and taking.made:
+            _write_all(taking, workspace)
+    left_out = [QueuedPatch(name=name, state="left out", note=why) for name, why in reading.left_out]
+    return QueueReport(
+        patches=(*found, *left_out),
+        base=ground.name,
+        because=ground.because,
+        build=ground.build,
+        newest=newest,
+        not_on_newest=missing,
+        written=bool(taking.made) and not request.dry_run,
+    )
+
+
+def _only_guard(guards: Guards) -> str:
+    """The one guard of all paths; raises IMPORT_ONE_ONLY."""
+    if guards.rules[0][0] == "*":
+        return guards.rules[0][1]
+    raise UsageError(
+        "--squash makes one patch, and --guard by patterns makes several",
+        code="IMPORT_ONE_ONLY",
+        hint="one --guard for all paths, or no --squash",
+    )
+
+
+def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Imported:
+    """All changes as one patch."""
+    tree = ground.tree
+    for change in reading.changes:
+        made, said = grounds.trees.apply(tree, change)
+        if made is None:
+            raise not_placed(change.name, said)
+        tree = made
+    files = check_changes(grounds.trees.git.renames(ground.tree, tree), "the queue", grounds.trees.git)
+    by = joined_authorship([change.by for change in reading.changes])
+    found = FoundChange(build=ground.build, base=ground.commit, name=ground.name, files=files, by=by)
+    title = by.subject or reading.changes[0].words
+    return make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taking:
+    """The queue on its way in. ``tree`` is git's tree of what is in, ``all`` that of all that apply.
+
+    ``made`` are the patches that are in, in order, each with the number of its folder.
+    """
+
+    wanted: Wanted
+    grounds: Grounds
+    guards: Guards
+    profiles: Mapping[str, tuple[ArchProfile, ...] | None]
+    series: Series
+    ground: Ground
+    stage: Stage
+    queue: Queue
+    tree: str = ""
+    files: UpstreamFiles = field(default_factory=lambda: UpstreamFiles({}))
+    below: Guarded = field(default_factory=Guarded)
+    made: list[tuple[NewPatch, int]] = field(default_factory=list)
+    refused: list[tuple[QueuedChange, frozenset[str]]] = field(default_factory=list)
+    touched: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    changes: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def trees(self) -> Trees:
+        return self.queue.trees
+
+    def take_all(self, changes: Sequence[QueuedChange]) -> tuple[QueuedPatch, ...]:
+        """Take each change in, or say why not."""
+        reporter = self.grounds.workspace.reporter
+        self.tree = self.ground.tree
+        paths = self._paths(changes)
+        self.touched = {id(change): found for change, found in zip(changes, paths, strict=True)}
+        read = [*self.series.read, *sorted(path for found in paths for path in found)]
+        self.files = read_upstream(self.grounds.repository, self.ground.commit, read)
+        found = []
+        with reporter.progress("importing the queue", "patches") as advance:
+            for number, (change, touched) in enumerate(zip(changes, paths, strict=True), 1):
+                reporter.step(f"{number} of {len(changes)}: {change.name}")
+                start = time.monotonic()
+                try:
+                    done = self._take(change)
+                except PatchkitError as error:
+                    self.refused.append((change, touched))
+                    name_series(error, stage=self.stage.series.root, series=self.grounds.workspace.series)
+                    done = QueuedPatch(name=change.name, state="refused", error=error)
+                found.append(replace(done, seconds=time.monotonic() - start))
+                advance(number, len(changes))
+        return tuple(found)
+
+    def _paths(self, changes: Sequence[QueuedChange]) -> list[frozenset[str]]:
+        """The paths that each change touches, where all that apply are there; none for one that does not."""
+        tree, found = self.ground.tree, []
+        for change in changes:
+            made, _ = self.trees.apply(tree, change)
+            if made is None:
+                found.append(frozenset[str]())
+                continue
+            found.append(frozenset(each.path for each in self.trees.git.changes(tree, made)))
+            tree = made
+        return found
+
+    def _take(self, change: QueuedChange) -> QueuedPatch:
+        """One change, whole: all of its parts are in, or none; raises what stands against it."""
+        after, said = self.trees.apply(self.tree, change)
+        if after is None:
+            raise self._not_applying(change, said)
+        files = check_changes(self.trees.git.renames(self.tree, after), change.name, self.trees.git)
+        split = self.guards.split([each.path for each in files], change.name)
+        scratch = self.files.fresh()
+        scratch.write(self.changes)
+        parts: list[_Part] = []
+        try:
+            for guard, paths in split:
+                parts.append(self._part(change, [f for f in files if f.path in paths], guard, scratch, parts))
+                scratch.write(parts[-1].placed.changes)
+            for part in parts:
+                part.requires = self._requires(change, part, parts, after)
+        except BaseException:
+            for part in parts:
+                self.stage.take(part.patch, part.number)
+            raise
+        for part in parts:
+            self._keep(change, part, after)
+        self.tree, self.files = after, scratch
+        return self._told(change, parts)
+
+    def _part(
+        self,
+        change: QueuedChange,
+        files: Sequence[FileChange],
+        guard: str,
+        scratch: UpstreamFiles,
+        before: Sequence[_Part],
+    ) -> _Part:
+        """What one guard makes of a change, placed on what is there and compared with git's."""
+        grounds, profiles = self.grounds, self.profiles[guard]
+        wanted = replace(self.wanted, guard=guard)
+        name = self._free_id(change, guard if before else None)
+        number = next_number(self.series) + len(self.made) + len(before)
+        found = FoundChange(
+            build=self.ground.build,
+            base=self.ground.commit,
+            name=self.ground.name,
+            files=tuple(files),
+            by=change.by,
+        )
+        title = short_title(wanted.title or change.by.subject or change.words)
+        patch, texts = draft_patch(
+            found, wanted, (name, title), profiles, grounds.lock, grounds.repository, grounds.workspace
+        )
+        made, placed, guarding = self._placed(patch, number, found, texts, scratch)
+        return _Part(patch, number, made, placed, texts, guarding, tuple(files))
+
+    def _placed(
+        self,
+        patch: NewPatch,
+        number: int,
+        found: FoundChange,
+        texts: Sequence[NewText],
+        scratch: UpstreamFiles,
+    ) -> tuple[Patch, PlacedPatch, Guard | None]:
+        """The patch in the copy of the series, placed on the files as they are; gone again if that fails."""
+        targets = self.stage.targets(patch)
+        try:
+            made = self.stage.put(patch, number)
+            placed = self.stage.place(made, targets, scratch)
+            guard = make_guard(made.guard, targets) if targets else None
+            compare(placed, found.files, texts, guard, self.below)
+        except BaseException:
+            self.stage.take(patch, number)
+            raise
+        return made, placed, guard
+
+    def _requires(
+        self, change: QueuedChange, part: _Part, parts: Sequence[_Part], after: str
+    ) -> tuple[tuple[str, str], ...]:
+        """What a part stands on; what is for some GPUs only stands on what is for everybody, too."""
+        edits = {edit.id: edit for edit in part.made.edits}
+        places = [(edits[each.id], each.locations) for each in part.placed.edits]
+        found = self.queue.requirements(change, part.paths, self.tree, after, places)
+        if part is parts[0] or parts[0].guard is not None:
+            return found
+        return (*found, (parts[0].patch.id, "it is the part of the same change that every build gets"))
+
+    def _keep(self, change: QueuedChange, part: _Part, after: str) -> None:
+        """A part is in: what comes next stands on it."""
+        part.patch = replace(part.patch, requires=part.requires)
+        folder = self.stage.series.patches / f"{part.number:04d}-{part.patch.id}"
+        write_whole(folder / "patch.toml", folder_files(part.patch)["patch.toml"], "writing the patch")
+        self.made.append((part.patch, part.number))
+        new = Standing(patch=part.patch.id, change=change, paths=part.paths, requires=part.requires)
+        self.queue.add(new, self.tree, after, {each.path: each.before for each in part.files})
+        if part.guard is not None:
+            self.below.add(part.placed, part.texts, part.guard)
+        self.changes |= part.placed.changes
+
+    def _told(self, change: QueuedChange, parts: Sequence[_Part]) -> QueuedPatch:
+        edits = sum(len(part.patch.edits) for part in parts)
+        hunks = sum(bool(text.draft.reason) for part in parts for text in part.texts)
+        note = ""
+        if len(parts) > 1:
+            whole = ", ".join(parts[0].paths)
+            whom = "everybody" if parts[0].guard is None else " ".join(parts[0].patch.archs or ())
+            note = f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself"
+        own = {part.patch.id for part in parts}
+        series = self.grounds.workspace.series.patches
+        return QueuedPatch(
+            name=change.name,
+            state="text" if edits and hunks == edits else "lifted",
+            patches=tuple(
+                (each.patch.id, str(series / f"{each.number:04d}-{each.patch.id}")) for each in parts
+            ),
+            edits=edits,
+            hunks=hunks,
+            new_files=sum(len(part.patch.files) for part in parts),
+            requires=tuple(
+                dict.fromkeys((name, why) for part in parts for name, why in part.requires if name not in own)
+            ),
+            note=note,
+        )
+
+    def _free_id(self, change: QueuedChange, guard: str | None) -> str:
+        """The id that was asked for, or one made of the change's name that no other patch has.
+
+        Raises PATCH_ID_TAKEN: the series has it; the same queue twice is hardly meant.
+        """
+        wanted = self.wanted.id
+        name = patch_id(wanted, change.words, self.series)
+        if guard is not None:
+            name = patch_id(f"{name}-{re.sub('[^a-z0-9]+', '-', guard.casefold())}", name, self.series)
+        taken = {patch.id for patch, _ in self.made}
+        more = (f"{name}-{number}" for number in count(2))
+        return next(each for each in chain((name,), more) if each not in taken)
+
+    def _not_applying(self, change: QueuedChange, said: str) -> PatchkitError:
+        """Why git does not place a change here, as far as can be told."""
+        error = not_placed(change.name, said)
+        error.where = (change.where,)
+        if not isinstance(error, AnchorError):
+            return error
+        touched = self.touched.get(id(change), frozenset())
+        needed = [other.name for other, paths in self.refused if paths & touched]
+        if needed:
+            return AnchorError(
+                f"{change.name} stands on what was refused",
+                code="IMPORT_NEEDS_REFUSED",
+                where=change.where,
+                why=f"with {', '.join(needed)} it applies, and without it does not",
+                hint="bring that one in first: write it by hand (docs/guide/patch.md), or split it",
+            )
+        if self.trees.apply(self.tree, change, backwards=True)[0] is not None:
+            error.why = "taken back it applies: the tree has this change already"
+            error.hint = "leave it out of the queue"
+            return error
+        near = self.grounds.nearest(change, self.ground)
+        if near is not None:
+            error.hint = f"by itself it applies to {near}: --upstream {near}"
+        else:
+            error.hint = "it applies to no cached build; --upstream names the one that it was made for"
+        return error
+
+    def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
+        """The series with the queue on the newest cached pin: what is told, and ids that have no place."""
+        if not self.made:
+            return "nothing to look at", ()
+        self.grounds.workspace.reporter.step("looking at the newest cached build")
+        patches = [patch for patch, _ in self.made]
+        try:
+            told, _, missing = look_at_newest(
+                patches, self.stage, self.grounds.cache, self.grounds.repository
+            )
+        except PatchkitError as error:
+            return f"it cannot be told: {error.message}", ()
+        return told, missing
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one guard makes of a change."""
+
+    patch: NewPatch
+    number: int
+    made: Patch
+    placed: PlacedPatch
+    texts: tuple[NewText, ...]
+    guard: Guard | None
+    files: tuple[FileChange, ...]
+    requires: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(each.path for each in self.files)
+
+
+def _write_all(taking: _Taking, workspace: Workspace) -> None:
+    """Put every patch into the series; when one cannot be, those before it are taken away again."""
+    profiles = {
+        path: path.read_bytes()
+        for patch, _ in taking.made
+        for path in (workspace.series.profiles / f"{each.arch}.toml" for each in taking.stage.targets(patch))
+    }
+    folders: list[Path] = []
+    try:
+        for patch, number in taking.made:
+            source = f"imported from {taking.ground.name}"
+            targets = taking.stage.targets(patch)
+            folders.append(
+                write_patch(patch, workspace.series, number=number, profiles=targets, source=source)
+            )
+    except BaseException:
+        for folder in reversed(folders):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path, data in profiles.items():
+            if path.read_bytes() != data:
+                write_whole(path, data, "writing the profile")
+        raise

@@ -1,0 +1,75 @@
+"""What ``import`` tells a person of a queue: a table with what became of each change, and what is next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from patchkit.base.errors import members_of
+from patchkit.base.text import counted, shortened
+
+if TYPE_CHECKING:
+    from patchkit.carry.authoring.queue import QueuedPatch, QueueReport
+
+_NAME = 56  # characters of a name in the table
+
+
+def queue_lines(done: QueueReport, guards: Sequence[str]) -> Iterator[str]:
+    """The table, counts, and the next commands."""
+    width = min(_NAME, max(len(each.name) for each in done.patches))
+    for each in done.patches:
+        yield f"{_cut(each.name):{width}}  {each.state:8}  {_result(each)}"
+        yield from (f"  requires {name}: {why}" for name, why in each.requires)
+        yield from ((f"  {each.note}",) if each.note and each.state != "left out" else ())
+        yield from _reasons(each)
+    told = [
+        f"{done.count('lifted')} lifted",
+        f"{done.count('text')} text",
+        f"{done.count('refused')} refused",
+    ]
+    if done.count("left out"):
+        told.append(f"{done.count('left out')} left out")
+    yield f"{counted(len(done.patches), 'change')}: {', '.join(told)}; on {done.base}: {done.because}"
+    ids = [name for each in done.patches for name, _ in each.patches]
+    if not ids:
+        yield "nothing was written"
+        return
+    missing = f"; no place for {', '.join(done.not_on_newest)}" if done.not_on_newest else ""
+    yield f"on {done.newest}{missing}"
+    if not done.written:
+        yield "nothing was written: --dry-run"
+        return
+    if set(guards) == {"none"}:
+        words = ["patchkit", "plan", "--arch", "gfx1151", "--upstream", f"b{done.build}"]
+        yield f"next:  {shlex.join(words)}"
+    yield "       patchkit lock --all  # records the results that the series gives now"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+
+
+def _result(each: QueuedPatch) -> str:
+    if each.state == "refused":
+        return ", ".join(dict.fromkeys(error.code for error in members_of(each.error))) if each.error else ""
+    if each.state == "left out":
+        return each.note
+    told = []
+    if each.edits:
+        hunks = f", {each.hunks} of them text" if 0 < each.hunks < each.edits else ""
+        told.append(
+            counted(each.edits, "edit") + hunks if each.state == "lifted" else counted(each.hunks, "hunk")
+        )
+    if each.new_files:
+        told.append(counted(each.new_files, "new file"))
+    return f"{' and '.join(told)}: {', '.join(name for name, _ in each.patches)}"
+
+
+def _reasons(each: QueuedPatch) -> Iterator[str]:
+    for error in members_of(each.error) if each.error is not None else ():
+        where = f"{error.where[0]}: " if error.where else ""
+        why = f" ({shortened(error.why.splitlines()[0])})" if error.why else ""
+        yield f"  {where}{error.message}{why}"
+        if error.hint:
+            yield f"    {shortened(error.hint.splitlines()[0])}"

@@ -1,0 +1,449 @@
+"""``patchkit import QUEUE``: a patch per patch file, mail or commit, in order, or why not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import quopri
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo_world import FOLDER, git, pin_text
+
+TOOL, CMAKE, CHOICE, DEMO = "common/tool.cpp", "CMakeLists.txt", f"{FOLDER}/choice.cu", f"{FOLDER}/demo.cu"
+
+
+def queued(desk, *args: str, code: int = 0) -> dict[str, Any]:
+    done = desk.run("import", *args, "--json")
+    assert done.returncode == code, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def rows(told: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in told["queue"]}
+
+
+def ids(told: dict[str, Any]) -> list[str]:
+    return [patch["id"] for each in told["queue"] for patch in each["patches"]]
+
+
+def errors(told: dict[str, Any]) -> list[str]:
+    return [error["code"] for each in told["queue"] for error in each["errors"]]
+
+
+def manifest(desk, name: str) -> dict[str, Any]:
+    (folder,) = (desk.series / "patches").glob(f"*-{name}")
+    return tomllib.loads((folder / "patch.toml").read_text())
+
+
+def three(desk) -> None:
+    """Three commits on b1: the second changes what the first wrote, the third neither."""
+    desk.change(TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512")
+    desk.commit("tool: a larger limit\n\nBecause.\n")
+    desk.change(TOOL, "wanted > 512 ? 512", "wanted > 1024 ? 1024")
+    desk.commit("tool: a still larger limit")
+    desk.change(CMAKE, "OFF)", "ON)")
+    desk.commit("cmake: fast")
+
+
+def written(desk, folder: str = "queue") -> Path:
+    """The commits on b1 as patch files; the clone is at b1 again."""
+    path = desk.root / folder
+    git(desk.clone, "format-patch", "-q", "b1", "-o", str(path))
+    git(desk.clone, "reset", "-q", "--hard", "b1")
+    return path
+
+
+def candidate(desk, path: str, *ids: str) -> bytes:
+    """A file of the candidate that has these patches."""
+    only = [word for name in ids for word in ("--only", name)]
+    done = desk.run("apply", "--arch", "gfx1151", *only, "--unlocked")
+    assert done.returncode == 0, done.stderr
+    where = f"candidate/gfx1151/b1:{path}"
+    show = ["git", "--git-dir", str(desk.repository), "show", where]
+    return subprocess.run(show, check=True, capture_output=True).stdout
+
+
+def test_a_folder_becomes_a_patch_per_file_that_git_would_make_the_same_of(desk) -> None:
+    three(desk)
+    wanted = {path: (desk.clone / path).read_bytes() for path in (TOOL, CMAKE)}
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    assert set(rows(told).values()) == {"lifted", "text"}  # CMakeLists.txt has no tokens
+    assert ids(told) == ["tool-a-larger-limit", "tool-a-still-larger-limit", "cmake-fast"]
+    assert told["base"] == "b1"
+    folders = sorted(path.name for path in (desk.series / "patches").glob("*-*"))
+    assert folders[2:] == ["0003-tool-a-larger-limit", "0004-tool-a-still-larger-limit", "0005-cmake-fast"]
+    first = manifest(desk, "tool-a-larger-limit")
+    assert (first["title"], first["why"], first["authors"]) == (
+        "tool: a larger limit",
+        "Because.",
+        ["up <up@localhost>"],
+    )
+    assert all(candidate(desk, path, *ids(told)) == data for path, data in wanted.items())
+
+
+def test_a_patch_requires_those_whose_lines_it_changes_and_no_others(desk) -> None:
+    three(desk)
+    queued(desk, str(written(desk)), "--guard", "none")
+    (needed,) = manifest(desk, "tool-a-still-larger-limit")["requires"]
+    assert needed["patch"] == "tool-a-larger-limit"
+    assert TOOL in needed["why"]
+    assert "requires" not in manifest(desk, "cmake-fast")
+    assert "requires" not in manifest(desk, "tool-a-larger-limit")
+    # And it is so: without the one it has no place, without the other it has.
+    path = desk.series / "patches" / "0004-tool-a-still-larger-limit" / "patch.toml"
+    whole = path.read_text()
+    path.write_text(
+        whole.replace('[[requires]]\npatch = "tool-a-larger-limit"\n', '[[requires]]\npatch = "demo-twin"\n')
+    )
+    alone = desk.run(
+        "plan", "--arch", "gfx1151", "--only", "tool-a-still-larger-limit", "--only", "demo-twin"
+    )
+    assert alone.returncode == 3
+    path.write_text(whole)
+    both = ("tool-a-larger-limit", "tool-a-still-larger-limit")
+    assert b"1024" in candidate(desk, TOOL, *both)
+
+
+def test_of_a_chain_of_patches_each_requires_the_one_below_alone(desk) -> None:
+    for low, high in ((256, 512), (512, 1024), (1024, 2048)):
+        desk.change(TOOL, f"wanted > {low} ? {low}", f"wanted > {high} ? {high}")
+        desk.commit(f"limit {high}")
+    queued(desk, str(written(desk)), "--guard", "none")
+    assert [each["patch"] for each in manifest(desk, "limit-2048")["requires"]] == ["limit-1024"]
+
+
+def test_a_patch_of_a_file_that_another_one_adds_requires_that_one(desk) -> None:
+    desk.add("common/ours.h", "#pragma once\nint ours();\n")
+    desk.commit("ours")
+    desk.change("common/ours.h", "int ours();", "int ours(int much);")
+    desk.commit("ours of much")
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    assert [each["patch"] for each in told["queue"][1]["requires"]] == ["ours"]
+
+
+def test_where_a_patch_took_lines_away_the_next_one_there_requires_it(desk) -> None:
+    desk.change(CMAKE, "project(demo)\n", "")
+    desk.commit("no project")
+    desk.change(CMAKE, "3.14)\noption", "3.14)\n\noption")
+    desk.commit("a blank")
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    assert [each["patch"] for each in told["queue"][1]["requires"]] == ["no-project"]
+
+
+def test_a_series_decides_names_order_and_strip(desk) -> None:
+    three(desk)
+    folder = written(desk)
+    names = sorted(path.name for path in folder.iterdir())
+    bare = (folder / names[2]).read_text().replace(" a/", " ").replace(" b/", " ")
+    (folder / "last.diff").write_text(bare[bare.index("diff --git") :])
+    text = f"# the queue\n\n{names[0]}   # first\n{names[1]} -p1\nlast.diff -p0\n"
+    (folder / "series").write_text(text)
+    told = queued(desk, str(folder), "--guard", "none", "--dry-run")
+    assert list(rows(told)) == [*names[:2], "last.diff", names[2]]
+    assert rows(told)[names[2]] == "left out"
+    assert ids(told)[2] == "last"
+    quilt = desk.root / "quilt"
+    quilt.mkdir()
+    folder.rename(quilt / "patches")
+    for source in (quilt, quilt / "patches" / "series"):
+        assert queued(desk, str(source), "--guard", "none", "--dry-run")["counts"] == told["counts"]
+
+
+def test_patch_files_are_in_the_order_of_their_numbers(desk) -> None:
+    folder = desk.root / "queue"
+    folder.mkdir()
+    for number, (old, new) in enumerate(((256, 300), (300, 310), (310, 320)), 8):
+        desk.change(TOOL, f"wanted > {old} ?", f"wanted > {new} ?")
+        diff = git(desk.clone, "diff")
+        (folder / f"{number}-step.patch").write_text(f"{diff}\n")
+        desk.commit("x")
+    told = queued(desk, str(folder), "--guard", "none", "--dry-run")
+    assert ids(told) == ["step", "step-2", "step-3"]
+    several = [str(folder / f"{number}-step.patch") for number in (8, 9, 10)]
+    assert ids(queued(desk, *several, "--guard", "none", "--dry-run")) == ids(told)
+
+
+def mailbox(desk, *, noise: bool) -> Path:
+    """The commits on b1 as an mbox with a cover letter; with ``noise`` as mail clients keep it."""
+    text = git(desk.clone, "format-patch", "-q", "--cover-letter", "b1", "--stdout") + "\n"
+    git(desk.clone, "reset", "-q", "--hard", "b1")
+    mails = [f"From {part}" for part in text.split("\nFrom ") if part]
+    mails[0] = mails[0].removeprefix("From ")
+    if noise:
+        head, _, body = mails[1].partition("\n\n")
+        coded = quopri.encodestring(body.encode()).decode()
+        mails[1] = f"{head}\nMIME-Version: 1.0\nContent-Transfer-Encoding: quoted-printable\n\n{coded}"
+        head, _, body = mails[2].partition("\n\n")
+        coded = base64.encodebytes(body.replace("\n", "\r\n").encode()).decode()
+        mails[2] = f"{head}\nMIME-Version: 1.0\nContent-Transfer-Encoding: base64\n\n{coded}"
+        mails[3] = mails[3].replace("Subject: [PATCH", "Subject: Re: [PATCH")
+    data = "\n".join(mails) + "\n"
+    path = desk.root / "queue.mbox"
+    path.write_bytes((data.replace("\n", "\r\n") if noise else data).encode())
+    return path
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_an_mbox_becomes_a_patch_per_mail(desk, noise: bool) -> None:
+    three(desk)
+    wanted = {path: (desk.clone / path).read_bytes() for path in (TOOL, CMAKE)}
+    told = queued(desk, str(mailbox(desk, noise=noise)), "--guard", "none")
+    assert ids(told) == ["tool-a-larger-limit", "tool-a-still-larger-limit", "cmake-fast"]
+    assert told["counts"] == {"lifted": 2, "text": 1, "refused": 0, "left out": 1}
+    assert "without a diff" in told["queue"][-1]["note"]
+    assert all(candidate(desk, path, *ids(told)) == data for path, data in wanted.items())
+
+
+def test_a_range_becomes_a_patch_per_commit_and_merges_are_left_out(desk) -> None:
+    three(desk)
+    git(desk.clone, "checkout", "-q", "-b", "side", "b1")
+    desk.add("common/side.h", "int side();\n")
+    desk.commit("side")
+    git(desk.clone, "checkout", "-q", "-")
+    git(desk.clone, "merge", "-q", "-m", "a merge", "side")
+    told = queued(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
+    assert set(ids(told)) == {"tool-a-larger-limit", "tool-a-still-larger-limit", "cmake-fast", "side"}
+    assert (told["queue"][-1]["state"], told["queue"][-1]["note"]) == ("left out", "a merge")
+    assert manifest(desk, "side")["builds"]["first"] == 1
+
+
+def test_squashed_a_queue_is_one_patch(desk) -> None:
+    three(desk)
+    whole = queued(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none", "--squash", "--id", "all")
+    folder = written(desk)
+    other = queued(desk, str(folder), "--guard", "none", "--squash", "--id", "same")
+    assert (whole["id"], other["id"]) == ("all", "same")
+    assert [each["file"] for each in whole["edits"]] == [each["file"] for each in other["edits"]]
+    assert manifest(desk, "same")["why"].split() == manifest(desk, "all")["why"].split()
+
+
+def test_what_is_refused_leaves_the_others_standing(desk) -> None:
+    three(desk)
+    desk.add("common/other.h", "int other();\n")
+    desk.commit("other")
+    folder = written(desk)
+    names = sorted(path.name for path in folder.iterdir())
+    # The first one cannot be a patch: it makes a link, too. The second stands on it, the others do not.
+    first = folder / names[0]
+    link = "diff --git a/link b/link\nnew file mode 120000\n--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+x\n"
+    first.write_text(first.read_text().replace("-- \n", link + "-- \n"))
+    told = queued(desk, str(folder), "--guard", "none", code=9)
+    assert rows(told) == dict(zip(names, ("refused", "refused", "text", "lifted"), strict=True))
+    assert errors(told) == ["IMPORT_UNSUPPORTED", "IMPORT_NEEDS_REFUSED"]
+    assert names[0] in told["queue"][1]["errors"][0]["why"]
+    assert ids(told) == ["cmake-fast", "other"]
+    done = desk.run("import", str(folder), "--guard", "none", "--dry-run")
+    assert "IMPORT_UNSUPPORTED" in done.stdout
+    assert "4 changes: 0 lifted, 0 text, 4 refused" in done.stdout  # those that are in are taken
+
+
+def test_what_does_not_apply_is_told_with_a_build_to_which_it_does(desk) -> None:
+    git(desk.clone, "checkout", "-q", "b2")
+    desk.change(
+        TOOL, "// how much there may be\nstatic int limit", "// how much there may be\nstatic int most"
+    )
+    folder = desk.root / "queue"
+    folder.mkdir()
+    desk.diff().rename(folder / "1-late.patch")
+    git(desk.clone, "checkout", "-q", "-f", "b1")
+    pins = desk.lock.read_text() + pin_text(desk.upstream, 2).split("\n\n", 1)[1]
+    desk.lock.write_text(pins)
+    for build in ("b1", "b2"):
+        assert desk.run("apply", "--arch", "gfx1151", "--upstream", build, "--unlocked").returncode == 0
+    told = queued(desk, str(folder), "--guard", "none", "--upstream", "b1", "--dry-run", code=9)
+    assert errors(told) == ["IMPORT_NOT_APPLYING"]
+    assert "--upstream b2" in told["queue"][0]["errors"][0]["hint"]
+    # Left to itself the queue goes where its index lines lead, which is not the newest.
+    assert queued(desk, str(folder), "--guard", "none", "--dry-run")["base"] == "b2"
+    three(desk)
+    early = queued(desk, str(written(desk, "early")), "--guard", "none", "--dry-run")
+    assert (early["base"], early["base_because"].partition(";")[0]) == (
+        "b1",
+        "it has the files that 2 of 3 index lines name",
+    )
+    (folder / "upstream.txt").write_text("b1\n")
+    assert queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)["base"] == "b1"
+
+
+def test_a_change_that_the_tree_has_already_is_told_to_be_that(desk) -> None:
+    three(desk)
+    folder = written(desk)
+    again = min(folder.iterdir())
+    (folder / "9999-again.patch").write_bytes(again.read_bytes())
+    (folder / "series").write_text(f"{again.name}\n9999-again.patch\n")
+    told = queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)
+    assert "already" in told["queue"][1]["errors"][0]["why"]
+
+
+def test_the_same_queue_twice_is_refused_by_its_ids(desk) -> None:
+    three(desk)
+    folder = str(written(desk))
+    queued(desk, folder, "--guard", "none")
+    assert set(errors(queued(desk, folder, "--guard", "none", code=9))) == {
+        "PATCH_ID_TAKEN",
+        "IMPORT_NEEDS_REFUSED",
+    }
+
+
+def test_guards_by_pattern_split_a_patch_in_what_is_for_everybody_and_the_rest(desk) -> None:
+    desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
+    desk.change(TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512")
+    desk.commit("both")
+    desk.change(CMAKE, "OFF)", "ON)")
+    desk.commit("plain")
+    folder = str(written(desk))
+    guards = ("--guard", "ggml/src/ggml-cuda/*=gfx1151", "--guard", "*=none")
+    told = queued(desk, folder, *guards)
+    assert ids(told) == ["both", "both-gfx1151", "plain"]
+    assert TOOL in told["queue"][0]["note"]
+    assert manifest(desk, "both")["guard"] == "none"
+    guarded = manifest(desk, "both-gfx1151")
+    assert guarded["guard"]["macros"] == ["GGML_USE_HIP"]
+    assert [each["patch"] for each in guarded["requires"]] == ["both"]
+    assert {edit["file"] for edit in guarded["edit"]} == {DEMO}
+    unsaid = queued(desk, folder, "--guard", "ggml/src/ggml-cuda/*=gfx1151", "--dry-run", code=9)
+    assert errors(unsaid) == ["IMPORT_GUARD_UNKNOWN"] * 2
+
+
+def test_a_guarded_patch_of_a_queue_is_compared_as_its_gpu_gets_it(desk) -> None:
+    desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
+    desk.commit("twice")
+    desk.change(DEMO, "const int nblocks = 4;", "const int nblocks = 8;")
+    desk.commit("blocks")
+    told = queued(desk, str(written(desk)), "--guard", "gfx1151")
+    assert ids(told) == ["twice", "blocks"]
+    profile = tomllib.loads((desk.series / "arch_profiles/gfx1151.toml").read_text())
+    assert {"twice", "blocks"} <= set(profile["patches"])
+    plan = desk.run("plan", "--arch", "gfx1151", "--with", "twice", "--with", "blocks")
+    assert plan.returncode == 0, plan.stderr
+
+
+def test_a_dry_run_writes_nothing(desk) -> None:
+    three(desk)
+    folder = str(written(desk))
+    before = desk.snapshot()
+    told = queued(desk, folder, "--guard", "none", "--dry-run")
+    assert (told["written"], desk.snapshot()) == (False, before)
+    one = str(min(Path(folder).iterdir()))
+    assert queued(desk, one, "--guard", "none", "--dry-run")["written"] is False
+    assert desk.snapshot() == before
+
+
+_STOP = """
+import os, signal, sys
+count = 0
+def hook(name, args):
+    global count
+    if name == "os.rename" and "/series/patches/" in os.fsdecode(args[1]):
+        count += 1
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+    if name == "subprocess.Popen" and "mailinfo" in str(args[1]) and os.environ["STOP"] == "early":
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(hook)
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_ctrl_c_leaves_the_series_as_it_was(desk, when: str) -> None:
+    three(desk)
+    folder = str(written(desk))
+    before = desk.snapshot()
+    done = desk.process("import", folder, "--guard", "none", env={"STOP": when}, before=_STOP)
+    assert done.returncode == 130, done.stderr
+    assert "the series is as it was" in done.stderr
+    assert desk.snapshot() == before
+
+
+def refused(desk, code: str, *args: str) -> str:
+    before = desk.snapshot()
+    done = desk.run("import", *args)
+    assert f"error[{code}]" in done.stderr, done.stderr + done.stdout
+    assert done.returncode == 2
+    assert desk.snapshot() == before
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("../outside.patch", "outside.patch"),
+        ("/etc/passwd", "/etc/passwd"),
+        ("link.patch", "link.patch"),
+        ("a\0b.patch", "b.patch"),
+        ("a\x1b[31m.patch", "does not name a file"),
+        ("a.patch -R", "-R"),
+        ("a.patch --directory=x", "--directory=x"),
+        ("a.patch\na.patch", "twice"),
+    ],
+)
+def test_a_hostile_series_is_refused_with_its_line(desk, line: str, says: str) -> None:
+    folder = desk.root / "queue"
+    folder.mkdir()
+    (desk.root / "outside.patch").write_text("x")
+    (folder / "link.patch").symlink_to("../outside.patch")
+    desk.change(CMAKE, "OFF)", "ON)")
+    desk.diff().rename(folder / "a.patch")
+    (folder / "series").write_text(f"# first\n{line}\n")
+    told = refused(desk, "IMPORT_SERIES_BAD", str(folder), "--guard", "none")
+    assert says in told
+    assert f"series:{2 + line.count(chr(10))}" in told
+
+
+def test_too_much_is_refused_before_anything_is_tried(desk) -> None:
+    folder = desk.root / "queue"
+    folder.mkdir()
+    refused(desk, "IMPORT_QUEUE_EMPTY", str(folder), "--guard", "none")
+    (folder / "words.patch").write_text("no diff\n")
+    refused(desk, "IMPORT_QUEUE_EMPTY", str(folder), "--guard", "none")
+    desk.change(CMAKE, "OFF)", "ON)")
+    diff = desk.diff().read_bytes()
+    for number in range(501):
+        (folder / f"{number}.patch").write_bytes(diff)
+    assert "500" in refused(desk, "IMPORT_TOO_LARGE", str(folder), "--guard", "none")
+    with (folder / "0.patch").open("wb") as stream:
+        stream.truncate(100 * 2**20)
+    refused(desk, "IMPORT_TOO_LARGE", str(folder), "--guard", "none")
+    (folder / "0.patch").unlink()
+    (folder / "0.patch").symlink_to("0.patch")
+    refused(desk, "IMPORT_SERIES_BAD", str(folder), "--guard", "none")
+
+
+def test_mails_that_git_cannot_read_are_left_out_and_the_others_are_in(desk) -> None:
+    three(desk)
+    path = mailbox(desk, noise=False)
+    mails = path.read_bytes().split(b"\nFrom ")
+    mails[1] = mails[1].replace(b"Subject: ", b"Subject: \0\x1b[31m")
+    mails[2] = mails[2].replace(b"\n\n", b"\nContent-Transfer-Encoding: base64\n\n", 1)
+    path.write_bytes(b"\nFrom ".join(mails))
+    told = queued(desk, str(path), "--guard", "none")
+    assert told["counts"] == {"lifted": 1, "text": 1, "refused": 0, "left out": 2}
+    assert not set("\0\x1b") & set("".join(path.read_text() for path in desk.series.rglob("patch.toml")))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("--id", "x"), ("--title", "x"), ("--lift", "256=mmq.q6k_columns")],
+)
+def test_options_of_one_patch_are_refused_for_several(desk, more: tuple[str, ...]) -> None:
+    three(desk)
+    refused(desk, "IMPORT_ONE_ONLY", str(written(desk)), "--guard", "none", *more)
+
+
+@pytest.mark.parametrize(
+    ("guards", "code"),
+    [
+        (("gfx1151", "none"), "IMPORT_GUARD_UNKNOWN"),
+        (("*=none", "ggml/*=gfx1151"), "IMPORT_GUARD_UNKNOWN"),
+        (("ggml/*=",), "IMPORT_GUARD_UNKNOWN"),
+        (("ggml/*=gfx9999", "*=none"), "IMPORT_GUARD_UNKNOWN"),
+    ],
+)
+def test_guards_that_contradict_are_refused(desk, guards: tuple[str, ...], code: str) -> None:
+    three(desk)
+    words = [word for guard in guards for word in ("--guard", guard)]
+    refused(desk, code, str(written(desk)), *words)
