@@ -492,11 +492,13 @@ class _Taking:
     def _told(self, change: QueuedChange, parts: Sequence[_Part]) -> QueuedPatch:
         edits = sum(len(part.patch.edits) for part in parts)
         hunks = sum(bool(text.draft.reason) for part in parts for text in part.texts)
-        note = ""
+        note = "; ".join(warning for part in parts for warning in part.placed.warnings)
         if len(parts) > 1:
             whole = ", ".join(parts[0].paths)
             whom = "everybody" if parts[0].guard is None else " ".join(parts[0].patch.archs or ())
-            note = f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself"
+            note = (
+                f"{note}; " if note else ""
+            ) + f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself"
         own = {part.patch.id for part in parts}
         series = self.grounds.workspace.series.patches
         return QueuedPatch(
