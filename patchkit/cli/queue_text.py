@@ -12,6 +12,7 @@ from patchkit.base.text import counted, shortened
 if TYPE_CHECKING:
     from patchkit.carry.authoring.queue import QueuedPatch, QueueReport
 
+_MOST = 4  # removals, renames and the like that are shown
 _NAME = 56  # characters of a name in the table
 
 
@@ -63,6 +64,7 @@ def _result(each: QueuedPatch) -> str:
         )
     if each.new_files:
         told.append(counted(each.new_files, "new file"))
+    told += each.whole[:_MOST] + (("...",) if len(each.whole) > _MOST else ())
     return f"{' and '.join(told)}: {', '.join(name for name, _ in each.patches)}"
 
 

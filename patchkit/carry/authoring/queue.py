@@ -21,6 +21,7 @@ from patchkit.base.errors import (
     AnchorError,
     ExitCode,
     InterruptNote,
+    Location,
     PatchkitError,
     UsageError,
     members_of,
@@ -67,6 +68,7 @@ from patchkit.carry.authoring.write import (
     short_title,
     write_patch,
 )
+from patchkit.carry.following.derive import merge_file
 from patchkit.carry.following.onto.pin import AsBuild
 from patchkit.carry.following.staging import name_series
 from patchkit.carry.placing.context import make_guard
@@ -107,7 +109,7 @@ class QueueRequest:
 class QueuedPatch:
     """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part of it.
 
-    ``hunks`` of its ``edits`` are told by lines of the file alone. ``note`` says what a person should know.
+    ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` says what becomes of whole files.
     """
 
     name: str
@@ -116,6 +118,7 @@ class QueuedPatch:
     edits: int = 0
     hunks: int = 0
     new_files: int = 0
+    whole: tuple[str, ...] = ()
     requires: tuple[tuple[str, str], ...] = ()
     error: PatchkitError | None = None
     note: str = ""
@@ -130,6 +133,7 @@ class QueuedPatch:
             "edits": self.edits,
             "hunks": self.hunks,
             "new_files": self.new_files,
+            "whole_files": list(self.whole),
             "requires": [{"patch": name, "why": why} for name, why in self.requires],
             "errors": [
                 {
@@ -334,8 +338,9 @@ def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground
 
 @dataclass(slots=True, kw_only=True)
 class _Taking:
-    """The queue on its way in. ``tree`` is git's tree of what is in, ``all`` that of all that apply.
+    """The queue on its way in. ``tree`` is git's tree of what is in.
 
+    ``whole`` are, by a change's place and name, the trees before and behind it where all that apply are there.
     ``made`` are the patches that are in, in order, each with the number of its folder.
     """
 
@@ -351,9 +356,9 @@ class _Taking:
     files: UpstreamFiles = field(default_factory=lambda: UpstreamFiles({}))
     below: Guarded = field(default_factory=Guarded)
     made: list[tuple[NewPatch, int]] = field(default_factory=list)
-    refused: list[tuple[QueuedChange, frozenset[str]]] = field(default_factory=list)
-    touched: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    changes: dict[str, bytes] = field(default_factory=dict)
+    refused: list[QueuedChange] = field(default_factory=list)
+    whole: dict[tuple[Location, str], tuple[str, str]] = field(default_factory=dict)
+    placed: list[PlacedPatch] = field(default_factory=list)
 
     @property
     def trees(self) -> Trees:
@@ -363,51 +368,54 @@ class _Taking:
         """Take each change in, or say why not."""
         reporter = self.grounds.workspace.reporter
         self.tree = self.ground.tree
-        paths = self._paths(changes)
-        self.touched = {id(change): found for change, found in zip(changes, paths, strict=True)}
-        read = [*self.series.read, *sorted(path for found in paths for path in found)]
+        read = [*self.series.read, *sorted(self._look_over(changes))]
         self.files = read_upstream(self.grounds.repository, self.ground.commit, read)
         found = []
         with reporter.progress("importing the queue", "patches") as advance:
-            for number, (change, touched) in enumerate(zip(changes, paths, strict=True), 1):
+            for number, change in enumerate(changes, 1):
                 reporter.step(f"{number} of {len(changes)}: {change.name}")
                 start = time.monotonic()
                 try:
                     done = self._take(change)
                 except PatchkitError as error:
-                    self.refused.append((change, touched))
+                    self.refused.append(change)
                     name_series(error, stage=self.stage.series.root, series=self.grounds.workspace.series)
                     done = QueuedPatch(name=change.name, state="refused", error=error)
                 found.append(replace(done, seconds=time.monotonic() - start))
                 advance(number, len(changes))
         return tuple(found)
 
-    def _paths(self, changes: Sequence[QueuedChange]) -> list[frozenset[str]]:
-        """The paths that each change touches, where all that apply are there; none for one that does not."""
-        tree, found = self.ground.tree, []
+    def _look_over(self, changes: Sequence[QueuedChange]) -> frozenset[str]:
+        """All paths that are touched; fills ``whole``."""
+        tree = self.ground.tree
         for change in changes:
             made, _ = self.trees.apply(tree, change)
-            if made is None:
-                found.append(frozenset[str]())
-                continue
-            found.append(frozenset(each.path for each in self.trees.git.changes(tree, made)))
-            tree = made
-        return found
+            if made is not None:
+                self.whole[change.where, change.name], tree = (tree, made), made
+        return frozenset(path for change in changes for path in self._touched(change))
 
     def _take(self, change: QueuedChange) -> QueuedPatch:
         """One change, whole: all of its parts are in, or none; raises what stands against it."""
+        note = ""
         after, said = self.trees.apply(self.tree, change)
         if after is None:
-            raise self._not_applying(change, said)
+            merged = self._without_refused(change)
+            if merged is None:
+                raise self._not_applying(change, said)
+            names = ", ".join(self._needed(change))
+            note = f"made for a tree with {names}, refused; git's three-way merge puts it where that is not"
+            change, after = merged
         files = check_changes(self.trees.git.renames(self.tree, after), change.name, self.trees.git)
         split = self.guards.split([each.path for each in files], change.name)
         scratch = self.files.fresh()
-        scratch.write(self.changes)
+        for placed in self.placed:
+            scratch.write(placed.changes, placed.gone, placed.modes)
         parts: list[_Part] = []
         try:
             for guard, paths in split:
                 parts.append(self._part(change, [f for f in files if f.path in paths], guard, scratch, parts))
-                scratch.write(parts[-1].placed.changes)
+                placed = parts[-1].placed
+                scratch.write(placed.changes, placed.gone, placed.modes)
             for part in parts:
                 part.requires = self._requires(change, part, parts, after)
         except BaseException:
@@ -417,7 +425,7 @@ class _Taking:
         for part in parts:
             self._keep(change, part, after)
         self.tree, self.files = after, scratch
-        return self._told(change, parts)
+        return self._told(change, parts, note)
 
     def _part(
         self,
@@ -484,21 +492,20 @@ class _Taking:
         write_whole(folder / "patch.toml", folder_files(part.patch)["patch.toml"], "writing the patch")
         self.made.append((part.patch, part.number))
         new = Standing(patch=part.patch.id, change=change, paths=part.paths, requires=part.requires)
-        self.queue.add(new, self.tree, after, {each.path: each.before for each in part.files})
+        old = {each.source or each.path: each.before for each in part.files}
+        self.queue.add(new, self.tree, after, old)
         if part.guard is not None:
             self.below.add(part.placed, part.texts, part.guard)
-        self.changes |= part.placed.changes
+        self.placed.append(part.placed)
 
-    def _told(self, change: QueuedChange, parts: Sequence[_Part]) -> QueuedPatch:
+    def _told(self, change: QueuedChange, parts: Sequence[_Part], note: str) -> QueuedPatch:
         edits = sum(len(part.patch.edits) for part in parts)
         hunks = sum(bool(text.draft.reason) for part in parts for text in part.texts)
-        note = "; ".join(warning for part in parts for warning in part.placed.warnings)
+        notes = [note, *(warning for part in parts for warning in part.placed.warnings)]
         if len(parts) > 1:
             whole = ", ".join(parts[0].paths)
             whom = "everybody" if parts[0].guard is None else " ".join(parts[0].patch.archs or ())
-            note = (
-                f"{note}; " if note else ""
-            ) + f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself"
+            notes.append(f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself")
         own = {part.patch.id for part in parts}
         series = self.grounds.workspace.series.patches
         return QueuedPatch(
@@ -510,10 +517,11 @@ class _Taking:
             edits=edits,
             hunks=hunks,
             new_files=sum(len(part.patch.files) for part in parts),
+            whole=tuple(line for part in parts for line in part.patch.whole.told()),
             requires=tuple(
                 dict.fromkeys((name, why) for part in parts for name, why in part.requires if name not in own)
             ),
-            note=note,
+            note="; ".join(text for text in notes if text),
         )
 
     def _free_id(self, change: QueuedChange, guard: str | None) -> str:
@@ -529,14 +537,48 @@ class _Taking:
         more = (f"{name}-{number}" for number in count(2))
         return next(each for each in chain((name,), more) if each not in taken)
 
+    def _needed(self, change: QueuedChange) -> list[str]:
+        """The refused changes that it may stand on: with all before it, it applies, and they share a file."""
+        touched = self._touched(change)
+        return [other.name for other in self.refused if self._touched(other) & touched]
+
+    def _touched(self, change: QueuedChange) -> frozenset[str]:
+        ends = self.whole.get((change.where, change.name))
+        return (
+            frozenset(each.path for each in self.trees.git.changes(*ends))
+            if ends is not None
+            else frozenset()
+        )
+
+    def _without_refused(self, change: QueuedChange) -> tuple[QueuedChange, str] | None:
+        """The change where the refused ones before it are not, by git's merge, and the tree that it makes.
+
+        None: it needs their text, or is not to be had with them either.
+        """
+        ends = self.whole.get((change.where, change.name))
+        if ends is None or not self._needed(change):
+            return None
+        files: dict[str, bytes] = {}
+        for each in self.trees.git.changes(*ends):
+            ours, base, theirs = (self.trees.read(tree, each.path) for tree in (self.tree, *ends))
+            if each.letter == "A" and ours is None and theirs is not None:
+                files[each.path] = theirs
+                continue
+            if each.letter != "M" or ours is None or base is None or theirs is None:
+                return None
+            files[each.path], conflicts = merge_file(ours, base, theirs, self.grounds.workspace.reporter)
+            if conflicts:
+                return None
+        after = self.trees.write(self.tree, files)
+        return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
+
     def _not_applying(self, change: QueuedChange, said: str) -> PatchkitError:
         """Why git does not place a change here, as far as can be told."""
         error = not_placed(change.name, said)
         error.where = (change.where,)
         if not isinstance(error, AnchorError):
             return error
-        touched = self.touched.get(id(change), frozenset())
-        needed = [other.name for other, paths in self.refused if paths & touched]
+        needed = self._needed(change)
         if needed:
             return AnchorError(
                 f"{change.name} stands on what was refused",
@@ -586,7 +628,7 @@ class _Part:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(each.path for each in self.files)
+        return tuple(path for each in self.files for path in (each.path, each.source) if path is not None)
 
 
 def _write_all(taking: _Taking, workspace: Workspace) -> None:

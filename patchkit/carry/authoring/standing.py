@@ -23,6 +23,7 @@ from patchkit.carry.series.patch import Edit
 from patchkit.carry.upstream.git import Git
 
 _HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@")
+_PLAIN_DIFF = ("--no-renames", "--no-ext-diff", "--no-textconv")
 _CONTEXT = 3  # lines: what git diff writes, and git apply asks for
 _NEAR = 12  # lines around an edit's place in which the tokens that tell it apart are looked for
 
@@ -55,9 +56,26 @@ class Trees:
         (found,) = self.git.objects([f"{tree}:{path}".encode()])
         return found.data if found is not None and found.kind == "blob" else None
 
+    def write(self, tree: str, files: Mapping[str, bytes]) -> str:
+        """The tree with other content of some files."""
+        self.git.run("read-tree", tree)
+        modes = {each.partition(b"\t")[2]: each[:6] for each in self.git.run("ls-files", "-sz").split(b"\0")}
+        lines = []
+        for path, data in files.items():
+            sha = self.git.run("hash-object", "-w", "--stdin", stdin=data).strip()
+            name = path.encode()
+            lines.append(b"%s %s\t%s\0" % (modes.get(name, b"100644"), sha, name))
+        self.git.run("update-index", "-z", "--add", "--index-info", stdin=b"".join(lines))
+        self.at = self.git.run("write-tree").decode("ascii").strip()
+        return self.at
+
+    def diff(self, before: str, after: str) -> bytes:
+        """What git apply makes the second tree of the first by."""
+        return self.git.run("diff-tree", "-r", "-p", "--binary", "--full-index", *_PLAIN_DIFF, before, after)
+
     def hunks(self, before: str, after: str, context: int) -> dict[str, list[tuple[int, int, int]]]:
         """By path: where lines of the old version begin and end, from 0, and how many take their place."""
-        args = ("diff-tree", "-r", "-p", f"-U{context}", "--no-renames", "--no-ext-diff", "--no-textconv")
+        args = ("diff-tree", "-r", "-p", f"-U{context}", *_PLAIN_DIFF)
         found: dict[str, list[tuple[int, int, int]]] = {}
         path = ""
         for line in self.git.run(*args, before, after).split(b"\n"):

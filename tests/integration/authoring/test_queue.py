@@ -241,6 +241,26 @@ def test_what_is_refused_leaves_the_others_standing(desk) -> None:
     assert "4 changes: 0 lifted, 0 text, 4 refused" in done.stdout  # those that are in are taken
 
 
+def test_what_has_a_refused_change_beside_it_goes_where_that_is_not(desk) -> None:
+    desk.change(TOOL, "// how much at most", "// how much, at most")
+    desk.commit("first")
+    desk.change(TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512")
+    desk.commit("second")
+    desk.change(TOOL, "wanted > 512 ? 512", "wanted > 1024 ? 1024")
+    desk.commit("third")
+    folder = written(desk)
+    first = min(folder.iterdir())
+    link = "diff --git a/link b/link\nnew file mode 120000\n--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+x\n"
+    first.write_text(first.read_text().replace("-- \n", link + "-- \n"))
+    told = queued(desk, str(folder), "--guard", "none", code=9)
+    assert (errors(told), ids(told)) == (["IMPORT_UNSUPPORTED"], ["second", "third"])
+    assert first.name in told["queue"][1]["note"]
+    assert [each["patch"] for each in told["queue"][2]["requires"]] == ["second"]
+    made = candidate(desk, TOOL, "second", "third")
+    assert b"1024" in made
+    assert b"// how much at most" in made
+
+
 def test_what_does_not_apply_is_told_with_a_build_to_which_it_does(desk) -> None:
     git(desk.clone, "checkout", "-q", "b2")
     desk.change(
