@@ -36,7 +36,7 @@ def queue_lines(done: QueueReport, guards: Sequence[str]) -> Iterator[str]:
     if not ids:
         yield "nothing was written"
         return
-    missing = f"; no place for {', '.join(done.not_on_newest)}" if done.not_on_newest else ""
+    missing = f", not {', '.join(done.not_on_newest)}" if done.not_on_newest else ""
     yield f"on {done.newest}{missing}"
     if not done.written:
         yield "nothing was written: --dry-run"

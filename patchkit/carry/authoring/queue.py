@@ -340,7 +340,7 @@ def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground
 class _Taking:
     """The queue on its way in. ``tree`` is git's tree of what is in.
 
-    ``whole`` are, by a change's place and name, the trees before and behind it where all that apply are there.
+    ``whole`` are, by a change's place and name, the trees around it where all that apply are there.
     ``made`` are the patches that are in, in order, each with the number of its folder.
     """
 
