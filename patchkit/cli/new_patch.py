@@ -76,8 +76,8 @@ guard_options = click.option(
     multiple=True,
     metavar="[PATTERN=]GPUS",
     shell_complete=gpus,
-    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; of the paths that fit "
-    "a pattern, or of all.",
+    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; of the paths that "
+    "fit a pattern, or of all.",
 )
 more_values = packed("wanted", dict, *_MORE)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from patchkit.base.errors import members_of
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted, shortened
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ _MOST = 4  # removals, renames and the like that are shown
 _NAME = 56  # characters of a name in the table
 
 
-def queue_lines(done: QueueReport, guards: Sequence[str]) -> Iterator[str]:
-    """The table, counts, and the next commands."""
+def queue_lines(done: QueueReport, guards: Sequence[str], *, in_plain: bool) -> Iterator[str]:
+    """The table, counts, and the next commands; ``in_plain``: the series is for no GPU."""
     width = min(_NAME, max(len(each.name) for each in done.patches))
     for each in done.patches:
         yield f"{_cut(each.name):{width}}  {each.state:8}  {_result(each)}"
@@ -42,8 +43,8 @@ def queue_lines(done: QueueReport, guards: Sequence[str]) -> Iterator[str]:
         yield "nothing was written: --dry-run"
         return
     if set(guards) == {"none"}:
-        words = ["patchkit", "plan", "--arch", "gfx1151", "--upstream", f"b{done.build}"]
-        yield f"next:  {shlex.join(words)}"
+        whom = () if in_plain else ("--arch", PLAIN)
+        yield f"next:  {shlex.join(['patchkit', 'plan', *whom, '--upstream', f'b{done.build}'])}"
     yield "       patchkit lock --all  # records the results that the series gives now"
 
 

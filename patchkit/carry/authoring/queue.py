@@ -107,9 +107,9 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedPatch:
-    """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part of it.
+    """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part.
 
-    ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` says what becomes of whole files.
+    ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` is what becomes of whole files.
     """
 
     name: str

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.series_folder import is_plain
 from patchkit.cli.completing import files, patches, pins
 from patchkit.cli.new_patch import asked_guards, guard_options, more_values, told_lines
 from patchkit.cli.queue_text import queue_lines
@@ -100,7 +101,8 @@ def command(
     if not isinstance(done, QueueReport):
         settings.show(done.as_json(), told_lines(done))
         return ExitCode.OK
-    settings.show(done.as_json(), queue_lines(done, request.guards), fit=True)
+    lines = queue_lines(done, request.guards, in_plain=is_plain(workspace.series.profiles))
+    settings.show(done.as_json(), lines, fit=True)
     return done.exit_code
 
 
