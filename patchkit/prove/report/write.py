@@ -97,8 +97,8 @@ def read_evidence(
     evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)
     if of is not None and evidence.branch != of:
         archs, _, pin = of.removeprefix("candidate/").partition("/")
-        words = arch_options(archs.split("+"), workspace.series.profiles)
-        words += ["--no-gpu"] if archs != PLAIN else []
+        words = [] if archs == PLAIN else ["--no-gpu"]
+        words += arch_options(archs.split("+"), workspace.series.profiles)
         raise UsageError(
             f"{of} was not verified since {evidence.branch} was, which has the same tree",
             code="EVIDENCE_ABSENT",
