@@ -6,12 +6,12 @@ Code for a GPU under a guard is no matter of this gate: no line of it runs on a 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import ToolchainError
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.text import counted
-from patchkit.prove.build import blame_candidate_build
+from patchkit.prove.build import CandidateBuildFailed, blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, RunSetup
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed
@@ -28,6 +28,7 @@ _COMMON = "common"  # links all of the libraries: what is of no other target is 
 _GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")
+_NOT_CONFIGURED = "CMAKE_CONFIGURE_FAILED"
 
 
 class CpuBuildEvidence(Evidence):
@@ -61,13 +62,9 @@ class CpuBuildGate:
         try:
             after = open_tests(source_of(subject, candidate=True), workshop)
             after.build(targets)
-        except BuildFailed as error:
-            open_tests(source_of(subject, candidate=False), workshop).build(targets)
-            return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
         except ToolchainError as error:
-            return without_tools(NAME, error)
-        seen = after.read_by_compilers()
-        unread = tuple(path for path in files if path not in seen and not _is_of_cmake(path))
+            return ended_by_tool(NAME, error, subject, workshop)
+        unread = find_unread(files, after.read_by_compilers(), subject)
         many = counted(len(files) - len(unread), "changed file")
         told = f"{', '.join(targets)} built for the CPU, with {many}"
         return GateResult(
@@ -79,17 +76,46 @@ class CpuBuildGate:
         )
 
 
+def find_unread(files: Sequence[str], seen: Collection[str], subject: Subject) -> tuple[str, ...]:
+    """Those of the files that stand in the candidate, and that neither a compiler nor CMake has read."""
+    return tuple(
+        path
+        for path in files
+        if path not in seen and not _is_of_cmake(path) and (subject.candidate / path).is_file()
+    )
+
+
 def _is_of_cmake(path: str) -> bool:
     return path.endswith((".cmake", ".in", "CMakeLists.txt"))
 
 
-def without_tools(gate: str, error: ToolchainError) -> GateResult:
-    """Of a gate on a machine that lacks the compiler or CMake; raises every other error again."""
-    if error.code not in _NO_TOOLS:
+def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: Workshop) -> GateResult:
+    """Of a gate whose build of the candidate ended so: not run without tools, failed if the baseline builds.
+
+    Raises whatever is no matter of the candidate.
+    """
+    if error.code in _NO_TOOLS:
+        why = f"{error.message} ({error.hint})"
+        return GateResult(gate=gate, verdict="not run", summary=why, not_run=("all of it",))
+    if error.code not in (BuildFailed.code, _NOT_CONFIGURED):
         raise error
-    return GateResult(
-        gate=gate, verdict="not run", summary=f"{error.message} ({error.hint})", not_run=("all of it",)
+    files = host_files(subject)
+    # What the patches add to upstream's tests is not there.
+    open_tests(source_of(subject, candidate=False), workshop).build(targets_of(subject, files))
+    if isinstance(error, BuildFailed):
+        return GateResult.ended_by(gate, blame_candidate_build(error, subject))
+    failed = CandidateBuildFailed(
+        f"the candidate does not build, the baseline does: {error.message}",
+        where=[
+            Location(path=path, label=", ".join(subject.patches_of(path)) or None)
+            for path in files
+            if _is_of_cmake(path) or not (subject.candidate / path).is_file()
+        ]
+        or error.where,
+        why=error.why,
+        hint=f"all that CMake said: {error.where[0]}" if error.where else error.hint,
     )
+    return GateResult.ended_by(gate, failed)
 
 
 def host_files(subject: Subject) -> tuple[str, ...]:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
-from patchkit.prove.build import blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.gates.blocks import Block, Row, Table, columns
-from patchkit.prove.gates.cpu_build import NOT_FOR_THE_CPU, host_files, source_of, targets_of, without_tools
+from patchkit.prove.gates.cpu_build import NOT_FOR_THE_CPU, ended_by_tool, host_files, source_of
 from patchkit.prove.gates.registry import CPU_TESTS
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.cmake import BuildFailed
 from patchkit.toolchain.ctests import TestBuild, UpstreamTest, open_tests
 from patchkit.toolchain.sides import Workshop
 
@@ -95,12 +93,8 @@ class CpuTestsGate:
                 return GateResult(gate=NAME, verdict="not run", summary=why, not_run=tuple(left))
             programs = sorted({test.program for test in chosen if test.program is not None})
             after.build(programs)
-        except BuildFailed as error:
-            # What the patches add to upstream's tests is not there.
-            open_tests(source_of(subject, candidate=False), workshop).build(targets_of(subject, files))
-            return GateResult.ended_by(NAME, blame_candidate_build(error, subject))
         except ToolchainError as error:
-            return without_tools(NAME, error)
+            return ended_by_tool(NAME, error, subject, workshop)
         ran, problems = _run(after, chosen, subject, workshop)
         return GateResult(
             gate=NAME,

@@ -21,13 +21,13 @@ PARTIAL = "res.type = COMMON_REGEX_MATCH_TYPE_PARTIAL;"
 def plain(plant):
     """A candidate of one plain patch, ``planted``, in the matcher of incomplete texts."""
 
-    def make(old: str, new: str) -> Subject:
-        subject = plant(old, new, FILE)
+    def make(old: str, new: str, file: str = FILE) -> Subject:
+        subject = plant(old, new, file)
         (*_, part) = subject.patches
         free = tuple(replace(edit, side=None, pairs=()) for edit in part.patch.edits if edit.text)
         patch = replace(part.patch, id="planted", guard="none", edits=free, aliases=())
         only = PatchPart(
-            patch=patch, commit=part.commit, guard=make_guard("none", []), touched=(FILE,), new_files=()
+            patch=patch, commit=part.commit, guard=make_guard("none", []), touched=(file,), new_files=()
         )
         return replace(subject, patches=(only,))
 
@@ -69,3 +69,14 @@ def test_what_does_not_build_is_told_with_its_patch(plain) -> None:
     (problem,) = result.problems
     assert (problem.code, problem.where[0].path) == ("CANDIDATE_BUILD_FAILED", FILE)
     assert problem.where[0].label == "planted"
+
+
+def test_what_cmake_refuses_of_the_candidate_alone_is_told_with_its_patch(plain) -> None:
+    manifest = "ggml/src/CMakeLists.txt"
+    subject = plain("include(CheckCXXCompilerFlag)", "include(NothingLikeThat)", manifest)
+    result = CpuBuildGate().run(subject)
+    assert result.verdict == "failed"
+    (problem,) = result.problems
+    assert (problem.code, problem.where[0].path) == ("CANDIDATE_BUILD_FAILED", manifest)
+    assert problem.where[0].label == "planted"
+    assert "NothingLikeThat" in problem.why

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.carry.series.patch import GuardMacros
-from patchkit.prove.gates.cpu_build import CpuBuildGate, host_files, targets_of
+from patchkit.prove.gates.cpu_build import CpuBuildGate, find_unread, host_files, targets_of
 from patchkit.prove.gates.cpu_tests import CpuTestsGate, choose_tests
 from patchkit.toolchain.ctests import UpstreamTest
 
@@ -66,6 +66,12 @@ def test_without_a_compiler_nothing_has_passed(
         result = gate.run(plain("src/llama-grammar.cpp"))
         assert (result.verdict, result.not_run) == ("not run", ("all of it",))
         assert "needs a C and C++ compiler (install" in result.summary
+
+
+def test_what_no_compiler_read_is_told_but_not_what_is_gone_or_read_by_cmake(plain) -> None:
+    files = ("common/CMakeLists.txt", "src/gone.cpp", "tests/test-chat.cpp", "tests/test-grammar.cpp")
+    subject = plain(*files)
+    assert find_unread(files, {"tests/test-grammar.cpp"}, subject) == ("tests/test-chat.cpp",)
 
 
 def test_tests_alone_are_nothing_to_build_without_them(plain) -> None:
