@@ -127,6 +127,8 @@ def prove(
         if made is None:
             raise AssertionError("the patch was written a moment ago")
         placed = stage.place(made, targets, read_upstream(repository, base, series.read))
+        for warning in placed.warnings:
+            workspace.reporter.warn(warning)
         same = "there is no diff to compare with"
         if expected is not None:
             guard = make_guard(made.guard, targets) if targets else None

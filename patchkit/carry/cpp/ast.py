@@ -312,13 +312,16 @@ _BEHIND_TYPE = re.compile(
         |__device__|__global__|__host__|__forceinline__)\b)
     \w+ \s+ (?=([A-Za-z_]\w*))
     | [\w>] [ \t]* (?:[*&]+ [ \t]* (?:const[ \t]+)? | >[ \t]*) (?=([A-Za-z_]\w*))
+    | \} \s* ([A-Za-z_]\w*) \s* ; | \( \s* [*&]+ \s* ([A-Za-z_]\w*) \s* \)
     | \#[ \t]* define [ \t]+ ([A-Za-z_]\w*)
     """,
     re.VERBOSE,
 )
-_PROSE = re.compile(rb'(//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+# A comment or string without an end ends with the file or the line, and an enum has bounds: a stranger's text
+# must not make a search quadratic.
+_PROSE = re.compile(rb'(//[^\n]*|/\*.*?(?:\*/|\Z))|"(?:\\.|[^"\\\n])*"?', re.DOTALL)
 _BINDING = re.compile(rb"\bauto[ \t]*(?:const[ \t]*)?&{0,2}[ \t]*\[([\w, \t]+)\]")
-_ENUM = re.compile(rb"\benum\b[^;{}()]*\{([^}]*)\}")
+_ENUM = re.compile(rb"\benum\b[^;{}()]{0,200}\{([^{}]{0,20000})\}")
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 
 

@@ -375,6 +375,7 @@ namespace cooperative_groups {}
 struct dim3 { unsigned x, y, z; };
 extern const dim3 threadIdx, blockIdx, blockDim, gridDim;
 extern const int warpSize;
+PATCHKIT_CALL(min) PATCHKIT_CALL(max)
 #define PATCHKIT_VECTORS(type)                          \
     struct type##1 { int x; };                          \
     struct type##2 { int x, y; };                       \

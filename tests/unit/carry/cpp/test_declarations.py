@@ -95,6 +95,8 @@ def test_names_are_told_when_there_is_an_issue():
         ("#define NAME(x) x", "NAME", True),
         ("std::vector<int> & list = x;", "list", True),
         ("int f(const half2 * const __restrict__ NAME);", "NAME", True),
+        ("typedef struct { int x; } NAME;", "NAME", True),
+        ("typedef void (*NAME)(int);", "NAME", True),
         ("", "uint64_t", True),
         ("", "is_same_v", True),
         ("", "uint3", True),
@@ -109,6 +111,17 @@ def test_what_looks_like_a_declaration(text, name, declared):
     path = f"{FOLDER}/t.cu"
     tree = parse_tree(path, {path: text.encode() + b"\n}\n"}, arch="gfx1151", which="host", defines=())
     assert (name.encode() in tree.declared) == declared
+
+
+@pytest.mark.parametrize(
+    "piece", ["// /*", "/* */", '"\\\\', "enum ", "enum {", "}", "a ", "auto [", "x*", "(*"]
+)
+def test_a_text_made_to_be_slow_is_read_all_the_same(piece):
+    path, other = f"{FOLDER}/t.cu", f"{FOLDER}/slow.cuh"
+    slow = b"#if 0\n" + piece.encode() * 50_000 + b"\n#endif\n"
+    files = {path: b'#include "slow.cuh"\nint late = 1\n', other: slow}
+    tree = parse_tree(path, files, arch="gfx1151", which="host", defines=())
+    assert b"late" in tree.declared
 
 
 def test_includes_are_read_as_far_as_they_go_and_no_further():
