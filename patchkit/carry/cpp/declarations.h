@@ -23,6 +23,23 @@ typedef struct patchkit_opaque atomic_int, atomic_bool, atomic_uint, atomic_size
 extern FILE *stdin, *stdout, *stderr;
 extern int errno;
 
+#ifdef __cplusplus
+#define PATCHKIT_ANY ...
+#else
+#define PATCHKIT_ANY
+#endif
+int printf(PATCHKIT_ANY), fprintf(PATCHKIT_ANY), snprintf(PATCHKIT_ANY), sprintf(PATCHKIT_ANY);
+int vsnprintf(PATCHKIT_ANY), vfprintf(PATCHKIT_ANY), sscanf(PATCHKIT_ANY), fopen(PATCHKIT_ANY), fclose(PATCHKIT_ANY);
+int fread(PATCHKIT_ANY), fwrite(PATCHKIT_ANY), fseek(PATCHKIT_ANY), ftell(PATCHKIT_ANY), fflush(PATCHKIT_ANY);
+int malloc(PATCHKIT_ANY), calloc(PATCHKIT_ANY), realloc(PATCHKIT_ANY), free(PATCHKIT_ANY), abort(PATCHKIT_ANY);
+int memcpy(PATCHKIT_ANY), memmove(PATCHKIT_ANY), memset(PATCHKIT_ANY), memcmp(PATCHKIT_ANY), exit(PATCHKIT_ANY);
+int strlen(PATCHKIT_ANY), strcmp(PATCHKIT_ANY), strncmp(PATCHKIT_ANY), strstr(PATCHKIT_ANY), strchr(PATCHKIT_ANY);
+int strcpy(PATCHKIT_ANY), strncpy(PATCHKIT_ANY), getenv(PATCHKIT_ANY), atoi(PATCHKIT_ANY), atof(PATCHKIT_ANY);
+int fabs(PATCHKIT_ANY), fabsf(PATCHKIT_ANY), sqrt(PATCHKIT_ANY), sqrtf(PATCHKIT_ANY), exp(PATCHKIT_ANY);
+int expf(PATCHKIT_ANY), log(PATCHKIT_ANY), logf(PATCHKIT_ANY), pow(PATCHKIT_ANY), powf(PATCHKIT_ANY);
+int fmax(PATCHKIT_ANY), fmaxf(PATCHKIT_ANY), fmin(PATCHKIT_ANY), fminf(PATCHKIT_ANY), floorf(PATCHKIT_ANY);
+int ceilf(PATCHKIT_ANY), roundf(PATCHKIT_ANY), tanhf(PATCHKIT_ANY), sinf(PATCHKIT_ANY), cosf(PATCHKIT_ANY);
+
 #ifndef __cplusplus
 #define bool _Bool
 #define static_assert _Static_assert

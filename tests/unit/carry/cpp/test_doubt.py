@@ -46,6 +46,7 @@ def doubt(text, before=None):
         ("void f(int x) { int = x; } void g(odd_t y) { y.any<int>(); }", None),
         ("struct s { int a; int b }; struct t { odd_t c; };", None),
         ("enum e { A, B }; enum e f() { return A B; }", None),
+        ("void f(char * d) { snprintf(d, 3 4); }", None),
         # Wrong, but it could be a macro, and then it would not be.
         ("void f(int x) { MACRO(x) x++ }", "MACRO"),
     ],
