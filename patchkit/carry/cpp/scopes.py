@@ -441,7 +441,7 @@ def _entity(
     opening = declared.parameters
     parameters = (
         Span(code[opening].span.start, code[scopes.match[opening]].span.end)
-        if opening is not None
+        if opening is not None and opening in scopes.match  # not in a text that lacks a bracket
         else Span(code[brace].span.start, code[brace].span.start)
     )
     return Entity(

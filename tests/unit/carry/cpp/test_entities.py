@@ -197,3 +197,8 @@ def test_code_in_counts_only_whole_tokens():
 )
 def test_broken_declarations_declare_nothing(text):
     assert functions(text) == []
+
+
+@pytest.mark.parametrize("text", ["int f(int x { return 1; }\n", "int f((int x) { return 1; }\n"])
+def test_a_parenthesis_without_a_partner_leaves_a_function_without_parameters(text):
+    assert functions(text) == [("f", "")]
