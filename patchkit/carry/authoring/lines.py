@@ -216,6 +216,8 @@ class LineLifter:
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
         if not is_code(self.before.path) or not _is_whole(self.before.path, text):
             return None
+        if block.old == 0:
+            return self._in_front_of_a_definition(block)  # nothing stands in front of the first line
         end = self.before.line_end(self.before.line_span(block.old).start)
         newline = self.before.newline
         for selector in self._names_on(block.old - 1, text):

@@ -7,7 +7,7 @@ from refusing import refused
 
 from patchkit.base.errors import Location
 from patchkit.base.source import SourceText
-from patchkit.carry.authoring.draft import Draft, apply_drafts
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
 from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.placing.expand import apply_placements
@@ -210,3 +210,9 @@ def test_it_comes_out_whatever_the_lines_are(old: str, new: str) -> None:
 def test_the_indentation_alone() -> None:
     (draft,) = lifted(CODE, CODE.replace("        return helper(x);", "            return helper(x);"))
     assert draft.selector.exact
+
+
+def test_what_is_said_again_in_front_of_the_first_line_is_refused_and_no_crash() -> None:
+    old = b"\n#include <a>\nint y;\n"
+    with pytest.raises(NotLifted):
+        lift_lines("a.h", old, b"#include <a>\n" + old)
