@@ -1,0 +1,154 @@
+"""Whether a patch that a tool has placed is where it should be, told without asking the tool.
+
+Where upstream took the same change later, its tree says what is right. Elsewhere two things are looked at:
+every line of upstream that the patch does not touch must be there, as often as before; and the changed lines
+must stand below the same definition as in the original, with a neighbour that they had there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from carry_git import Hunk, Store
+
+Verdict = Literal["right", "by function", "disputed", "wrong"]
+_WORDS = re.compile(r"[A-Za-z_~][\w:~]*")
+_WORD = re.compile(rb"\w+|[^\w\s]")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """``why`` says what is lost, or which place is another one than in the original, with both file:lines."""
+
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """A change ``base..after``, and the same as a tool placed it: ``target..result``.
+
+    ``truth`` is the commit in which upstream itself has the change at the place of the target.
+    """
+
+    base: str
+    after: str
+    target: str
+    result: str
+    truth: str | None = None
+
+
+def judge(store: Store, placing: Placing) -> Judged:
+    """The verdict on one placing."""
+    changed = store.paths(placing.base, placing.after)
+    paths = sorted({*changed, *store.paths(placing.target, placing.result)})
+    if placing.truth is not None:
+        other = store.paths(placing.result, placing.truth)
+        if not set(other) & set(paths):
+            return Judged(verdict="right")
+    lost = _lost(store, placing, paths)
+    if lost:
+        return Judged(verdict="wrong", why=lost)
+    moved = _elsewhere(store, placing)
+    if placing.truth is not None:
+        told = f"not what upstream made of it{'; ' + moved if moved else ''}"
+        return Judged(verdict="disputed", why=told)
+    return Judged(verdict="disputed", why=moved) if moved else Judged(verdict="by function")
+
+
+def _lost(store: Store, placing: Placing, paths: Iterable[str]) -> str:
+    """Lines of upstream that the result lacks and the patch does not remove; '' where there are none."""
+    wanted = tuple(paths)
+    base, after = store.read(placing.base, wanted), store.read(placing.after, wanted)
+    target, result = store.read(placing.target, wanted), store.read(placing.result, wanted)
+    told = []
+    for path in wanted:
+        versions = [each.get(path, b"") for each in (base, after, target, result)]
+        before, new, upstream, made = (Counter(data.split(b"\n")) for data in versions)
+        expected = _plus(upstream, new, before)
+        if expected == made:
+            continue
+        # A line that both sides changed is another line in the result: its words must still be there.
+        words = [Counter(_WORD.findall(data)) for data in versions]
+        if _plus(words[2], words[1], words[0]) == words[3]:
+            continue
+        missing, extra = expected - made, made - expected
+        told.append(f"{path}: {_lines('lost', missing)}{_lines('added', extra)}".strip())
+    return "; ".join(told)
+
+
+def _plus(upstream: Counter[bytes], new: Counter[bytes], before: Counter[bytes]) -> Counter[bytes]:
+    sums = Counter(upstream)
+    sums.update(new)
+    sums.subtract(before)
+    return Counter({key: count for key, count in sums.items() if count})
+
+
+def _lines(what: str, found: Counter[bytes]) -> str:
+    if not found:
+        return ""
+    lines = [line.decode("utf-8", "replace").strip() for line in found]
+    return f"{sum(found.values())} lines {what} ({' | '.join(lines[:_SHOWN])}) "
+
+
+def _elsewhere(store: Store, placing: Placing) -> str:
+    """Hunks that stand below another definition than in the original; '' where all are below the same."""
+    ours, theirs = store.hunks(placing.base, placing.after), store.hunks(placing.target, placing.result)
+    told = []
+    for path in sorted({hunk.path for hunk in (*ours, *theirs)}):
+        left = [hunk for hunk in ours if hunk.path == path]
+        right = [hunk for hunk in theirs if hunk.path == path]
+        if len(left) != len(right):
+            names = (_counted(left), _counted(right))
+            if names[0].keys() != names[1].keys():
+                told.append(
+                    f"{path}: {len(left)} hunks became {len(right)}, {_names(left)} -> {_names(right)}"
+                )
+            continue
+        told += [
+            f"{path}:{was.line} in '{_name(was.heading)}' -> {path}:{now.line} in '{_name(now.heading)}'"
+            for was, now in zip(left, right, strict=True)
+            if _name(was.heading) != _name(now.heading)
+        ]
+        told += _other_neighbours(store, placing, path, list(zip(left, right, strict=True)))
+    return "; ".join(told)
+
+
+def _other_neighbours(
+    store: Store, placing: Placing, path: str, pairs: Iterable[tuple[Hunk, Hunk]]
+) -> Iterable[str]:
+    """Hunks of which neither neighbour is the one that they had: a twin within a function, perhaps."""
+    base = store.read(placing.base, [path]).get(path, b"").split(b"\n")
+    target = store.read(placing.target, [path]).get(path, b"").split(b"\n")
+    for was, now in pairs:
+        old, new = _neighbours(base, was), _neighbours(target, now)
+        if old[0] != new[0] and old[1] != new[1]:
+            yield f"{path}:{was.line} -> {path}:{now.line}: neither neighbour is the one it had"
+
+
+def _neighbours(lines: list[bytes], hunk: Hunk) -> tuple[bytes, bytes]:
+    """The nearest lines with text above and below what a hunk takes the place of."""
+    first = hunk.line - 1 if hunk.removed else hunk.line
+    last = first + len(hunk.removed)
+    above = next((line.strip() for line in reversed(lines[:first]) if line.strip()), b"")
+    below = next((line.strip() for line in lines[last:] if line.strip()), b"")
+    return above, below
+
+
+def _name(heading: str) -> str:
+    """Of a definition: the word in front of its parameters."""
+    words = _WORDS.findall(heading.partition("(")[0])
+    return str(words[-1]) if "(" in heading and words else heading.strip()
+
+
+def _counted(hunks: Iterable[Hunk]) -> Counter[str]:
+    return Counter(_name(hunk.heading) for hunk in hunks)
+
+
+def _names(hunks: Iterable[Hunk]) -> str:
+    return ", ".join(f"{_name(hunk.heading)}:{hunk.line}" for hunk in hunks)

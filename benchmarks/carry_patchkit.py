@@ -1,0 +1,434 @@
+"""patchkit's own part of carry_queues.py: one change imported, and the same placed on another tree.
+
+Only :func:`import_change` and :func:`place_again` know how patchkit does it. Each runs in a process of its
+own, which is ended when it takes too long; what one gives is kept under the digest of everything it depends
+on, patchkit's code for carrying included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+import patchkit
+from patchkit.base.arch import list_profiles
+from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import SeriesDir, find_series_dir
+from patchkit.base.workspace import Workspace
+from patchkit.carry.authoring.change import Authorship, compare_commits
+from patchkit.carry.authoring.run import FoundChange, Wanted, make_patch
+from patchkit.carry.following.classify import Comparison, classify_series
+from patchkit.carry.following.rendering import Rendering, render_patch
+from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock, write_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.commits import NewCommit, write_commits
+
+ARCH = "gfx1151"
+"""The profile with which plain patches are parsed, and the one that a series for the bench has."""
+
+LIMIT_S = 120.0
+_POLL_S = 0.05
+_DATE = "2023-11-14T22:13:20+00:00"
+_PARTS = ("carry", "base")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is imported: ``base..after``, made for ``build``; both are commits of the cache."""
+
+    title: str
+    build: int
+    base: str
+    after: str
+    guard: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One error of patchkit: its code, what it says and where."""
+
+    code: str
+    message: str
+    where: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """What became of an import. ``texts`` are the edits that stayed text, with why; ``folder`` the series.
+
+    ``same`` says whether placing it again gives each byte that git makes of the change.
+    """
+
+    seconds: float
+    refusals: tuple[Refusal, ...] = ()
+    edits: int = 0
+    files: int = 0
+    texts: tuple[str, ...] = ()
+    folder: str = ""
+    same: bool = False
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a patch."""
+        return not self.refusals
+
+    @property
+    def form(self) -> str:
+        """As what it was imported."""
+        if self.refusals:
+            return "refused"
+        if not self.texts:
+            return "structural"
+        return "text" if len(self.texts) == self.edits and not self.files else "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A patch on another tree: ``found`` is patchkit's class for it, ``files`` what it made of which.
+
+    ``files`` has mode and blob by path, None where nothing was placed. ``again``: the files that it touches
+    are those of an earlier target, and so is the result.
+    """
+
+    found: str
+    files: dict[str, list[str]] | None = None
+    why: str = ""
+    code: str = ""
+    seconds: float = 0.0
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A commit to place on; ``tree`` and ``touched`` are digests: of all of it, of the files of the patch."""
+
+    commit: str
+    tree: str
+    touched: str
+    build: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patchkit:
+    """The product on a cache folder; ``work`` is where series and results of the bench are kept."""
+
+    work: Path
+    cache: Path
+    code: str
+
+    @property
+    def workspace(self) -> Workspace:
+        """With the series of this checkout, of which only profiles and pins are used."""
+        return Workspace(series=find_series_dir(None), cache_root=self.cache, reporter=NullReporter())
+
+    def import_one(self, change: Change, trees: Sequence[str]) -> Import:
+        """Import a change within the time limit; ``trees`` are those of its commits, for the name."""
+        key = _digest(self.code, change.title, str(change.build), change.guard, *trees)
+        kept = self.work / "imported" / self.code[:12] / f"{key}.json"
+        folder = kept.with_suffix(".series")
+        found = _read(kept)
+        if found is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            began = time.monotonic()
+            lines, in_time = _in_child(
+                lambda: iter([import_change(change, folder, self.workspace)]),
+                kept.with_suffix(".part"),
+                LIMIT_S,
+            )
+            found = lines[0] if lines else _lost(time.monotonic() - began, in_time=in_time)
+            _write(kept, found)
+        refusals = tuple(Refusal(**each) for each in found.get("refusals", ()))
+        return Import(**found | {"refusals": refusals, "texts": tuple(found.get("texts", ()))})
+
+    def carry(self, change: Change, imported: Import, goals: Sequence[Goal]) -> list[Carried]:
+        """Place an imported patch on each of the commits.
+
+        Where the files that it touches are the same on two of them it is placed on one of these only, and
+        the other result says ``again``: what else is read there are headers.
+        """
+        name = Path(imported.folder).stem
+        while True:
+            found = [self._known(name, goal) for goal in goals]
+            open_ones: dict[str, Goal] = {}
+            for goal, known in zip(goals, found, strict=True):
+                if known is None:
+                    open_ones.setdefault(goal.touched, goal)
+            if not open_ones:
+                return [each for each in found if each is not None]
+            wanted = list(open_ones.values())
+            began = time.monotonic()
+            lines, in_time = _in_child(
+                lambda wanted=wanted: place_again(change, imported, wanted, self.workspace),  # type: ignore[misc]
+                self.work / "placed" / f"{name[:16]}-{os.getpid()}.part",
+                LIMIT_S,
+            )
+            for goal, line in zip(wanted, lines, strict=False):
+                _write(self._kept(name, goal.tree), line)
+                if line["found"] in ("clean", "moved"):
+                    _write(self._kept(name, goal.touched), line)
+            if len(lines) < len(wanted):  # the one at which the process ended
+                told = {"found": "broken" if in_time else "over time", "why": "the process ended"}
+                _write(
+                    self._kept(name, wanted[len(lines)].tree), told | {"seconds": time.monotonic() - began}
+                )
+
+    def _kept(self, name: str, on: str) -> Path:
+        return self.work / "placed" / self.code[:12] / f"{_digest(self.code, name, on)}.json"
+
+    def _known(self, name: str, goal: Goal) -> Carried | None:
+        whole = _read(self._kept(name, goal.tree))
+        if whole is not None:
+            return Carried(**whole)
+        part = _read(self._kept(name, goal.touched))
+        return Carried(**part | {"again": True}) if part is not None else None
+
+
+def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[str, Any]:
+    """Import one change into a new series at ``folder``: what becomes an :class:`Import`."""
+    began = time.monotonic()
+    series = _empty_series(folder, workspace)
+    inside = replace(workspace, series=series)
+    cache = open_cache(workspace.cache_root)
+    try:
+        with cache.hold(workspace.reporter) as repository:
+            files = compare_commits(change.base, change.after, change.title, repository)
+            found = FoundChange(
+                build=change.build, base=change.base, name=f"b{change.build}", files=files, by=Authorship()
+            )
+            done = make_patch(found, Wanted(guard=change.guard), change.title, inside, cache, repository)
+    except PatchkitError as error:
+        told = [_refusal(each) for each in _members(error)]
+        return {"seconds": time.monotonic() - began, "refusals": told}
+    seconds = time.monotonic() - began
+    return {
+        "seconds": seconds,
+        "edits": len(done.patch.edits),
+        "files": len(done.patch.files),
+        "texts": list(done.hunks.values()),
+        "folder": str(folder),
+        "same": done.proof.same == "byte for byte",
+    }
+
+
+def place_again(
+    change: Change, imported: Import, goals: Sequence[Goal], workspace: Workspace
+) -> Iterator[dict[str, Any]]:
+    """Place the patch of a series on other commits as ``bump`` does: what becomes a :class:`Carried` each."""
+    series = SeriesDir(root=Path(imported.folder), origin="named")
+    inside = replace(workspace, series=series)
+    loaded = load_series(series.patches)
+    profiles = load_profiles(series.profiles, [ARCH])
+    (patch,) = loaded.patches
+    selected = Selected(patch=patch, targets=profiles, reason="")
+    cache = open_cache(workspace.cache_root)
+    repository = cache.peek(workspace.reporter)
+    if repository is None:
+        raise RuntimeError("the cache has no repository")
+
+    def read(commit: str) -> UpstreamFiles:
+        return read_upstream(repository, commit, loaded.read)
+
+    last: Rendering = render_patch(selected, read(change.base), series)
+    known = {patch.id: last} if last.placed is not None else {}
+    for goal in goals:
+        began = time.monotonic()
+        comparison = Comparison(
+            workspace=inside, build=goal.build, chosen=(selected,), files=read(goal.commit), last=known
+        )
+        (verdict,), renderings = classify_series(comparison)
+        made: dict[str, list[str]] | None = None
+        if renderings and renderings[0].placed is not None:
+            new = NewCommit(message="bench", changes=renderings[0].placed.changes)
+            commit = write_commits(repository, goal.commit, [new], date=_DATE)[-1].commit
+            changes = repository.git.changes(goal.commit, commit)
+            made = {each.path: [each.modes[1], each.ids[1]] for each in changes}
+        elif verdict.patch_class == "upstreamed":
+            made = {}
+        first = verdict.problems[0] if verdict.problems else None
+        yield {
+            "found": verdict.patch_class,
+            "files": made,
+            "why": first.message if first is not None else verdict.reason,
+            "code": first.code if first is not None else "",
+            "seconds": time.monotonic() - began,
+        }
+
+
+def _empty_series(folder: Path, workspace: Workspace) -> SeriesDir:
+    """A series with one GPU, every pin and no patch."""
+    own = SeriesDir(root=folder, origin="named")
+    own.patches.mkdir(parents=True)
+    own.templates.mkdir()
+    source = workspace.series
+    shutil.copytree(source.profiles, own.profiles)
+    for name in list_profiles(own.profiles):
+        path = own.profiles / f"{name}.toml"
+        if name != ARCH:
+            path.unlink()
+            continue
+        document = tomlkit.parse(path.read_text("utf-8"))
+        document["patches"] = tomlkit.table()
+        path.write_text(tomlkit.dumps(document), "utf-8")
+    own.patches.joinpath("series.toml").write_text(
+        'folders = ["ggml/src/ggml-cuda/"]\n\n[gates]\nrequired = ["anchors"]\nwhy = "a bench"\n', "utf-8"
+    )
+    write_lock(own.lock, replace(load_lock(source.lock), results=(), watched=()))
+    return own
+
+
+def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
+    return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
+
+
+def _refusal(error: PatchkitError) -> dict[str, str]:
+    where = error.where[0] if error.where else None
+    return {
+        "code": error.code,
+        "message": error.message,
+        "where": f"{where.path}:{where.line}" if where is not None and where.line else "",
+        "why": error.why or "",
+    }
+
+
+def _lost(seconds: float, *, in_time: bool) -> dict[str, Any]:
+    told = (
+        {"code": "OVER_TIME", "message": f"over {LIMIT_S:.0f} s"}
+        if not in_time
+        else {"code": "BROKEN", "message": "the process ended without a word"}
+    )
+    return {"seconds": seconds, "refusals": [told]}
+
+
+def _in_child(
+    work: Callable[[], Iterator[dict[str, Any]]], part: Path, limit: float
+) -> tuple[list[dict[str, Any]], bool]:
+    """The results that ``work`` gives in a process of its own, each within ``limit`` seconds.
+
+    The other value is False when the time was over. A fork: patchkit is read already.
+    """
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text("", "utf-8")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        _be_child(work, part)
+    size, since, in_time = 0, time.monotonic(), True
+    try:
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            time.sleep(_POLL_S)
+            now = part.stat().st_size
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > limit:
+                in_time = False
+                break
+    except BaseException:
+        _end(child)
+        raise
+    if not in_time:
+        _end(child)
+    lines = [line for line in part.read_text("utf-8").split("\n") if line]
+    part.unlink()
+    return [json.loads(line) for line in lines], in_time
+
+
+def _be_child(work: Callable[[], Iterator[dict[str, Any]]], part: Path) -> None:
+    """Does the work and ends the process: nothing of the parent's is run on the way out."""
+    os.setsid()
+    status = 0
+    try:
+        with part.open("a", encoding="utf-8") as stream:
+            for each in work():
+                stream.write(json.dumps(each) + "\n")
+                stream.flush()
+    except BaseException:  # noqa: BLE001  # told, whatever it is
+        traceback.print_exc()
+        status = 1
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end(child: int) -> None:
+    """The process and the git commands below it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+def code_digest() -> str:
+    """Of everything in patchkit that importing and placing depends on."""
+    package = Path(patchkit.__file__).parent
+    texts = find_series_dir(None).templates / "patchkit"
+    files = [path for part in _PARTS for path in sorted((package / part).rglob("*"))]
+    files += sorted(texts.rglob("*"))
+    wanted = [path for path in files if path.is_file() and path.suffix != ".pyc"]
+    return _digest(*(hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(found), "utf-8")
+    draft.rename(path)
+
+
+def make_cache(work: Path, lent: Path, clones: Sequence[Path]) -> Path:
+    """A cache folder of the bench's own, which reads the objects of another one and of clones."""
+    folder = work / "cache"
+    repository, source = folder / "upstream.git", lent / "upstream.git"
+    if not repository.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(
+            source, repository, ignore=lambda place, _: ["objects"] if place == str(source) else []
+        )
+        (repository / "objects" / "info").mkdir(parents=True)
+        (repository / "objects" / "pack").mkdir()
+    objects = [source / "objects", *(clone / "objects" for clone in clones)]
+    text = "".join(f"{path.resolve()}\n" for path in objects)
+    (repository / "objects" / "info" / "alternates").write_text(text, "utf-8")
+    return folder
+
+
+def pins(cache: Path) -> dict[int, str]:
+    """The commit of each pin that a cache folder has, by build."""
+    opened: Cache = open_cache(cache)
+    repository = opened.peek(NullReporter())
+    if repository is None:
+        return {}
+    known = catalogue_pins(find_series_dir(None).patches / "upstreams.toml")
+    names = {pin.build: f"refs/patchkit/pin/{pin.name}" for pin in known}
+    found = repository.resolve(*names.values())
+    return {build: sha for build, sha in zip(names, found, strict=True) if sha is not None}

@@ -1,0 +1,455 @@
+"""Moves patch queues and commits of others into patchkit and over later trees, beside plain tools.
+
+Nothing of theirs is in this repository: a TOML file names folders of patch files and bare clones.
+
+    cache = "CACHE"             # a cache folder of patchkit that has the pins of patches/upstreams.toml;
+                                # read only: the bench writes into --work
+    [[clone]]
+    name = "fork"
+    path = "fork.git"
+
+    [[queue]]                   # patch files of a folder, by name, each on the ones before it
+    name = "some-queue"
+    folder = "queues/some"
+    base = "b7827"              # a pin; or "fork:REV", a commit of a clone, and build = its number
+    group = "somebody"          # a file that was seen in the group already is not looked at again
+
+    [[commits]]                 # each commit that changes a path, without merges; forks, too
+    name = "history"
+    clone = "fork"
+    range = "b6900..b8670"      # what git rev-list takes
+    not_in = "fork:b9020"       # for a fork: leave out what has the author's time and title of a commit there
+    path = "ggml/src"
+    most = 400                  # as many, evenly over the range
+    every = 10                  # of these, each tenth
+    tags = 20                   # on how many later tags it is placed
+    before = 20                 # instead: carried here from one of the tags before it, taken in steps of
+    step = 10
+    tag = "b*"                  # which tags; tags_of = "other": of another clone
+
+    python benchmarks/carry_queues.py queues.toml --work FOLDER --json FILE --markdown FILE
+
+A patch is *fair* when ``git apply`` takes it on its base. What git makes of it is what patchkit's import must
+give, byte for byte. Each fair patch is then carried: a queue to the next two pins, in order, so that each
+tool stands on what it has placed before; a commit to later tags. With ``before``, a commit of upstream's is
+imported on the oldest of the tags before it that it fits and carried from there up to its own parent, where
+upstream's own commit is what must come out.
+
+Judged is without the tools (carry_judge.py). What cannot be told is *disputed* and listed; somebody who has
+looked says so with ``--verdicts FILE``: lines of ``KEY right|wrong WHY``. Results are kept in --work under a
+digest of all they depend on, so a second run does only what has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import sys
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from carry_git import Made, Store, git_apply, patch_fuzzy, with_entries
+from carry_judge import Judged, Placing, judge
+from carry_patchkit import Carried, Change, Goal, Import, Patchkit, code_digest, make_cache, pins
+from carry_sets import Item, Sources, Target, commit_items, queue_items
+
+PLAIN = ("git apply", "git apply -3", "patch -F3")
+TOOLS = ("patchkit", *PLAIN)
+_SAVE_EVERY = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Placed:
+    """One tool on one target."""
+
+    tool: str
+    target: str
+    placed: bool
+    verdict: str
+    why: str
+    key: str = ""
+    found: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """What became of one item."""
+
+    set: str
+    name: str
+    fair: bool
+    alone: bool
+    why: str = ""
+    again: str = ""
+    imported: Import | None = None
+    carried: list[Placed] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """As the file has it."""
+        form = self.imported.form if self.imported is not None else ""
+        return asdict(self) | {"form": form}
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """Everything that a run needs. ``verdicts`` are a person's, by key."""
+
+    store: Store
+    product: Patchkit
+    verdicts: Mapping[str, tuple[str, str]]
+    limit: int | None
+    imports_only: bool
+
+    def kept(
+        self, kind: str, parts: Sequence[str], make: Callable[[], dict[str, object]]
+    ) -> dict[str, object]:
+        """A result that does not depend on patchkit's code."""
+        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        path = self.product.work / kind / f"{name}.json"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(".draft")
+            draft.write_text(json.dumps(make()), "utf-8")
+            draft.rename(path)
+        found: dict[str, object] = json.loads(path.read_text("utf-8"))
+        return found
+
+    def plain(self, tool: str, diff: bytes, target: str, paths: Sequence[str]) -> Made:
+        """What a plain tool makes of a diff."""
+
+        def run() -> dict[str, object]:
+            if tool == "patch -F3":
+                return asdict(patch_fuzzy(self.store, diff, target, paths))
+            return asdict(git_apply(self.store, diff, target, *tool.split()[2:]))
+
+        parts = [tool, hashlib.sha256(diff).hexdigest(), self.store.tree_of(target)]
+        found = self.kept("plain", parts, run)
+        commit = found["commit"]
+        return Made(commit=str(commit) if commit else None, why=str(found["why"]))
+
+    def judged(self, placing: Placing) -> Judged:
+        """The verdict on a placing."""
+        parts = [placing.base, placing.after, placing.target, placing.result, placing.truth or "", _JUDGE]
+        found = self.kept("judged", parts, lambda: asdict(judge(self.store, placing)))
+        return Judged(**found)  # type: ignore[arg-type]
+
+
+_JUDGE = hashlib.sha256((Path(__file__).parent / "carry_judge.py").read_bytes()).hexdigest()
+
+
+def run_set(bench: Bench, name: str, items: Iterable[Item]) -> Iterator[Row]:
+    """Import and carry each item."""
+    states: dict[tuple[str, str], str] = {}
+    count = 0
+    for item in items:
+        row = Row(set=name, name=item.name, fair=item.after is not None, alone=item.is_alone, why=item.why)
+        row.again = item.again
+        if item.after is None or item.again:
+            yield row
+            continue
+        if bench.limit is not None and count >= bench.limit:
+            return
+        count += 1
+        if not item.stacked:
+            states.clear()
+        row.imported = bench.product.import_one(item.change, _trees(bench.store, item.change))
+        if not bench.imports_only:
+            row.carried = list(carry(bench, item, row.imported, states, name))
+        yield row
+
+
+def _trees(store: Store, change: Change) -> list[str]:
+    return [store.tree_of(change.base), store.tree_of(change.after)]
+
+
+def carry(
+    bench: Bench, item: Item, imported: Import, states: dict[tuple[str, str], str], set_name: str
+) -> Iterator[Placed]:
+    """Every tool on every target. ``states`` has what each tool made of a target so far."""
+    change = item.change
+    if item.origin is not None:
+        change = item.origin
+        imported = bench.product.import_one(change, _trees(bench.store, change))
+    elif not item.targets:
+        return
+    diff = bench.store.diff(change.base, change.after)
+    paths = bench.store.paths(change.base, change.after)
+    where = [(target, states.get(("patchkit", target.name), target.commit)) for target in item.targets]
+    ours = [Carried(found="not imported")] * len(where)
+    if imported.is_made:
+        goals = [
+            Goal(
+                commit=on,
+                tree=bench.store.tree_of(on),
+                touched=bench.store.touched(on, paths),
+                build=target.build,
+            )
+            for target, on in where
+        ]
+        ours = bench.product.carry(change, imported, goals)
+    for (target, on), found in zip(where, ours, strict=True):
+        code = f"{found.code}: " if found.code else ""
+        commit = with_entries(bench.store, on, found.files) if found.files else on
+        made = Made(commit=commit if found.files is not None else None, why=f"{code}{found.why}")
+        placed = _placed(bench, change, target, on, made, ("patchkit", set_name, item.name))
+        placed.found, placed.seconds = found.found, found.seconds
+        if made.commit is not None:
+            states["patchkit", target.name] = made.commit
+        yield placed
+    for tool in PLAIN:
+        for target in item.targets:
+            on = states.get((tool, target.name), target.commit)
+            made = bench.plain(tool, diff, on, paths)
+            if made.commit is not None:
+                states[tool, target.name] = made.commit
+            yield _placed(bench, change, target, on, made, (tool, set_name, item.name))
+
+
+def _placed(
+    bench: Bench, change: Change, target: Target, on: str, made: Made, names: tuple[str, str, str]
+) -> Placed:
+    tool, set_name, name = names
+    if made.commit is None:
+        return Placed(tool=tool, target=target.name, placed=False, verdict="refused", why=made.why)
+    placing = Placing(base=change.base, after=change.after, target=on, result=made.commit, truth=target.truth)
+    tree = bench.store.tree_of(made.commit)
+    if tree == bench.store.tree_of(on) and target.truth is None:
+        # Taken for something upstream has: nothing was placed, and nothing can be lost.
+        return Placed(tool=tool, target=target.name, placed=False, verdict="there already", why=made.why)
+    judged = bench.judged(placing)
+    key = hashlib.sha256(f"{set_name}\0{name}\0{target.name}\0{tree}".encode()).hexdigest()[:16]
+    verdict, why = judged.verdict, judged.why
+    if key in bench.verdicts and verdict != "right":
+        told, because = bench.verdicts[key]
+        verdict, why = ("right" if told == "right" else "wrong"), f"looked at: {because} ({why})"
+    return Placed(tool=tool, target=target.name, placed=True, verdict=verdict, why=why, key=key)
+
+
+def import_table(rows: Sequence[Row]) -> list[str]:
+    """One line for each set, and one for all."""
+    heads = (
+        "set", "patches", "again", "not fair", "fair", "byte for byte", "of it structural", "mixed", "text",
+        "other bytes", "refused", "over time", "s mean", "s max",
+    )  # fmt: skip
+    lines = _head(heads)
+    sets = list(dict.fromkeys(row.set for row in rows))
+    for name in [*sets, "all"]:
+        own = [row for row in rows if name in (row.set, "all")]
+        done = [row.imported for row in own if row.imported is not None]
+        forms = Counter(each.form for each in done if each.same)
+        late = sum(any(error.code == "OVER_TIME" for error in each.refusals) for each in done)
+        took = [each.seconds for each in done]
+        numbers = [
+            len(own),
+            sum(bool(row.again) for row in own),
+            sum(not row.fair for row in own),
+            len(done),
+            sum(each.same for each in done),
+            forms["structural"],
+            forms["mixed"],
+            forms["text"],
+            sum(each.is_made and not each.same for each in done),
+            sum(not each.is_made for each in done),
+            late,
+            f"{sum(took) / len(took):.1f}" if took else "-",
+            f"{max(took):.1f}" if took else "-",
+        ]
+        lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+    return lines
+
+
+def carry_table(rows: Sequence[Row]) -> list[str]:
+    """For each set and tool: placed, right, wrong and disputed."""
+    heads = (
+        "set", "tool", "asked", "placed", "wrong", "disputed", "right by upstream", "by function",
+        "there already", "refused",
+    )  # fmt: skip
+    lines = _head(heads)
+    sets = [
+        name
+        for name in dict.fromkeys(row.set for row in rows)
+        if any(r.carried for r in rows if r.set == name)
+    ]
+    for name in [*sets, "all"]:
+        for tool in TOOLS:
+            own = [
+                each for row in rows if name in (row.set, "all") for each in row.carried if each.tool == tool
+            ]
+            found = Counter(each.verdict for each in own)
+            placed = sum(each.placed for each in own)
+            numbers = [
+                len(own),
+                placed,
+                found["wrong"],
+                found["disputed"],
+                found["right"],
+                found["by function"],
+            ]
+            numbers += [found["there already"], found["refused"]]
+            lines.append(f"| {name} | {tool} | {' | '.join(map(str, numbers))} |")
+    return lines
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+
+
+def refusal_lines(rows: Sequence[Row]) -> list[str]:
+    """Every import that was refused, by code, the most frequent first."""
+    by_code: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row.imported is None or row.imported.is_made:
+            continue
+        first = row.imported.refusals[0]
+        more = f" (+{len(row.imported.refusals) - 1})" if len(row.imported.refusals) > 1 else ""
+        told = f"{first.message}{'; ' + first.why if first.why else ''}{more}"
+        by_code[first.code].append(f"- {row.set}, {row.name}: {_one_line(told)} `{first.where}`")
+    lines = []
+    for code, found in sorted(by_code.items(), key=lambda each: -len(each[1])):
+        lines += [f"\n### {code}: {len(found)}\n", *found]
+    return lines
+
+
+def placing_lines(rows: Sequence[Row], verdict: str) -> list[str]:
+    """Every placing of a verdict, with the key for a person's verdict."""
+    return [
+        f"- `{each.key}` {each.tool} on {each.target}: {row.set}, {row.name}: {_one_line(each.why)}"
+        for row in rows
+        for each in row.carried
+        if each.verdict == verdict
+    ]
+
+
+def refused_placings(rows: Sequence[Row]) -> list[str]:
+    """What patchkit did not place, and which plain tool did."""
+    lines = []
+    for row in rows:
+        for each in row.carried:
+            if each.tool != "patchkit" or each.placed or each.verdict == "there already":
+                continue
+            others = [o for o in row.carried if o.target == each.target and o.placed]
+            told = ", ".join(f"{o.tool} ({o.verdict})" for o in others) or "nobody"
+            where = f"{row.set}, {row.name} on {each.target}"
+            lines.append(f"- {where}: {each.found}, {_one_line(each.why)}; placed by {told}")
+    return lines
+
+
+def unfair_lines(rows: Sequence[Row]) -> list[str]:
+    """What git itself does not take, with its first line."""
+    return [f"- {row.set}, {row.name}: {_one_line(row.why)}" for row in rows if not row.fair]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def report(rows: Sequence[Row], code: str) -> str:
+    """All tables and lists, as markdown."""
+    parts = [
+        (f"Import (patchkit's code {code[:12]})", import_table(rows)),
+        ("Carried", carry_table(rows)),
+        ("Refused imports", refusal_lines(rows)),
+        ("Wrong placings", placing_lines(rows, "wrong")),
+        ("Disputed placings", placing_lines(rows, "disputed")),
+        ("Not placed by patchkit", refused_placings(rows)),
+        ("Not fair: git itself does not take it", unfair_lines(rows)),
+    ]
+    return (
+        "\n".join(line for title, lines in parts for line in (f"\n## {title}\n", *(lines or ["none"]))) + "\n"
+    )
+
+
+def _verdicts(path: Path | None) -> dict[str, tuple[str, str]]:
+    found = {}
+    for line in path.read_text("utf-8").splitlines() if path is not None else ():
+        words = line.split(maxsplit=2)
+        if len(words) > 1 and not line.startswith("#"):
+            found[words[0]] = (words[1], words[2] if len(words) > 2 else "")  # noqa: PLR2004  # three columns
+    return found
+
+
+def main() -> int:
+    """Runs the sets; 1 when a placing of patchkit's is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("queues", type=Path, help="the TOML file that names clones and queues")
+    parser.add_argument("--work", type=Path, required=True, help="where series and results are kept")
+    parser.add_argument("--json", type=Path, help="write every result there")
+    parser.add_argument("--markdown", type=Path, help="write tables and lists there, not to stdout")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="sets by name")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N fair patches of each set")
+    parser.add_argument("--imports-only", action="store_true", help="carry nothing")
+    parser.add_argument("--verdicts", type=Path, help="what a person found of disputed placings")
+    options = parser.parse_args()
+    config = tomllib.loads(options.queues.read_text("utf-8"))
+    bench, sources = _open(options, config)
+    rows: list[Row] = []
+    for kind, make in (("queue", queue_items), ("commits", commit_items)):
+        for entry in config.get(kind, ()):
+            if options.only and not any(fnmatch.fnmatch(entry["name"], each) for each in options.only):
+                continue
+            for row in run_set(bench, entry["name"], make(sources, entry)):
+                rows.append(row)
+                _tell(row)
+                if len(rows) % _SAVE_EVERY == 0:
+                    _save(rows, bench, options)
+    _save(rows, bench, options)
+    if options.markdown is None:
+        print(report(rows, bench.product.code))
+    return int(any(each.tool == "patchkit" and each.verdict == "wrong" for r in rows for each in r.carried))
+
+
+def _open(options: argparse.Namespace, config: Mapping[str, Any]) -> tuple[Bench, Sources]:
+    data, work = options.queues.resolve().parent, options.work.resolve()
+    clones = {entry["name"]: data / entry["path"] for entry in config.get("clone", ())}
+    work.mkdir(parents=True, exist_ok=True)
+    cache = make_cache(work, data / config["cache"], list(clones.values()))
+    bench = Bench(
+        store=Store(cache / "upstream.git"),
+        product=Patchkit(work=work, cache=cache, code=code_digest()),
+        verdicts=_verdicts(options.verdicts),
+        limit=options.limit,
+        imports_only=options.imports_only,
+    )
+    sources = Sources(
+        data=data,
+        store=bench.store,
+        clones={name: Store(path) for name, path in clones.items()},
+        pins=pins(cache),
+        apply=lambda tool, diff, commit: bench.plain(tool, diff, commit, ()),
+    )
+    return bench, sources
+
+
+def _save(rows: Sequence[Row], bench: Bench, options: argparse.Namespace) -> None:
+    if options.json is not None:
+        found = {"code": bench.product.code, "rows": [row.as_json() for row in rows]}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    if options.markdown is not None:
+        options.markdown.write_text(report(rows, bench.product.code), "utf-8")
+
+
+def _tell(row: Row) -> None:
+    if row.imported is None:
+        told = f"again, as in {row.again}" if row.again else f"not fair: {row.why}"
+    else:
+        codes = ", ".join(dict.fromkeys(each.code for each in row.imported.refusals))
+        told = f"{row.imported.form} {codes} {row.imported.seconds:.1f} s"
+    for tool in TOOLS:
+        own = [each.verdict for each in row.carried if each.tool == tool]
+        if own:
+            told += f"; {tool}: {', '.join(f'{count} {what}' for what, count in Counter(own).items())}"
+    print(f"{time.strftime('%H:%M:%S')} {row.set}, {row.name[:50]}: {told}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""The patches that carry_queues.py is given: files of a queue, commits of upstream's history or of a fork."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from carry_git import Made, Store, git_apply
+from carry_patchkit import Change
+
+_NEXT = 2  # pins that a queue is carried to
+_NEAR = 600  # commits of a fork in which upstream's newest is looked for
+_LANDED = 2  # tags behind a commit on which it must not be put in again
+
+Entry = Mapping[str, object]
+"""A table of the TOML file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A tree to carry to; ``truth`` is the commit that must come out, where upstream says so."""
+
+    name: str
+    commit: str
+    build: int
+    truth: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One patch of a set. ``after`` None: not fair, ``why`` is git's first line.
+
+    ``again`` names the queue that has the same file. ``origin`` stands in for the change where it is carried
+    from another commit than the one it is imported on. ``stacked``: the next one stands on it.
+    """
+
+    name: str
+    base: str
+    after: str | None
+    build: int
+    guard: str = "none"
+    is_alone: bool = True
+    why: str = ""
+    again: str = ""
+    targets: tuple[Target, ...] = ()
+    origin: Change | None = None
+    stacked: bool = False
+
+    @property
+    def change(self) -> Change:
+        """As it is imported."""
+        return Change(
+            title=self.name, build=self.build, base=self.base, after=self.after or "", guard=self.guard
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A tag of a build."""
+
+    name: str
+    build: int
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where patches come from. ``apply`` has a plain tool place a diff on a commit, with results kept."""
+
+    data: Path
+    store: Store
+    clones: Mapping[str, Store]
+    pins: Mapping[int, str]
+    apply: Callable[[str, bytes, str], Made]
+    seen: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def base(self, entry: Entry) -> tuple[str, int]:
+        """The commit that a queue is for, and its build."""
+        clone, colon, revision = str(entry["base"]).partition(":")
+        if not colon:
+            build = int(clone.removeprefix("b"))
+            return self.pins[build], build
+        return _found(self.clones[clone], revision), int(str(entry["build"]))
+
+
+def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
+    """The patch files of a folder, each on those before it that are fair."""
+    base, build = sources.base(entry)
+    name = str(entry["name"])
+    group, guard = str(entry.get("group", name)), str(entry.get("guard", "none"))
+    later = sorted(each for each in sources.pins if each > build)[:_NEXT]
+    targets = tuple(Target(name=f"b{each}", commit=sources.pins[each], build=each) for each in later)
+    tip = base
+    for path in sorted((sources.data / str(entry["folder"])).glob("*.patch")):
+        data = path.read_bytes()
+        made = sources.apply("git apply", data, tip)
+        digest = (group, hashlib.sha256(data).hexdigest())
+        yield Item(
+            name=path.stem,
+            base=tip,
+            after=made.commit,
+            build=build,
+            guard=guard,
+            is_alone=sources.apply("git apply", data, base).commit is not None,
+            why=made.why,
+            again=sources.seen.get(digest, ""),
+            targets=targets,
+            stacked=True,
+        )
+        if made.commit is not None:
+            sources.seen.setdefault(digest, name)
+            tip = made.commit
+
+
+def commit_items(sources: Sources, entry: Entry) -> Iterator[Item]:
+    """Commits of a clone, each on its parent."""
+    clone = sources.clones[str(entry["clone"])]
+    tags = _tags(sources.clones[str(entry.get("tags_of", entry["clone"]))], str(entry.get("tag", "b*")))
+    path, guard = str(entry.get("path", ".")), str(entry.get("guard", "none"))
+    span = str(entry["range"]).split()
+    listed = clone.text("rev-list", "--reverse", "--no-merges", "--topo-order", *span, "--", path).split()
+    upstream: dict[str, int] = {}
+    if "not_in" in entry:
+        other, _, revision = str(entry["not_in"]).partition(":")
+        upstream = _marks(sources.clones[other], revision, tags)
+        marks = dict(_log(clone, *span))
+        listed = [sha for sha in listed if marks[sha] not in upstream]
+    most = _number(entry, "most") or len(listed)
+    if len(listed) > most:
+        listed = [listed[at * len(listed) // most] for at in range(most)]
+    for sha in listed[:: _number(entry, "every") or 1]:
+        parent = _found(clone, f"{sha}^")
+        title = clone.text("show", "--no-patch", "--format=%s", sha)
+        item = Item(
+            name=f"{sha[:10]} {title}",
+            base=parent,
+            after=sha,
+            build=_build(clone, parent, tags, upstream),
+            guard=guard,
+        )
+        try:
+            if entry.get("only_path"):
+                item = replace(item, after=_only(sources.store, parent, sha, path))
+            if _number(entry, "before"):
+                item = _landed(sources, item, sha, tags, entry)
+            elif _number(entry, "tags"):
+                item = _later(item, tags, _number(entry, "tags"))
+        except RuntimeError as error:  # a snapshot lacks large blobs
+            item = replace(item, after=None, why=str(error))
+        yield item
+
+
+def _number(entry: Entry, key: str) -> int:
+    return int(str(entry.get(key, 0)))
+
+
+def _only(store: Store, parent: str, sha: str, path: str) -> str:
+    """A commit of that part of a change that lies below ``path``."""
+    diff = store.git("diff", "--binary", "--full-index", "--no-renames", parent, sha, "--", path)
+    made = git_apply(store, diff, parent)
+    if made.commit is None:
+        raise RuntimeError(f"git does not apply its own diff of {sha}: {made.why}")
+    return made.commit
+
+
+def _later(item: Item, tags: list[Tag], count: int) -> Item:
+    """The item with later tags as targets: the next one, the last, and evenly between."""
+    later = [tag for tag in tags if tag.build > item.build]
+    chosen = {later[at * (len(later) - 1) // max(1, count - 1)] for at in range(count) if later}
+    targets = sorted(chosen, key=lambda tag: tag.build)
+    return replace(
+        item, targets=tuple(Target(name=tag.name, commit=tag.commit, build=tag.build) for tag in targets)
+    )
+
+
+def _landed(sources: Sources, item: Item, sha: str, tags: list[Tag], entry: Entry) -> Item:
+    """The item carried from an older tag to its own parent, and to tags that have it already.
+
+    Three-way merges make the older forms of it, so ``git apply -3`` is right here by construction.
+    """
+    earlier = [tag for tag in reversed(tags) if tag.build <= item.build]
+    before = earlier[:: _number(entry, "step") or 1][: _number(entry, "before")]
+    diff = sources.store.diff(item.base, sha)
+    fits: list[tuple[Tag, str]] = []
+    for tag in before:
+        made = sources.apply("git apply -3", diff, tag.commit)
+        if made.commit is None or not sources.store.paths(tag.commit, made.commit):
+            break
+        fits.append((tag, made.commit))
+    targets, origin = [], None
+    if fits:
+        oldest, changed = fits[-1]
+        origin = Change(
+            title=item.name, build=oldest.build, base=oldest.commit, after=changed, guard=item.guard
+        )
+        targets = [
+            Target(name=tag.name, commit=tag.commit, build=tag.build) for tag, _ in reversed(fits[:-1])
+        ]
+        targets.append(Target(name="its parent", commit=item.base, build=item.build, truth=sha))
+    after = [tag for tag in tags if tag.build > item.build]
+    for tag in after[:: max(1, len(after) // _LANDED)][:_LANDED]:
+        if sources.store.attempt("merge-base", "--is-ancestor", sha, tag.commit).returncode == 0:
+            name = f"{tag.name}, which has it"
+            targets.append(Target(name=name, commit=tag.commit, build=tag.build, truth=tag.commit))
+    return replace(item, targets=tuple(targets), origin=origin)
+
+
+def _tags(clone: Store, pattern: str) -> list[Tag]:
+    """The tags of builds, in order."""
+    lines = clone.text(
+        "for-each-ref", "--format=%(refname:strip=2) %(objectname) %(*objectname)", "refs/tags"
+    )
+    found = []
+    for line in lines.split("\n"):
+        name, sha, *peeled = line.split()
+        if fnmatch.fnmatch(name, pattern) and name.removeprefix("b").isdigit():
+            found.append(Tag(name=name, build=int(name.removeprefix("b")), commit=(peeled or [sha])[0]))
+    return sorted(found, key=lambda tag: tag.build)
+
+
+def _log(clone: Store, *span: str) -> list[tuple[str, str]]:
+    """Commits, each with what stays of it in a history that is written anew: author's time and title."""
+    lines = clone.text("log", "--format=%H%x1f%at%x1f%s", *span).split("\n")
+    return [(sha, mark) for sha, _, mark in (line.partition("\x1f") for line in lines)]
+
+
+def _marks(clone: Store, revision: str, tags: list[Tag]) -> dict[str, int]:
+    """What stays of each commit of upstream's, with the build that has it first; 0 where no tag says."""
+    builds = {tag.commit: tag.build for tag in tags}
+    found: dict[str, int] = {}
+    build = 0
+    for sha, mark in _log(clone, revision):
+        build = builds.get(sha, build)
+        found[mark] = build
+    return found
+
+
+def _build(clone: Store, commit: str, tags: list[Tag], upstream: Mapping[str, int]) -> int:
+    """The newest build that a commit has in its history, 0 where none is found."""
+    if upstream:
+        near = _log(clone, f"--max-count={_NEAR}", commit)
+        return max((upstream.get(mark, 0) for _, mark in near), default=0)
+    told = clone.attempt("describe", "--tags", "--abbrev=0", "--match", "b[0-9]*", commit)
+    name = told.stdout.decode().strip()
+    return next((tag.build for tag in tags if tag.name == name), 0)
+
+
+def _found(clone: Store, name: str) -> str:
+    commit = clone.commit_of(name)
+    if commit is None:
+        raise SystemExit(f"{clone.path} has no commit {name}")
+    return commit
