@@ -22,7 +22,7 @@ Nothing of theirs is in this repository: a TOML file names folders of patch file
     path = "ggml/src"
     most = 400                  # as many, evenly over the range
     every = 10                  # of these, each tenth
-    tags = 20                   # on how many later tags it is placed
+    tags = 20                   # on how many later tags and pins it is placed
     before = 20                 # instead: carried here from one of the tags before it, taken in steps of
     step = 10
     tag = "b*"                  # which tags; tags_of = "other": of another clone
@@ -237,7 +237,7 @@ def import_table(rows: Sequence[Row]) -> list[str]:
     """One line for each set, and one for all."""
     heads = (
         "set", "patches", "again", "not fair", "fair", "byte for byte", "of it structural", "mixed", "text",
-        "other bytes", "refused", "over time", "s mean", "s max",
+        "other bytes", "refused", "over time", "CPU s mean", "CPU s max",
     )  # fmt: skip
     lines = _head(heads)
     sets = list(dict.fromkeys(row.set for row in rows))

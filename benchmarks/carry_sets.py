@@ -147,7 +147,10 @@ def commit_items(sources: Sources, entry: Entry) -> Iterator[Item]:
             if _number(entry, "before"):
                 item = _landed(sources, item, sha, tags, entry)
             elif _number(entry, "tags"):
-                item = _later(item, tags, _number(entry, "tags"))
+                trees = [
+                    Tag(name=f"b{build}", build=build, commit=sources.pins[build]) for build in sources.pins
+                ]
+                item = _later(item, [*tags, *trees], _number(entry, "tags"))
         except RuntimeError as error:  # a snapshot lacks large blobs
             item = replace(item, after=None, why=str(error))
         yield item
@@ -166,11 +169,11 @@ def _only(store: Store, parent: str, sha: str, path: str) -> str:
     return made.commit
 
 
-def _later(item: Item, tags: list[Tag], count: int) -> Item:
-    """The item with later tags as targets: the next one, the last, and evenly between."""
-    later = [tag for tag in tags if tag.build > item.build]
+def _later(item: Item, trees: list[Tag], count: int) -> Item:
+    """The item with later trees as targets: the next one, the last, and evenly between."""
+    later = sorted((tree for tree in trees if tree.build > item.build), key=lambda tree: tree.build)
     chosen = {later[at * (len(later) - 1) // max(1, count - 1)] for at in range(count) if later}
-    targets = sorted(chosen, key=lambda tag: tag.build)
+    targets = sorted(chosen, key=lambda tree: tree.build)
     return replace(
         item, targets=tuple(Target(name=tag.name, commit=tag.commit, build=tag.build) for tag in targets)
     )
