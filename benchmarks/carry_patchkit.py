@@ -157,7 +157,7 @@ class Patchkit:
             began = time.monotonic()
             lines, in_time = _in_child(
                 lambda: iter([import_change(change, folder, self.workspace)]),
-                kept.with_suffix(".part"),
+                kept.with_suffix(f".{os.getpid()}.part"),
                 LIMIT_S,
             )
             found = lines[0] if lines else _lost(time.monotonic() - began, in_time=in_time)

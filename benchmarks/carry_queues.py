@@ -67,7 +67,7 @@ _SAVE_EVERY = 5
 
 @dataclass(slots=True, kw_only=True)
 class Placed:
-    """One tool on one target."""
+    """One tool on one target. ``original`` and ``made`` are both ends of a diff in the bench's repository."""
 
     tool: str
     target: str
@@ -75,6 +75,8 @@ class Placed:
     verdict: str
     why: str
     key: str = ""
+    original: tuple[str, str] = ("", "")
+    made: tuple[str, str] = ("", "")
     found: str = ""
     seconds: float = 0.0
 
@@ -230,7 +232,16 @@ def _placed(
     if key in bench.verdicts and verdict != "right":
         told, because = bench.verdicts[key]
         verdict, why = ("right" if told == "right" else "wrong"), f"looked at: {because} ({why})"
-    return Placed(tool=tool, target=target.name, placed=True, verdict=verdict, why=why, key=key)
+    return Placed(
+        tool=tool,
+        target=target.name,
+        placed=True,
+        verdict=verdict,
+        why=why,
+        key=key,
+        original=(change.base, change.after),
+        made=(on, made.commit),
+    )
 
 
 def import_table(rows: Sequence[Row]) -> list[str]:
