@@ -18,6 +18,7 @@ from carry_git import Hunk, Store
 Verdict = Literal["right", "by function", "disputed", "wrong"]
 _WORDS = re.compile(r"[A-Za-z_~][\w:~]*")
 _WORD = re.compile(rb"\w+|[^\w\s]")
+_DEFINITION = re.compile(rb"[A-Za-z_](?!\w*:)")
 _SHOWN = 3
 
 
@@ -97,58 +98,54 @@ def _lines(what: str, found: Counter[bytes]) -> str:
 
 
 def _elsewhere(store: Store, placing: Placing) -> str:
-    """Hunks that stand below another definition than in the original; '' where all are below the same."""
+    """Hunks that stand elsewhere than in the original; '' where there are none."""
     ours, theirs = store.hunks(placing.base, placing.after), store.hunks(placing.target, placing.result)
-    told = []
+    told: list[str] = []
     for path in sorted({hunk.path for hunk in (*ours, *theirs)}):
         left = [hunk for hunk in ours if hunk.path == path]
         right = [hunk for hunk in theirs if hunk.path == path]
         if len(left) != len(right):
-            names = (_counted(left), _counted(right))
-            if names[0].keys() != names[1].keys():
+            if {_name(hunk) for hunk in left} != {_name(hunk) for hunk in right}:
                 told.append(
                     f"{path}: {len(left)} hunks became {len(right)}, {_names(left)} -> {_names(right)}"
                 )
             continue
-        told += [
-            f"{path}:{was.line} in '{_name(was.heading)}' -> {path}:{now.line} in '{_name(now.heading)}'"
-            for was, now in zip(left, right, strict=True)
-            if _name(was.heading) != _name(now.heading)
-        ]
-        told += _other_neighbours(store, placing, path, list(zip(left, right, strict=True)))
+        base, target = (store.read(each, [path]).get(path, b"") for each in (placing.base, placing.target))
+        for was, now in zip(left, right, strict=True):
+            why = _other_place((base, was), (target, now))
+            if why:
+                told.append(f"{path}:{was.line} -> {path}:{now.line}: {why}")
     return "; ".join(told)
 
 
-def _other_neighbours(
-    store: Store, placing: Placing, path: str, pairs: Iterable[tuple[Hunk, Hunk]]
-) -> Iterable[str]:
-    """Hunks of which neither neighbour is the one that they had: a twin within a function, perhaps."""
-    base = store.read(placing.base, [path]).get(path, b"").split(b"\n")
-    target = store.read(placing.target, [path]).get(path, b"").split(b"\n")
-    for was, now in pairs:
-        old, new = _neighbours(base, was), _neighbours(target, now)
-        if old[0] != new[0] and old[1] != new[1]:
-            yield f"{path}:{was.line} -> {path}:{now.line}: neither neighbour is the one it had"
+def _other_place(was: tuple[bytes, Hunk], now: tuple[bytes, Hunk]) -> str:
+    """Why a hunk is in another place than it was; '' if it is below or directly above the same definition."""
+    (above, below), (now_above, now_below) = (
+        _neighbours(data.split(b"\n"), hunk) for data, hunk in (was, now)
+    )
+    if below == now_below and _DEFINITION.match(below):
+        return ""
+    if _name(was[1]) != _name(now[1]):
+        return f"in '{_name(was[1])}', now in '{_name(now[1])}'"
+    if above.strip() != now_above.strip() and below.strip() != now_below.strip():
+        return "neither neighbour is the one that it had: perhaps a twin in the same function"
+    return ""
 
 
 def _neighbours(lines: list[bytes], hunk: Hunk) -> tuple[bytes, bytes]:
     """The nearest lines with text above and below what a hunk takes the place of."""
     first = hunk.line - 1 if hunk.removed else hunk.line
     last = first + len(hunk.removed)
-    above = next((line.strip() for line in reversed(lines[:first]) if line.strip()), b"")
-    below = next((line.strip() for line in lines[last:] if line.strip()), b"")
+    above = next((line for line in reversed(lines[:first]) if line.strip()), b"")
+    below = next((line for line in lines[last:] if line.strip()), b"")
     return above, below
 
 
-def _name(heading: str) -> str:
-    """Of a definition: the word in front of its parameters."""
-    words = _WORDS.findall(heading.partition("(")[0])
-    return str(words[-1]) if "(" in heading and words else heading.strip()
-
-
-def _counted(hunks: Iterable[Hunk]) -> Counter[str]:
-    return Counter(_name(hunk.heading) for hunk in hunks)
+def _name(hunk: Hunk) -> str:
+    """The definition above it: the word in front of its parameters."""
+    words = _WORDS.findall(hunk.heading.partition("(")[0])
+    return str(words[-1]) if "(" in hunk.heading and words else hunk.heading.strip()
 
 
 def _names(hunks: Iterable[Hunk]) -> str:
-    return ", ".join(f"{_name(hunk.heading)}:{hunk.line}" for hunk in hunks)
+    return ", ".join(f"{_name(hunk)}:{hunk.line}" for hunk in hunks)
