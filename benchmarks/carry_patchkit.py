@@ -420,7 +420,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, found: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
+    draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(json.dumps(found), "utf-8")
     draft.rename(path)
 
@@ -438,7 +438,9 @@ def make_cache(work: Path, lent: Path, clones: Sequence[Path]) -> Path:
         (repository / "objects" / "pack").mkdir()
     objects = [source / "objects", *(clone / "objects" for clone in clones)]
     text = "".join(f"{path.resolve()}\n" for path in objects)
-    (repository / "objects" / "info" / "alternates").write_text(text, "utf-8")
+    alternates = repository / "objects" / "info" / "alternates"
+    if not alternates.is_file() or alternates.read_text("utf-8") != text:  # another bench may be reading it
+        alternates.write_text(text, "utf-8")
     return folder
 
 

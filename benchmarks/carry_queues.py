@@ -46,6 +46,7 @@ import argparse
 import fnmatch
 import hashlib
 import json
+import os
 import sys
 import time
 import tomllib
@@ -118,7 +119,7 @@ class Bench:
         path = self.product.work / kind / f"{name}.json"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".draft")
+            draft = path.with_suffix(f".{os.getpid()}.draft")
             draft.write_text(json.dumps(make()), "utf-8")
             draft.rename(path)
         found: dict[str, object] = json.loads(path.read_text("utf-8"))
