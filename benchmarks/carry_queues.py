@@ -279,35 +279,19 @@ def import_table(rows: Sequence[Row]) -> list[str]:
 
 
 def carry_table(rows: Sequence[Row]) -> list[str]:
-    """For each set and tool: placed, right, wrong and disputed."""
-    heads = (
-        "set", "tool", "asked", "placed", "wrong", "disputed", "right by upstream", "by function",
-        "there already", "refused",
-    )  # fmt: skip
-    lines = _head(heads)
-    sets = [
-        name
-        for name in dict.fromkeys(row.set for row in rows)
-        if any(r.carried for r in rows if r.set == name)
-    ]
-    for name in [*sets, "all"]:
-        for tool in TOOLS:
-            own = [
-                each for row in rows if name in (row.set, "all") for each in row.carried if each.tool == tool
-            ]
-            found = Counter(each.verdict for each in own)
-            placed = sum(each.placed for each in own)
-            numbers = [
-                len(own),
-                placed,
-                found["wrong"],
-                found["disputed"],
-                found["right"],
-                found["by function"],
-            ]
-            numbers += [found["there already"], found["refused"]]
-            lines.append(f"| {name} | {tool} | {' | '.join(map(str, numbers))} |")
+    """For each set what each tool placed, and what of it is wrong or disputed."""
+    lines = _head(("set", "asked", *TOOLS))
+    for name in [*dict.fromkeys(row.set for row in rows if row.carried), "all"]:
+        own = [each for row in rows if name in (row.set, "all") for each in row.carried]
+        cells = [_cell([each for each in own if each.tool == tool]) for tool in TOOLS]
+        lines.append(f"| {name} | {len(own) // len(TOOLS)} | {' | '.join(cells)} |")
     return lines
+
+
+def _cell(own: Sequence[Placed]) -> str:
+    found = Counter(each.verdict for each in own)
+    told = [f"{found[what]} {what}" for what in ("wrong", "disputed", "there already") if found[what]]
+    return f"{sum(each.placed for each in own)}{' (' + ', '.join(told) + ')' if told else ''}"
 
 
 def _head(names: Sequence[str]) -> list[str]:
