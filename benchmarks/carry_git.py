@@ -113,6 +113,12 @@ class Store:
                 found[path] = done.stdout
         return found
 
+    def bring(self, other: Store, blobs: Iterable[str]) -> None:
+        """Have the blobs of another repository here, too."""
+        for sha in blobs:
+            if sha != _NONE and self.attempt("cat-file", "-e", sha).returncode != 0:
+                self.git("hash-object", "-w", "--stdin", stdin=other.git("cat-file", "blob", sha))
+
     def hunks(self, before: str, after: str) -> tuple[Hunk, ...]:
         """Every place where two trees differ."""
         out = self.git(

@@ -50,7 +50,7 @@ LIMIT_S = 120.0
 """Of processor time: the machine may be busy with other things. Four times that of the clock."""
 _POLL_S = 0.05
 _PATIENCE = 4
-_DATE = "2023-11-14T22:13:20+00:00"
+DATE = "2023-11-14T22:13:20+00:00"
 _PARTS = ("carry", "base")
 
 
@@ -155,7 +155,7 @@ class Patchkit:
         if found is None:
             shutil.rmtree(folder, ignore_errors=True)
             began = time.monotonic()
-            lines, in_time = _in_child(
+            lines, in_time = in_child(
                 lambda: iter([import_change(change, folder, self.workspace)]),
                 kept.with_suffix(f".{os.getpid()}.part"),
                 LIMIT_S,
@@ -182,7 +182,7 @@ class Patchkit:
                 return [each for each in found if each is not None]
             wanted = list(open_ones.values())
             began = time.monotonic()
-            lines, in_time = _in_child(
+            lines, in_time = in_child(
                 lambda wanted=wanted: place_again(change, imported, wanted, self.workspace),  # type: ignore[misc]
                 self.work / "placed" / f"{name[:16]}-{os.getpid()}.part",
                 LIMIT_S,
@@ -211,7 +211,7 @@ class Patchkit:
 def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[str, Any]:
     """Import one change into a new series at ``folder``: what becomes an :class:`Import`."""
     began = time.monotonic()
-    series = _empty_series(folder, workspace)
+    series = empty_series(folder, workspace)
     inside = replace(workspace, series=series)
     cache = open_cache(workspace.cache_root)
     try:
@@ -264,7 +264,7 @@ def place_again(
         made: dict[str, list[str]] | None = None
         if renderings and renderings[0].placed is not None:
             new = NewCommit(message="bench", changes=renderings[0].placed.changes)
-            commit = write_commits(repository, goal.commit, [new], date=_DATE)[-1].commit
+            commit = write_commits(repository, goal.commit, [new], date=DATE)[-1].commit
             changes = repository.git.changes(goal.commit, commit)
             made = {each.path: [each.modes[1], each.ids[1]] for each in changes}
         elif verdict.patch_class == "upstreamed":
@@ -294,8 +294,8 @@ def _used_by(process: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _empty_series(folder: Path, workspace: Workspace) -> SeriesDir:
-    """A series with one GPU, every pin and no patch."""
+def empty_series(folder: Path, workspace: Workspace, also: Sequence[int] = ()) -> SeriesDir:
+    """A series with one GPU and no patch, the pins of the lock and those of the builds in ``also``."""
     own = SeriesDir(root=folder, origin="named")
     own.patches.mkdir(parents=True)
     own.templates.mkdir()
@@ -312,7 +312,10 @@ def _empty_series(folder: Path, workspace: Workspace) -> SeriesDir:
     own.patches.joinpath("series.toml").write_text(
         'folders = ["ggml/src/ggml-cuda/"]\n\n[gates]\nrequired = ["anchors"]\nwhy = "a bench"\n', "utf-8"
     )
-    write_lock(own.lock, replace(load_lock(source.lock), results=(), watched=()))
+    lock = load_lock(source.lock)
+    known = {pin.build: pin for pin in catalogue_pins(source.patches / "upstreams.toml")}
+    more = [known[build] for build in also if build in known and build not in {p.build for p in lock.pins}]
+    write_lock(own.lock, replace(lock, pins=(*lock.pins, *more), results=(), watched=()))
     return own
 
 
@@ -339,7 +342,7 @@ def _lost(seconds: float, *, in_time: bool) -> dict[str, Any]:
     return {"seconds": LIMIT_S if not in_time else seconds, "wall": seconds, "refusals": [told]}
 
 
-def _in_child(
+def in_child(
     work: Callable[[], Iterator[dict[str, Any]]], part: Path, limit: float
 ) -> tuple[list[dict[str, Any]], bool]:
     """The results that ``work`` gives in a process of its own, each within ``limit`` seconds.
@@ -425,18 +428,22 @@ def _write(path: Path, found: dict[str, Any]) -> None:
     draft.rename(path)
 
 
-def make_cache(work: Path, lent: Path, clones: Sequence[Path]) -> Path:
-    """A cache folder of the bench's own, which reads the objects of another one and of clones."""
-    folder = work / "cache"
-    repository, source = folder / "upstream.git", lent / "upstream.git"
+def make_cache(folder: Path, like: Path, objects: Sequence[Path]) -> Path:
+    """A cache folder of the bench's own with the refs of another one; it reads the objects of others.
+
+    Patchkit holds its cache while it imports, so each version of it has one: two benches may run at a time.
+    """
+    repository, source = folder / "upstream.git", like / "upstream.git"
     if not repository.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f"{folder.name}.{os.getpid()}")
+        skipped = str(source)
         shutil.copytree(
-            source, repository, ignore=lambda place, _: ["objects"] if place == str(source) else []
+            source, draft / "upstream.git", ignore=lambda place, _: ["objects"] if place == skipped else []
         )
-        (repository / "objects" / "info").mkdir(parents=True)
-        (repository / "objects" / "pack").mkdir()
-    objects = [source / "objects", *(clone / "objects" for clone in clones)]
+        (draft / "upstream.git" / "objects" / "info").mkdir(parents=True)
+        (draft / "upstream.git" / "objects" / "pack").mkdir()
+        with contextlib.suppress(OSError):  # the other one was first
+            draft.rename(folder)
     text = "".join(f"{path.resolve()}\n" for path in objects)
     alternates = repository / "objects" / "info" / "alternates"
     if not alternates.is_file() or alternates.read_text("utf-8") != text:  # another bench may be reading it

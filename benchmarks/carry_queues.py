@@ -60,6 +60,7 @@ from carry_git import Made, Store, git_apply, patch_fuzzy, with_entries
 from carry_judge import Judged, Placing, judge
 from carry_patchkit import Carried, Change, Goal, Import, Patchkit, code_digest, make_cache, pins
 from carry_sets import Item, Sources, Target, commit_items, queue_items
+from carry_whole import Whole, import_whole, whole_table
 
 PLAIN = ("git apply", "git apply -3", "patch -F3")
 TOOLS = ("patchkit", *PLAIN)
@@ -200,6 +201,10 @@ def carry(
         ours = bench.product.carry(change, imported, goals)
     for (target, on), found in zip(where, ours, strict=True):
         code = f"{found.code}: " if found.code else ""
+        if found.files:
+            bench.store.bring(
+                Store(bench.product.cache / "upstream.git"), [sha for _, sha in found.files.values()]
+            )
         commit = with_entries(bench.store, on, found.files) if found.files else on
         made = Made(commit=commit if found.files is not None else None, why=f"{code}{found.why}")
         placed = _placed(bench, change, target, on, made, ("patchkit", set_name, item.name))
@@ -385,13 +390,16 @@ def main() -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="at most N fair patches of each set")
     parser.add_argument("--imports-only", action="store_true", help="carry nothing")
     parser.add_argument("--verdicts", type=Path, help="what a person found of disputed placings")
+    parser.add_argument("--whole", action="store_true", help="queues by one command each, nothing else")
     options = parser.parse_args()
     config = tomllib.loads(options.queues.read_text("utf-8"))
     bench, sources = _open(options, config)
+    if options.whole:
+        return _whole(bench, sources, config, options)
     rows: list[Row] = []
     for kind, make in (("queue", queue_items), ("commits", commit_items)):
         for entry in config.get(kind, ()):
-            if options.only and not any(fnmatch.fnmatch(entry["name"], each) for each in options.only):
+            if not _is_wanted(entry["name"], options):
                 continue
             for row in run_set(bench, entry["name"], make(sources, entry)):
                 rows.append(row)
@@ -404,14 +412,40 @@ def main() -> int:
     return int(any(each.tool == "patchkit" and each.verdict == "wrong" for r in rows for each in r.carried))
 
 
+def _is_wanted(name: str, options: argparse.Namespace) -> bool:
+    return not options.only or any(fnmatch.fnmatch(name, each) for each in options.only)
+
+
+def _whole(bench: Bench, sources: Sources, config: Mapping[str, Any], options: argparse.Namespace) -> int:
+    """The queues that are for a pin, each in one command."""
+    found: list[Whole] = []
+    for entry in config.get("queue", ()):
+        if not _is_wanted(entry["name"], options) or ":" in entry["base"]:
+            continue
+        found.append(import_whole(bench.product, sources, entry))
+        text = "\n".join(whole_table(found)) + "\n"
+        print(f"{time.strftime('%H:%M:%S')} {entry['name']}: {found[-1].counts}", file=sys.stderr, flush=True)
+        if options.json is not None:
+            options.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", "utf-8")
+        if options.markdown is not None:
+            options.markdown.write_text(text, "utf-8")
+    if options.markdown is None:
+        print("\n".join(whole_table(found)))
+    return int(any(not each.same for each in found))
+
+
 def _open(options: argparse.Namespace, config: Mapping[str, Any]) -> tuple[Bench, Sources]:
     data, work = options.queues.resolve().parent, options.work.resolve()
     clones = {entry["name"]: data / entry["path"] for entry in config.get("clone", ())}
     work.mkdir(parents=True, exist_ok=True)
-    cache = make_cache(work, data / config["cache"], list(clones.values()))
+    lent = data / config["cache"]
+    objects = [lent / "upstream.git" / "objects", *(clone / "objects" for clone in clones.values())]
+    shared = make_cache(work / "cache", lent, objects)
+    code = code_digest()
+    own = make_cache(work / f"cache-{code[:12]}", lent, [shared / "upstream.git" / "objects", *objects])
     bench = Bench(
-        store=Store(cache / "upstream.git"),
-        product=Patchkit(work=work, cache=cache, code=code_digest()),
+        store=Store(shared / "upstream.git"),
+        product=Patchkit(work=work, cache=own, code=code),
         verdicts=_verdicts(options.verdicts),
         limit=options.limit,
         imports_only=options.imports_only,
@@ -420,7 +454,7 @@ def _open(options: argparse.Namespace, config: Mapping[str, Any]) -> tuple[Bench
         data=data,
         store=bench.store,
         clones={name: Store(path) for name, path in clones.items()},
-        pins=pins(cache),
+        pins=pins(shared),
         apply=lambda tool, diff, commit: bench.plain(tool, diff, commit, ()),
     )
     return bench, sources
