@@ -25,7 +25,6 @@ from carry_sets import Entry, Item, Sources, queue_items
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.following.classes import GOOD
 from patchkit.carry.following.classify import Comparison, classify_series
 from patchkit.carry.following.rendering import last_renderings
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
@@ -169,5 +168,4 @@ def whole_table(found: Sequence[Whole]) -> list[str]:
 
 def _carried(one: Whole) -> Iterator[str]:
     for name, classes in one.carried.items():
-        good = sum(count for kind, count in classes.items() if kind in GOOD)
-        yield f"{name}: {good} of {sum(classes.values())}"
+        yield f"{name}: {', '.join(f'{count} {kind}' for kind, count in classes.items())}"
