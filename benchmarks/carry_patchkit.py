@@ -231,7 +231,7 @@ def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[st
         "files": len(done.patch.files),
         "texts": list(done.hunks.values()),
         "folder": str(folder),
-        "same": done.proof.same == "byte for byte",
+        "same": done.proof.same.startswith("byte for byte" if change.guard == "none" else "token for token"),
     }
 
 

@@ -13,6 +13,8 @@ Nothing of theirs is in this repository: a TOML file names folders of patch file
     folder = "queues/some"
     base = "b7827"              # a pin; or "fork:REV", a commit of a clone, and build = its number
     group = "somebody"          # a file that was seen in the group already is not looked at again
+    guard = "gfx1151"           # of --guard; then nothing is carried
+    within = "ggml/src/x/"      # only patches that change nothing elsewhere
 
     [[commits]]                 # each commit that changes a path, without merges; forks, too
     name = "history"
@@ -253,7 +255,7 @@ def _placed(
 def import_table(rows: Sequence[Row]) -> list[str]:
     """One line for each set, and one for all."""
     heads = (
-        "set", "patches", "again", "not fair", "fair", "byte for byte", "of it structural", "mixed", "text",
+        "set", "patches", "left out", "not fair", "fair", "byte for byte", "of it structural", "mixed", "text",
         "other bytes", "refused", "over time", "CPU s mean", "CPU s max",
     )  # fmt: skip
     lines = _head(heads)
@@ -470,7 +472,7 @@ def _save(rows: Sequence[Row], bench: Bench, options: argparse.Namespace) -> Non
 
 def _tell(row: Row) -> None:
     if row.imported is None:
-        told = f"again, as in {row.again}" if row.again else f"not fair: {row.why}"
+        told = f"left out: {row.again}" if row.again else f"not fair: {row.why}"
     else:
         codes = ", ".join(dict.fromkeys(each.code for each in row.imported.refusals))
         told = f"{row.imported.form} {codes} {row.imported.seconds:.1f} s"

@@ -33,7 +33,7 @@ class Target:
 class Item:
     """One patch of a set. ``after`` None: not fair, ``why`` is git's first line.
 
-    ``again`` names the queue that has the same file. ``origin`` stands in for the change where it is carried
+    ``again``: why it is not looked at here; a queue that has the same file, above all. ``origin`` stands in for the change where it is carried
     from another commit than the one it is imported on. ``stacked``: the next one stands on it.
     """
 
@@ -92,11 +92,16 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
     name = str(entry["name"])
     group, guard = str(entry.get("group", name)), str(entry.get("guard", "none"))
     later = sorted(each for each in sources.pins if each > build)[:_NEXT]
+    # What a guard makes of a patch is not what a plain tool would: it is imported only.
+    later = later if guard == "none" else []
     targets = tuple(Target(name=f"b{each}", commit=sources.pins[each], build=each) for each in later)
     tip = base
     for path in sorted((sources.data / str(entry["folder"])).glob("*.patch")):
         data = path.read_bytes()
         made = sources.apply("git apply", data, tip)
+        within = str(entry.get("within", ""))
+        paths = sources.store.paths(tip, made.commit) if made.commit is not None and within else ()
+        left_out = f"not only in {within}" if any(not each.startswith(within) for each in paths) else ""
         digest = (group, hashlib.sha256(data).hexdigest())
         yield Item(
             name=path.stem,
@@ -106,7 +111,7 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
             guard=guard,
             is_alone=sources.apply("git apply", data, base).commit is not None,
             why=made.why,
-            again=sources.seen.get(digest, ""),
+            again=left_out or sources.seen.get(digest, ""),
             targets=targets,
             stacked=True,
         )
