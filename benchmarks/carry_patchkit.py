@@ -112,7 +112,8 @@ class Carried:
     """A patch on another tree: ``found`` is patchkit's class for it, ``files`` what it made of which.
 
     ``files`` has mode and blob by path, None where nothing was placed. ``again``: the files that it touches
-    are those of an earlier target, and so is the result.
+    are those of an earlier target, and so is the result. ``faithful``: read again from its series, the patch
+    gives on its own base what git makes of it.
     """
 
     found: str
@@ -120,6 +121,7 @@ class Carried:
     why: str = ""
     code: str = ""
     seconds: float = 0.0
+    faithful: bool = True
     again: bool = False
 
 
@@ -198,7 +200,7 @@ class Patchkit:
                 )
 
     def _kept(self, name: str, on: str) -> Path:
-        return self.work / "placed" / self.code[:12] / f"{_digest(self.code, name, on)}.json"
+        return self.work / "placed" / self.code[:12] / f"{_digest('2', self.code, name, on)}.json"
 
     def _known(self, name: str, goal: Goal) -> Carried | None:
         whole = _read(self._kept(name, goal.tree))
@@ -253,8 +255,15 @@ def place_again(
     def read(commit: str) -> UpstreamFiles:
         return read_upstream(repository, commit, loaded.read)
 
+    def write(commit: str, rendering: Rendering) -> str:
+        changes = rendering.placed.changes if rendering.placed is not None else {}
+        new = NewCommit(message="bench", changes=changes)
+        return write_commits(repository, commit, [new], date=DATE)[-1].commit
+
     last: Rendering = render_patch(selected, read(change.base), series)
     known = {patch.id: last} if last.placed is not None else {}
+    made_there = write(change.base, last) if last.placed is not None else change.base
+    faithful = change.guard != "none" or repository.tree_of(made_there) == repository.tree_of(change.after)
     for goal in goals:
         began = _used()
         comparison = Comparison(
@@ -263,8 +272,7 @@ def place_again(
         (verdict,), renderings = classify_series(comparison)
         made: dict[str, list[str]] | None = None
         if renderings and renderings[0].placed is not None:
-            new = NewCommit(message="bench", changes=renderings[0].placed.changes)
-            commit = write_commits(repository, goal.commit, [new], date=DATE)[-1].commit
+            commit = write(goal.commit, renderings[0])
             changes = repository.git.changes(goal.commit, commit)
             made = {each.path: [each.modes[1], each.ids[1]] for each in changes}
         elif verdict.patch_class == "upstreamed":
@@ -275,6 +283,7 @@ def place_again(
             "files": made,
             "why": first.message if first is not None else verdict.reason,
             "code": first.code if first is not None else "",
+            "faithful": faithful,
             "seconds": _used() - began,
         }
 

@@ -54,7 +54,7 @@ import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ class Placed:
     made: tuple[str, str] = ("", "")
     found: str = ""
     seconds: float = 0.0
+    faithful: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,6 +170,8 @@ def run_set(bench: Bench, name: str, items: Iterable[Item]) -> Iterator[Row]:
         row.imported = bench.product.import_one(item.change, _trees(bench.store, item.change))
         if not bench.imports_only:
             row.carried = list(carry(bench, item, row.imported, states, name))
+            if item.origin is None and not all(each.faithful for each in row.carried):
+                row.imported = replace(row.imported, same=False)
         yield row
 
 
@@ -210,7 +213,7 @@ def carry(
         commit = with_entries(bench.store, on, found.files) if found.files else on
         made = Made(commit=commit if found.files is not None else None, why=f"{code}{found.why}")
         placed = _placed(bench, change, target, on, made, ("patchkit", set_name, item.name))
-        placed.found, placed.seconds = found.found, found.seconds
+        placed.found, placed.seconds, placed.faithful = found.found, found.seconds, found.faithful
         if made.commit is not None:
             states["patchkit", target.name] = made.commit
         yield placed
@@ -255,7 +258,8 @@ def _placed(
 def import_table(rows: Sequence[Row]) -> list[str]:
     """One line for each set, and one for all."""
     heads = (
-        "set", "patches", "left out", "not fair", "fair", "byte for byte", "of it structural", "mixed", "text",
+        "set", "patches", "left out", "not fair", "fair",
+        "byte for byte", "of it structural", "mixed", "text",
         "other bytes", "refused", "over time", "CPU s mean", "CPU s max",
     )  # fmt: skip
     lines = _head(heads)

@@ -33,8 +33,9 @@ class Target:
 class Item:
     """One patch of a set. ``after`` None: not fair, ``why`` is git's first line.
 
-    ``again``: why it is not looked at here; a queue that has the same file, above all. ``origin`` stands in for the change where it is carried
-    from another commit than the one it is imported on. ``stacked``: the next one stands on it.
+    ``again``: why it is not looked at here; above all, which queue has the same file. ``origin`` stands in
+    for the change where it is carried from another commit than the one it is imported on. ``stacked``: the
+    next one stands on it.
     """
 
     name: str
