@@ -56,6 +56,12 @@ def judge(store: Store, placing: Placing) -> Judged:
     if lost:
         return Judged(verdict="wrong", why=lost)
     moved = _elsewhere(store, placing)
+    if placing.truth is not None and placing.truth == placing.target:
+        has = (
+            "has every line of it" if _is_there(store, placing, changed) else "took it, and changed it since"
+        )
+        told = f"put in again, where upstream {has}"
+        return Judged(verdict="wrong" if has.startswith("has") else "disputed", why=told)
     if placing.truth is not None:
         told = f"not what upstream made of it{'; ' + moved if moved else ''}"
         return Judged(verdict="disputed", why=told)
@@ -81,6 +87,18 @@ def _lost(store: Store, placing: Placing, paths: Iterable[str]) -> str:
         missing, extra = expected - made, made - expected
         told.append(f"{path}: {_lines('lost', missing)}{_lines('added', extra)}".strip())
     return "; ".join(told)
+
+
+def _is_there(store: Store, placing: Placing, paths: Iterable[str]) -> bool:
+    """Whether the target has each line that the change adds, as often as the change leaves it."""
+    wanted = tuple(paths)
+    base, after = store.read(placing.base, wanted), store.read(placing.after, wanted)
+    target = store.read(placing.target, wanted)
+    for path in wanted:
+        old, new, has = (Counter(each.get(path, b"").split(b"\n")) for each in (base, after, target))
+        if any(has[line] < new[line] for line in new - old if line.strip()):
+            return False
+    return True
 
 
 def _plus(upstream: Counter[bytes], new: Counter[bytes], before: Counter[bytes]) -> Counter[bytes]:

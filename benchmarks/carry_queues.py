@@ -230,11 +230,13 @@ def _placed(
     bench: Bench, change: Change, target: Target, on: str, made: Made, names: tuple[str, str, str]
 ) -> Placed:
     tool, set_name, name = names
+    has_it = target.truth == target.commit
     if made.commit is None:
-        return Placed(tool=tool, target=target.name, placed=False, verdict="refused", why=made.why)
+        verdict = "there already" if has_it else "refused"
+        return Placed(tool=tool, target=target.name, placed=False, verdict=verdict, why=made.why)
     placing = Placing(base=change.base, after=change.after, target=on, result=made.commit, truth=target.truth)
     tree = bench.store.tree_of(made.commit)
-    if tree == bench.store.tree_of(on) and target.truth is None:
+    if tree == bench.store.tree_of(on) and (has_it or target.truth is None):
         # Taken for something upstream has: nothing was placed, and nothing can be lost.
         return Placed(tool=tool, target=target.name, placed=False, verdict="there already", why=made.why)
     judged = bench.judged(placing)

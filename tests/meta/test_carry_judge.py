@@ -94,3 +94,9 @@ def test_what_upstream_made_of_the_change_itself_is_right(bench, commit):
     assert verdict(bench, commit, LATER, result, truth=result) == ("right", "")
     other = LATER.replace(b"    x += 1;\n", b"    x *= 3;\n    x += 1;\n", 1)
     assert verdict(bench, commit, LATER, other, truth=result)[0] == "disputed"
+
+
+def test_a_change_that_is_put_in_where_upstream_has_it_is_wrong(bench, commit):
+    twice = CHANGED.replace(b"    x *= 3;\n", b"    x *= 3;\n    x *= 3;\n")
+    assert verdict(bench, commit, CHANGED, twice, truth=CHANGED)[0] == "wrong"
+    assert verdict(bench, commit, CHANGED, CHANGED, truth=CHANGED)[0] == "right"
