@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ LIMIT_S = 120.0
 """Of processor time: the machine may be busy with other things. Four times that of the clock."""
 _POLL_S = 0.05
 _PATIENCE = 4
+_BROKEN = "broken"
 DATE = "2023-11-14T22:13:20+00:00"
 _PARTS = ("carry", "base")
 
@@ -162,7 +163,10 @@ class Patchkit:
                 kept.with_suffix(f".{os.getpid()}.part"),
                 LIMIT_S,
             )
-            found = lines[0] if lines else _lost(time.monotonic() - began, in_time=in_time)
+            if lines and _BROKEN not in lines[0]:
+                found = lines[0]
+            else:
+                found = _lost(time.monotonic() - began, lines[0] if lines else {}, in_time=in_time)
             _write(kept, found)
         refusals = tuple(Refusal(**each) for each in found.get("refusals", ()))
         return Import(**found | {"refusals": refusals, "texts": tuple(found.get("texts", ()))})
@@ -189,12 +193,13 @@ class Patchkit:
                 self.work / "placed" / f"{name[:16]}-{os.getpid()}.part",
                 LIMIT_S,
             )
+            broken = lines.pop() if lines and _BROKEN in lines[-1] else {_BROKEN: "the process ended"}
             for goal, line in zip(wanted, lines, strict=False):
                 _write(self._kept(name, goal.tree), line)
                 if line["found"] in ("clean", "moved"):
                     _write(self._kept(name, goal.touched), line)
             if len(lines) < len(wanted):  # the one at which the process ended
-                told = {"found": "broken" if in_time else "over time", "why": "the process ended"}
+                told = {"found": "broken" if in_time else "over time", "why": broken[_BROKEN]}
                 _write(
                     self._kept(name, wanted[len(lines)].tree), told | {"seconds": time.monotonic() - began}
                 )
@@ -342,12 +347,11 @@ def _refusal(error: PatchkitError) -> dict[str, str]:
     }
 
 
-def _lost(seconds: float, *, in_time: bool) -> dict[str, Any]:
-    told = (
-        {"code": "OVER_TIME", "message": f"over {LIMIT_S:.0f} s"}
-        if not in_time
-        else {"code": "BROKEN", "message": "the process ended without a word"}
-    )
+def _lost(seconds: float, error: Mapping[str, str], *, in_time: bool) -> dict[str, Any]:
+    told = {"code": "OVER_TIME", "message": f"over {LIMIT_S:.0f} s"}
+    if in_time:
+        message = error.get(_BROKEN, "the process ended without a word")
+        told = {"code": "BROKEN", "message": message, "where": error.get("where", "")}
     return {"seconds": LIMIT_S if not in_time else seconds, "wall": seconds, "refusals": [told]}
 
 
@@ -394,8 +398,12 @@ def _be_child(work: Callable[[], Iterator[dict[str, Any]]], part: Path) -> None:
             for each in work():
                 stream.write(json.dumps(each) + "\n")
                 stream.flush()
-    except BaseException:  # noqa: BLE001  # told, whatever it is
+    except BaseException as error:  # noqa: BLE001  # told, whatever it is
         traceback.print_exc()
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error}"
+        with part.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({_BROKEN: told, "where": f"{Path(frame.filename).name}:{frame.lineno}"}))
         status = 1
     finally:
         sys.stderr.flush()

@@ -89,12 +89,15 @@ def import_whole(product: Patchkit, sources: Sources, entry: Entry) -> Whole:
     lines, _ = in_child(
         lambda: _place_all(series, product, targets), folder.with_suffix(f".{os.getpid()}.part"), _LIMIT_S
     )
-    if lines:
+    done.why = str(lines[-1]) if lines and "broken" in lines[-1] else "it was not placed"
+    if lines and "tree" in lines[0]:
         tree = str(lines[0]["tree"])
         done.same = expected == tree
         done.why = "" if done.same else _differing(Store(product.cache / "upstream.git"), expected, tree)
     names = [target.name for target in items[0].targets]
-    done.carried = {each: line["classes"] for each, line in zip(names, lines[1:], strict=False)}
+    done.carried = {
+        each: line["classes"] for each, line in zip(names, lines[1:], strict=False) if "classes" in line
+    }
     return done
 
 
