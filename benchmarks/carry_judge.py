@@ -19,6 +19,7 @@ Verdict = Literal["right", "by function", "disputed", "wrong"]
 _WORDS = re.compile(r"[A-Za-z_~][\w:~]*")
 _WORD = re.compile(rb"\w+|[^\w\s]")
 _DEFINITION = re.compile(rb"[A-Za-z_](?!\w*:)")
+_FUNCTION = re.compile(rb"[A-Za-z_].*\w\(")
 _SHOWN = 3
 
 
@@ -143,6 +144,8 @@ def _other_place(was: tuple[bytes, Hunk], now: tuple[bytes, Hunk]) -> str:
     )
     if below == now_below and _DEFINITION.match(below):
         return ""
+    if was[1].removed == now[1].removed and any(_FUNCTION.match(line) for line in was[1].removed):
+        return ""  # the first line of a function is changed, and git names what stands above it
     if _name(was[1]) != _name(now[1]):
         return f"in '{_name(was[1])}', now in '{_name(now[1])}'"
     if above.strip() != now_above.strip() and below.strip() != now_below.strip():
