@@ -102,14 +102,13 @@ def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...
 
 def _place(edit: NewEdit) -> str:
     """What an edit is in, or beside, by its name."""
+    from patchkit.carry.authoring.draft import named_place
+
+    name = named_place(edit.selector, edit.function)
     at = edit.selector
     at = at.first_of[0] if at is not None and at.first_of else at
-    if edit.function is not None or at is None:
-        return f"in {edit.function}" if edit.function is not None else "in the file"
-    if at.definition is not None:
-        return f"behind {at.definition}"
-    holder = at.of or (at.inside.definition if at.inside is not None else None)
-    return f"in {holder}" if holder is not None else "in the file"
+    beside = "beside" if at is not None and at.definition is not None else "in"
+    return f"{beside} {name}" if name is not None else "in the file"
 
 
 def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:

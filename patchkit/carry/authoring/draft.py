@@ -34,6 +34,15 @@ class Draft:
     reason: str = ""
 
 
+def named_place(selector: Selector | None, function: str | None) -> str | None:
+    """The name of what an edit is in, or behind: a function, a struct, an enum, a macro."""
+    if function is not None or selector is None:
+        return function
+    at = selector.first_of[0] if selector.first_of else selector
+    inside = at.inside.definition if at.inside is not None else None
+    return at.definition or at.of or inside
+
+
 def apply_drafts(data: bytes, drafts: Sequence[Draft]) -> bytes:
     """The file with the drafts in it."""
     pieces, at = [], 0

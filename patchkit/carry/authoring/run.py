@@ -21,7 +21,7 @@ from patchkit.carry.authoring.change import (
     read_pull,
     read_range,
 )
-from patchkit.carry.authoring.draft import Draft, NotLifted
+from patchkit.carry.authoring.draft import Draft, NotLifted, named_place
 from patchkit.carry.authoring.guarded import NewText, escape_template, guard_draft
 from patchkit.carry.authoring.lift import lift_tokens
 from patchkit.carry.authoring.lines import lift_lines
@@ -447,7 +447,7 @@ def _named(guarded: Sequence[NewText]) -> Iterator[NewEdit]:
     taken: dict[str, int] = {}
     for each in guarded:
         draft = each.draft
-        word = draft.function or draft.file.rpartition("/")[2]
+        word = named_place(draft.selector, draft.function) or draft.file.rpartition("/")[2]
         slug = re.sub(r"[^a-z0-9]+", "-", word.casefold()).strip("-") or "edit"
         taken[slug] = taken.get(slug, 0) + 1
         name = slug if taken[slug] == 1 else f"{slug}-{taken[slug]}"

@@ -74,10 +74,10 @@ def command(
 ) -> ExitCode:
     """Make structural patches of a diff, a queue, commits or a pull request, and put them into the series.
 
-    Each change becomes an edit that names its function and the tokens around it; what tokens do not reach
-    stays a hunk of text, for exactly that version of its function. New files become templates. Author,
-    message and links stay. The result is compared with what the diff makes of its upstream, and placed on
-    the newest pin that is cached. When anything is refused, the series is as it was.
+    Each change becomes an edit, as small as the change: in its function or struct, by the lines that it
+    replaces or stands beside; behind a guard by tokens. New files become templates. Author, message and
+    links stay. The result is compared with what the diff makes of its upstream, and placed on the newest pin
+    that is cached. When anything is refused, the series is as it was.
 
     A queue is a folder of patch files (its series file says which), a quilt series, an mbox, several files,
     or REV..REV: a patch each, in order, with what each requires of those before it. What is refused leaves
