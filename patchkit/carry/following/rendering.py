@@ -84,11 +84,11 @@ def select_on(
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:
     """What a pin has to say for these renderings to come again; ``series`` is as patch.toml has it."""
-    named = {(patch.id, edit.id): edit for patch in series.patches for edit in patch.edits}
+    named = {(patch.id, edit.id, edit.first_build): edit for patch in series.patches for edit in patch.edits}
     found: set[Followed] = set()
     for rendering in renderings:
         for now in rendering.patch.edits:
-            was = named[rendering.patch.id, now.id]
+            was = named[rendering.patch.id, now.id, now.first_build]
             if was.function is None or now.function is None:
                 continue
             if (was.file, was.function) != (now.file, now.function):

@@ -83,7 +83,7 @@ def read_queue(
         patches=tuple(
             CarriedPatch(
                 id=patch.id,
-                edits=len(patch.edits),
+                edits=len(patch.for_build(pin.build).edits),
                 upstream=patch.standing,
                 age_days=_age_days(patch, today),
                 builds=pin.build - patch.builds.first,

@@ -23,7 +23,7 @@ from jinja2.visitor import NodeTransformer
 from patchkit.base.errors import Location, RenderError
 from patchkit.base.series_folder import find_texts, is_no_template
 from patchkit.base.text import near_miss
-from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.patch import Edit, Patch
 
 MAX_OUTPUT = 1024 * 1024
 """Characters. Far above any edit: the largest file of ggml-cuda at build 6900 has about 200 kB."""
@@ -354,9 +354,10 @@ class PatchRenderer:
     def check_context(self) -> None:
         """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
         patch = self._patch
-        files = [(file.template, file.where) for file in patch.files if file.template is not None]
-        files += [(edit.template, edit.where) for edit in patch.edits if edit.template is not None]
-        texts = [(edit.text, edit.where) for edit in patch.edits if edit.text is not None]
+        parts = (*patch.files, *patch.edits, *patch.of_other_builds)  # the names are those of all builds
+        files = [(each.template, each.where) for each in parts if each.template is not None]
+        edits = [each for each in parts if isinstance(each, Edit)]
+        texts = [(edit.text, edit.where) for edit in edits if edit.text is not None]
         texts += [(alias.device, alias.where) for alias in patch.aliases]
         used: set[str] = set()
         for name, where in files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections import Counter
@@ -16,7 +17,7 @@ from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitErro
 from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
-from patchkit.carry.series.patch import GuardMacros, Patch, parse_patch
+from patchkit.carry.series.patch import Edit, GuardMacros, NewFile, Patch, is_for, parse_patch
 
 
 def _with_slash(folder: str) -> str:
@@ -150,8 +151,8 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
             )
         yield from _check_names(series, patch)
-        yield from _check_files(patch)
-        yield from _check_pairs(patch)
+        yield from _check_builds(patch)
+        yield from _check_turns(patch)
         yield from _check_folders(series, patch)
         if series.plain and isinstance(patch.guard, GuardMacros):
             yield ConfigError(
@@ -217,9 +218,11 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
             )
     aliases = [alias.name for alias in patch.aliases]
-    named = [(edit.id, edit.where) for edit in patch.edits]
+    edits = [edit.id for edit in patch.edits]
+    named = [(name, patch.edits[at].where) for at, name in enumerate(edits) if edits.index(name) == at]
     named += [(alias.name, alias.where) for alias in patch.aliases]
-    named += [(file.path, file.where) for file in patch.files]
+    paths = [file.path for file in patch.files]
+    named += [(path, patch.files[at].where) for at, path in enumerate(paths) if paths.index(path) == at]
     count = Counter(name for name, _ in named)
     for name, where in named:
         if count[name] > 1:
@@ -283,6 +286,59 @@ def _fates(patch: Patch) -> Iterator[tuple[str, str, Location]]:
         if file.path not in seen:  # two of them are told as two of one name
             yield file.path, "added" if file.replaces is None else "replaced", file.where
         seen.add(file.path)
+
+
+def _check_turns(patch: Patch) -> Iterator[ConfigError]:
+    """What edits and files of one build must be to one another; a mistake of several builds is told once."""
+    told = set()
+    for build in patch.turns:
+        now = patch.for_build(build)
+        for error in (*_check_files(now), *_check_pairs(now)):
+            if error.message not in told:
+                yield error
+            told.add(error.message)
+
+
+def _check_builds(patch: Patch) -> Iterator[ConfigError]:
+    """What stands there several times is for builds that follow one another, and no build has nothing."""
+    parts: dict[str, list[Edit | NewFile]] = {}
+    for edit in patch.edits:
+        parts.setdefault(f"edit '{edit.id}'", []).append(edit)
+    for file in patch.files:
+        parts.setdefault(f"file '{file.path}'", []).append(file)
+    for name, same in parts.items():
+        ordered = sorted(same, key=lambda each: each.first_build or 0)
+        for one, other in itertools.pairwise(ordered):
+            if one.last_build is None and other.first_build is None:
+                for each in (one, other):
+                    yield ConfigError(
+                        f"{name} occurs twice",
+                        code="PATCH_DUPLICATE",
+                        where=each.where,
+                        hint="rename one of them; or say which builds each is for: last_build, first_build",
+                    )
+            elif one.last_build is None or other.first_build != one.last_build + 1:
+                until = f"last_build = {one.last_build}" if one.last_build is not None else "no last_build"
+                since = f"first_build = {other.first_build}" if other.first_build else "no first_build"
+                yield ConfigError(
+                    f"the builds of {name} do not follow one another: {until}, then {since}",
+                    code="PATCH_BUILDS_OVERLAP",
+                    where=(other.where, one.where),
+                    why="each build has one edit of that name",
+                    hint="let the second begin where the first ends: first_build = last_build + 1; or rename "
+                    "one of them",
+                )
+    for build in patch.turns:
+        every: tuple[Edit | NewFile, ...] = (*patch.edits, *patch.files)
+        whole = (*patch.removes, *patch.renames, *patch.modes)  # those are for all builds
+        if not whole and not any(is_for(each, build) for each in every):
+            yield ConfigError(
+                f"patch '{patch.id}' has no edit and no file for b{build}",
+                code="PATCH_BUILDS_EMPTY",
+                where=patch.where,
+                why="its range covers that build, and each of them is for other ones",
+                hint="change first_build or last_build, or end the range: [builds] last",
+            )
 
 
 def _check_pairs(patch: Patch) -> Iterator[ConfigError]:

@@ -188,9 +188,12 @@ class NewFile(TomlTable):
     sha256: _Digest | None = None
     replaces: _Digest | None = None
     executable: bool = False
+    first_build: _Build | None = None
+    last_build: _Build | None = None
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
+        _check_order(self)
         if (self.template is None) == (self.blob is None):
             raise ValueError("give 'template' or 'blob', one of them")
         if (self.blob is None) != (self.sha256 is None):
@@ -274,12 +277,16 @@ class Edit(TomlTable):
     ``parameters`` tells twins apart: a token pattern that the parameter list must contain.
     ``count`` is the exact number of places. ``text`` is template source, given inline or by file.
     ``side`` None: of a plain patch. ``digest`` pins the entity, sha256 of its tokens: the edit is placed in
-    exactly this one, or not at all.
+    exactly this one, or not at all. ``first_build`` and ``last_build``: the builds that it is for, both
+    included; None: no other limit than the patch's own. One id may stand there several times, for builds that
+    follow one another.
     """
 
     named_by: ClassVar[str] = "id"
     id: PatchId
     file: _Path
+    first_build: _Build | None = None
+    last_build: _Build | None = None
     function: Words | None = None
     parameters: Words | None = None
     at: Selector | None = None
@@ -295,6 +302,7 @@ class Edit(TomlTable):
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
+        _check_order(self)
         given = {name for name in ("at", "alias", "header") if getattr(self, name) is not None}
         if self.text is not None and self.template is not None:
             raise ValueError("give 'text' or 'template', not both")
@@ -315,6 +323,18 @@ class Edit(TomlTable):
             raise ValueError("'parameters' tells twins of a function apart: name the 'function'")
         if self.digest is not None and self.function is None:
             raise ValueError("'digest' pins a function: name the 'function'")
+
+
+def _check_order(part: Edit | NewFile) -> None:
+    first, last = part.first_build, part.last_build
+    if first is not None and last is not None and last < first:
+        raise ValueError(f"last_build ({last}) is before first_build ({first})")
+
+
+def is_for(part: Edit | NewFile, build: int) -> bool:
+    """Whether an edit or a new file is for ``build``, as far as it says so itself."""
+    after = part.first_build is None or part.first_build <= build
+    return after and (part.last_build is None or build <= part.last_build)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,10 +424,11 @@ class Patch(TomlTable):
     speed: SpeedRules | None = None
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
+    of_other_builds: NotInFile[tuple[Edit | NewFile, ...]] = ()  # those that for_build() left out
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
-        if not self.edits and not self.files and not self.removes and not self.renames and not self.modes:
+        if not self.edits and not self.files and not self._has_whole_files:
             raise ValueError("a patch has an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]")
         self._check_sides()
         self._check_files()
@@ -469,6 +490,31 @@ class Patch(TomlTable):
     def touched_files(self) -> frozenset[str]:
         """Every path that it changes, those that it adds or renames something to among them."""
         return self.found_files.union((file.path for file in self.files), (file.to for file in self.renames))
+
+    def for_build(self, build: int) -> Patch:
+        """The patch with those of its edits and files that are for ``build``; all where none of them is."""
+        parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
+        others = tuple(each for each in parts if not is_for(each, build))
+        if not others or (len(others) == len(parts) and not self._has_whole_files):
+            return self
+        return replace(
+            self,
+            edits=tuple(each for each in self.edits if is_for(each, build)),
+            files=tuple(each for each in self.files if is_for(each, build)),
+            of_other_builds=others,
+        )
+
+    @property
+    def _has_whole_files(self) -> bool:
+        return bool(self.removes or self.renames or self.modes)
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """The builds of its range from which it has other edits or files than before, its first one first."""
+        parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
+        begins = [each.first_build for each in parts if each.first_build is not None]
+        begins += [each.last_build + 1 for each in parts if each.last_build is not None]
+        return tuple(sorted({self.builds.first, *(each for each in begins if self.builds.covers(each))}))
 
     @property
     def is_plain(self) -> bool:

@@ -39,7 +39,8 @@ def select_patches(
 ) -> tuple[Selected, ...]:
     """Every patch of the series, in order, with its targets or the reason it is skipped.
 
-    ``left_out``: patches that a bump left out, each with the reason.
+    Each has the edits and files that are for ``build``; nobody else decides that. ``left_out``: patches that
+    a bump left out, each with the reason.
 
     Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup when
     there are several).
@@ -47,7 +48,7 @@ def select_patches(
     _refuse_unknown(series, [*only, *without, *with_])
     _refuse_contradictions(only=only, without=without, with_=with_)
     chosen = {
-        patch.id: _choose(patch, profiles, build, only=only, without=without, with_=with_)
+        patch.id: _choose(patch.for_build(build), profiles, build, only=only, without=without, with_=with_)
         for patch in series.patches
     }
     for name, why in (left_out or {}).items():

@@ -15,7 +15,7 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.carry.candidate.listing import Catalogue
-    from patchkit.carry.series.patch import Patch
+    from patchkit.carry.series.patch import Edit, NewFile, Patch
     from patchkit.carry.series.profile import ArchProfile
 
 
@@ -66,6 +66,8 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
                 "function": edit.function,
                 "verb": edit.verb,
                 "side": edit.side,
+                "first_build": edit.first_build,
+                "last_build": edit.last_build,
             }
             for edit in patch.edits
         ],
@@ -101,10 +103,18 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     yield "edits:"
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"
-        yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}"
+        yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"
     yield from (f"  {line}" for line in patch.told_files)
     yield "links:"
     yield from (f"  {link}" for link in patch.links)
+
+
+def _builds(part: Edit | NewFile) -> str:
+    """The builds of a part that is not for all those of its patch."""
+    if part.first_build is None and part.last_build is None:
+        return ""
+    first = f"b{part.first_build}" if part.first_build is not None else "the first build"
+    return f", {first} to {f'b{part.last_build}' if part.last_build is not None else 'the newest'}"
 
 
 def _paragraph(name: str, text: str) -> list[str]:

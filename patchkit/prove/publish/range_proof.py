@@ -132,7 +132,8 @@ def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) ->
 
 
 def _side(repository: Repository, series: Series, candidate: Candidate) -> SideProof:
-    patches = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
+    found = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
+    patches = [patch.for_build(candidate.build) for patch in found]
     changes = repository.git.changes(candidate.base, candidate.tip)
     changed = {each.path: each.letter for each in changes}
     declared = _declared(patches)

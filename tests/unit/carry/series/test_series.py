@@ -154,6 +154,47 @@ def test_two_things_of_one_name_in_a_patch_are_both_shown(folder, write, rest):
     assert line(folder, first)[1] < line(folder, second)[1]
 
 
+def ranged(first=None, last=None, name="e"):
+    limits = {"first_build": first, "last_build": last}
+    return edit(name) + "".join(f"{key} = {value}\n" for key, value in limits.items() if value is not None)
+
+
+def test_an_edit_may_have_another_form_from_some_build_on(folder, write):
+    write("0001-a", ranged(last=9) + ranged(10, 19) + ranged(20) + ranged(15, name="late"))
+    (patch,) = load_series(folder).patches
+    found = {build: [each.first_build for each in patch.for_build(build).edits] for build in (9, 10, 15, 20)}
+    assert found == {9: [None], 10: [10], 15: [10, 15], 20: [20, 15]}
+    assert patch.turns == (1, 10, 15, 20)
+    assert load_series(folder).read == (CUDA,)
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [
+        (ranged(last=9) + ranged(9), "PATCH_BUILDS_OVERLAP"),
+        (ranged(last=9) + ranged(11), "PATCH_BUILDS_OVERLAP"),
+        (ranged(5) + ranged(10), "PATCH_BUILDS_OVERLAP"),
+        (ranged(last=9), "PATCH_BUILDS_EMPTY"),
+        (ranged(5), "PATCH_BUILDS_EMPTY"),
+        (ranged(5, 4), "CONFIG_BAD_VALUE"),
+    ],
+)
+def test_builds_of_an_edit_neither_overlap_nor_leave_a_gap(folder, write, rest, code):
+    write("0001-a", rest)
+    error = problems(folder)[0]
+    assert error.code == code
+    assert line(folder, error)[0] == "0001-a/patch.toml"
+    if code == "PATCH_BUILDS_OVERLAP":
+        assert line(folder, error)[1] > line(folder, error, 1)[1]
+
+
+def test_an_edit_pair_is_whole_on_every_build(folder, write):
+    host = edit("h", side="host", pairs=["p"])
+    write("0001-a", edit("d", pairs=["p"]) + host + "last_build = 9\n" + edit())
+    error = only(folder)
+    assert (error.code, error.message) == ("PAIR_SPLIT", "pair 'p' has no host side")
+
+
 @pytest.mark.parametrize(
     ("name", "hint"), [("fist", "did you mean 'first'?"), ("zzz", "patches: first, second")]
 )
