@@ -37,6 +37,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "show": "Show one patch or one GPU in full.",
             "diff": "Show what the candidate changes in upstream.",
             "export": "Write the candidate as a series of patches for git am.",
+            "resolve": "Merge a patch that a new upstream does not take.",
             "sweep": "Show what becomes of every patch on many upstreams. Reads only.",
             "init": "Make a series of your own, to carry your patches in.",
             "new": "Write a patch of one change: a place, and what to put there.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -51,7 +51,8 @@ class NewPatch:
     ``whole`` is what becomes of whole files besides.
 
     ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
-    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
+    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why. ``limits``: the
+    builds that its edits and files are for, by the keys of patch.toml, where they are not for all.
     """
 
     id: str
@@ -69,6 +70,7 @@ class NewPatch:
     macros: tuple[str, ...] = ()
     whole: WholeFiles = NO_FILES
     requires: tuple[tuple[str, str], ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def guard_macros(self) -> tuple[str, ...]:
@@ -134,11 +136,12 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         return name
 
     tables = []
+    limits = {key: str(build) for key, build in patch.limits.items()}
     for path, text in patch.files.items():
         name = f"{beside_name(path)}.jinja"
         while name in found:
             name = f"_{name}"
-        keys = {"path": _word(path), "template": _word(named(name, text))}
+        keys = {"path": _word(path), "template": _word(named(name, text)), **limits}
         tables.append(("file", keys | ({"executable": "true"} if path in patch.whole.programs else {})))
     edits = []
     for edit in patch.edits:
@@ -152,6 +155,7 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         "edits.toml.jinja",
         tables=tables,
         edits=edits,
+        limits=patch.limits,
         note=NOTE,
         word=_word,
         text=_text,
@@ -301,19 +305,31 @@ def rewrite_patch(patch: NewPatch, folder: Path) -> None:
         beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
     body, templates, blobs = body_files(patch, beside)
     old = {*named_templates(text, folder), *named_files(text, folder, "blob")}
-    try:
-        contents: dict[str, str | bytes] = {**templates, **blobs}
-        for name, content in contents.items():
-            write_whole(folder / name, content, "writing the patch")
-        write_whole(path, f"{_rewritten_head(text, patch, body, templates)}\n\n{body}", "writing the patch")
-    except BaseException:
-        if path.read_bytes() == text.encode():
-            for name in {*templates, *blobs} - beside.keys():
-                (folder / name).unlink(missing_ok=True)
-        raise
+    head = _rewritten_head(text, patch, body, templates)
+    replace_text(folder, text, f"{head}\n\n{body}", {**templates, **blobs}, beside)
     with disk_errors(folder, "writing the patch"):
         for name in old - {*templates, *blobs}:
             (folder / name).unlink(missing_ok=True)
+
+
+def replace_text(
+    folder: Path, before: str, text: str, files: Mapping[str, str | bytes], beside: Collection[str]
+) -> None:
+    """Put new ``files`` into the folder of a patch, and then ``text`` in the place of its patch.toml.
+
+    ``before`` is what that has, ``beside`` are the names of the files that are there. Raises CacheError;
+    then, and after Ctrl-C, the patch is as it was.
+    """
+    path = folder / "patch.toml"
+    try:
+        for name, content in files.items():
+            write_whole(folder / name, content, "writing the patch")
+        write_whole(path, text, "writing the patch")
+    except BaseException:
+        if path.read_bytes() == before.encode():
+            for name in files.keys() - set(beside):
+                (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import (
@@ -31,6 +31,7 @@ from patchkit.carry.upstream.pin import SourceWanted
 from patchkit.carry.upstream.repository import Repository
 
 _SHOWN = 8
+_Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
@@ -206,7 +207,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
         for result in kept
     ]
     made = _make_all(requests, workspace)
-    made_by_key: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[Result, Result]] = {}
+    made_by_key: dict[_Key, tuple[Result, Result]] = {}
     for old, new in zip(kept, made, strict=True):
         if new.key not in made_by_key or new.key == old.key:  # a change can make two results one
             made_by_key[new.key] = (old, new)
@@ -276,6 +277,49 @@ def check_documented(patches: Iterable[Patch]) -> None:
     ]
     if errors:
         raise errors[0] if len(errors) == 1 else ErrorGroup("patches do not say everything yet", errors)
+
+
+def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[_Key]:
+    """The results with a patch whose files are as they were recorded."""
+    found = set()
+    known = {each.id: each.folder for each in load_series(series.patches).patches}
+    profiles = set(targets_of(series.profiles))
+    for result in lock.results:
+        if patch not in result.patches or not profiles.issuperset(result.archs):
+            continue
+        if not known.keys() >= set(result.patches):
+            continue
+        if not changed_inputs(_inputs_of(result, known, series), result.inputs, series):
+            found.add(result.key)
+    return frozenset(found)
+
+
+def renew_inputs(keys: Collection[_Key], series: SeriesDir) -> tuple[Result, ...]:
+    """Record the files of these results as they are now; trees and commits stay. Replaces the lock once.
+
+    For whoever has proven that what changed in them says nothing else of these builds: the next apply
+    compares tree and commit with what is recorded, as always.
+
+    Raises LOCK_CHANGED, LOCK_NOT_WRITTEN, LOCK_INPUT_UNUSABLE.
+    """
+    before = series.lock.read_bytes()
+    lock = load_lock(series.lock)
+    known = {each.id: each.folder for each in load_series(series.patches).patches}
+    results, renewed = [], []
+    for result in lock.results:
+        new = result
+        if result.key in keys:
+            new = replace(result, inputs=_inputs_of(result, known, series))
+            renewed.append(new)
+        results.append(new)
+    if renewed:
+        replace_results(series.lock, before, results)
+    return tuple(renewed)
+
+
+def _inputs_of(result: Result, known: Mapping[str, str], series: SeriesDir) -> dict[str, str]:
+    profiles = load_profiles(series.profiles, result.archs)
+    return hash_inputs(profiles, [known[name] for name in result.patches], series)
 
 
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:

@@ -93,7 +93,10 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """One patch on one upstream. ``proof`` are sentences that say what was done to know the class."""
+    """One patch on one upstream. ``proof`` are sentences that say what was done to know the class.
+
+    ``next_step``: of a conflict, the command that goes on from it, and what that will find.
+    """
 
     id: str
     title: str
@@ -106,6 +109,7 @@ class Classified:
     gone: tuple[Gone, ...] = ()
     agreement: Agreement | None = None
     problems: tuple[PatchkitError, ...] = ()
+    next_step: str = ""
 
     def as_json(self) -> dict[str, object]:
         """As reports show it."""
@@ -145,6 +149,8 @@ class Classified:
             yield from _problem_lines(problem)
         if self.patch_class == "conflict":
             yield f"  intent: {' '.join(self.intent.split())}"
+        if self.next_step:
+            yield f"  next: {self.next_step}"
 
 
 def _problem_lines(problem: PatchkitError) -> Iterator[str]:

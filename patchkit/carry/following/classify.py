@@ -15,6 +15,7 @@ from patchkit.carry.following.classes import GOOD, Agreement, Classified, Drift,
 from patchkit.carry.following.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
 from patchkit.carry.following.drift import find_drift, find_moves
 from patchkit.carry.following.follow import follow, function_of
+from patchkit.carry.following.merge import merge_rendering
 from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
@@ -123,7 +124,8 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
 class Comparison:
     """What is compared with what; ``last`` has the last rendering of each patch that has one.
 
-    ``pulls``: the files of the pull requests that patches are, as they were imported.
+    ``pulls``: the files of the pull requests that patches are, as they were imported. ``is_pin``: whether the
+    new upstream is the build itself, and no commit of somebody's above it.
     """
 
     workspace: Workspace
@@ -131,6 +133,7 @@ class Comparison:
     chosen: tuple[Selected, ...]
     files: UpstreamFiles
     last: Mapping[str, Rendering]
+    is_pin: bool = True
     pulls: Mapping[str, tuple[Versions, ...]] = field(default_factory=dict)
 
 
@@ -155,6 +158,7 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
             verdict, rendering = settled.get(selected.patch.id), None
             if verdict is None:
                 verdict, rendering = _classify(comparison, selected, files)
+                verdict = _with_next_step(comparison, selected, files, verdict)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
                 files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
@@ -163,6 +167,27 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         if not unmet:
             return tuple(verdicts), tuple(renderings)
         settled |= unmet
+
+
+def _with_next_step(
+    comparison: Comparison, selected: Selected, files: UpstreamFiles, verdict: Classified
+) -> Classified:
+    """A plain patch in conflict with the command that merges it, and what git's merge says of it."""
+    last = comparison.last.get(selected.patch.id)
+    if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
+        return verdict
+    if last is None or last.placed is None:
+        return verdict
+    merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
+    open_ones = [each for each in merged if each.doubt]
+    differs = verdict.agreement is not None and verdict.agreement.verdict == "differ"
+    told = "git's merge takes it, and the edits are written without asking"
+    if open_ones or differs:
+        places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
+        told = f"a person decides, in {places}"
+    return replace(
+        verdict, next_step=f"patchkit resolve {selected.patch.id} --to b{comparison.build}: {told}"
+    )
 
 
 def _unmet(

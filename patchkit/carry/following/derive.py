@@ -27,8 +27,12 @@ _MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuse
 _SHOWN = 40  # lines of a difference
 
 
-def merge_file(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> tuple[bytes, int]:
+def merge_file(
+    ours: bytes, base: bytes, theirs: bytes, reporter: Reporter, labels: tuple[str, str, str] | None = None
+) -> tuple[bytes, int]:
     """The merged bytes and the number of conflicts.
+
+    ``labels``: names of the three, for conflicts that show all of them; None: those that show two.
 
     Raises GIT_FAILED for what is no conflict, CacheError when there is no room for temporary files.
     """
@@ -43,7 +47,8 @@ def merge_file(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> t
             (Path(folder) / name).write_bytes(data)
             names.append(str(Path(folder) / name))
         git = Git(reporter=reporter)
-        args = ("merge-file", "-p", "-q", *names)
+        options = [word for label in labels or () for word in ("-L", label)]
+        args = ("merge-file", "-p", "-q", *(["--diff3", *options] if labels else ()), *names)
         done = git.attempt(*args)
         if not 0 <= done.status <= _MOST_CONFLICTS:
             raise git.failure(args, done)

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches, targets
+from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
+    from patchkit.carry.authoring.resolve import Regenerated
     from patchkit.carry.candidate.record import Candidate
     from patchkit.carry.following.proof import Proof
     from patchkit.carry.following.report import Bump
+    from patchkit.carry.following.request import BumpRequest
     from patchkit.carry.series.lock import Pin
 
 
@@ -87,8 +90,13 @@ if TYPE_CHECKING:
 @click.option(
     "--no-fetch", is_flag=True, help="Do not ask for pull requests of patches and for watched forks."
 )
+@click.option(
+    "--resolve",
+    is_flag=True,
+    help="First write new edits of plain patches in conflict, where git's merge takes them (see resolve).",
+)
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
-def command(settings: Settings, **options: Any) -> int:
+def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
     All or nothing: when a patch needs a person (exit code 3), a gate fails or the build is known to compute
@@ -103,17 +111,34 @@ def command(settings: Settings, **options: Any) -> int:
     from patchkit.carry.following.run import run_bump
 
     workspace = settings.workspace()
-    bump = run_bump(BumpRequest(**options), workspace, dt.datetime.now(tz=dt.UTC), _prove)
+    request = BumpRequest(**options)
+    regenerated = _regenerate(request, workspace) if resolve else None
+    bump = run_bump(request, workspace, dt.datetime.now(tz=dt.UTC), _prove)
     kept = keep_report(bump, workspace.cache_root)
     document = bump.as_json() | {"report": str(kept)}
+    if regenerated is not None:
+        document |= {"resolve": regenerated.as_json()}
     if bump.committed is not None:
         document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
-    settings.show(document, [*bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
+    first = regenerated_lines(regenerated) if regenerated is not None else ()
+    settings.show(document, [*first, *bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
     reports = [each.report for each in bump.successors if each.report is not None]
     problems = [problem for report in reports for gate in report.gates for problem in gate.problems]
     if problems and not settings.json:
         settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
     return _exit_code(bump)
+
+
+def _regenerate(request: BumpRequest, workspace: Workspace) -> Regenerated:
+    if request.commit:
+        raise UsageError(
+            "--resolve writes patches, and --commit takes the series as it is committed",
+            code="USAGE_VALUE",
+            hint="patchkit bump --resolve first, commit the patches, then patchkit bump --commit",
+        )
+    from patchkit.carry.authoring.resolve import regenerate_all
+
+    return regenerate_all(request, workspace)
 
 
 def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:

@@ -176,6 +176,7 @@ def plan_onto(
             chosen=chosen,
             files=files,
             last=last,
+            is_pin=False,
         )
     )
     _refuse_patched(chosen, verdicts, files, commit)
