@@ -32,7 +32,7 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import Selected
+from patchkit.carry.series.selection import Selected, default_of, opted_in
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository
@@ -150,8 +150,13 @@ def find_variant(request: BumpRequest, lock: Lock, build: int, workspace: Worksp
     if any(result.build <= build for result in lock.results):
         variants, _ = find_variants(request, lock, build, workspace.series)
         return next((each for each in variants if patch in (each.had or ())), variants[0])
-    archs = request.archs or tuple(list_profiles(workspace.series.profiles)[:1])
-    return Variant(archs=archs, with_=request.with_, without=(), builds=(), had=None)
+    folder = workspace.series.profiles
+    profiles = load_profiles(folder, request.archs or list_profiles(folder))
+    named = patch_named(load_series(workspace.series.patches), patch)
+    first = next((each for each in profiles if default_of(named, each) != "off"), profiles[0])
+    archs = request.archs or (first.arch,)
+    with_ = tuple(dict.fromkeys((*request.with_, *opted_in([first], [patch]))))
+    return Variant(archs=archs, with_=with_, without=(), builds=(), had=None)
 
 
 def find_case(
@@ -273,6 +278,7 @@ def _last(
     known = [
         pin for pin in older if pin.build in variant.compared or find_pinned(repository, pin) is not None
     ]
+    known = known or older[:1]  # it is fetched then
     for pin in known:
         commit = obtain(pin, cache=cache, reporter=workspace.reporter)
         files = read_upstream(repository, commit, series.read)
@@ -289,7 +295,7 @@ def _last(
         f"'{name}' is placed on no pin before {target.pin.title}",
         code="RESOLVE_NO_BASE",
         where=patch_named(series, name).where,
-        why=f"tried: {tried}" if tried else "the lock has no older pin that is cached",
+        why=f"tried: {tried}" if tried else "the lock has no older pin",
         hint="the pin on which it is placed must be in the lock: patchkit apply --upstream bN fetches it",
     )
 

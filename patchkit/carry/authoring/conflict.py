@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -538,6 +537,6 @@ def remove_folder(folder: Path, state: FolderState) -> tuple[str, ...]:
             (folder / f"{each.name}.edits.toml").unlink(missing_ok=True)
         (folder / STATE).unlink(missing_ok=True)
         left = tuple(sorted(path.name for path in folder.iterdir()))
-        if not left:
-            shutil.rmtree(folder) if folder.is_symlink() else folder.rmdir()
+        if not left and not folder.is_symlink():
+            folder.rmdir()
     return left

@@ -117,7 +117,17 @@ class Desk(World):
 
 @pytest.fixture
 def desk(tmp_path: Path, checkout: Path) -> Desk:
-    desk = Desk(tmp_path / "desk", checkout)
+    return make_desk(tmp_path / "desk", checkout)
+
+
+@pytest.fixture(scope="module")
+def shared_desk(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
+    """One for all tests of a module, which leave it as it was."""
+    return make_desk(tmp_path_factory.mktemp("shared") / "desk", checkout)
+
+
+def make_desk(root: Path, checkout: Path) -> Desk:
+    desk = Desk(root, checkout)
     make_upstream(desk.upstream, {1: FIRST, 2: SECOND})
     git(desk.upstream, "checkout", "-q", "b1")
     make_series(desk, 1, ("gfx1151", "gfx1100"), config=False, last=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from demo_world import FOLDER, git, pin_text
+from killing import killed
+from thorough import ordinary
 
 PATH = f"{FOLDER}/choice.cu"
 LINE = "    return ne11 <= limit;\n"
@@ -38,7 +41,7 @@ def commit_build(desk, build: int, files: dict[str, str | None], day: int = 10) 
     for name, text in files.items():
         path = desk.upstream / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink() if text is None else path.write_text(text)
+        path.unlink() if text is None else path.write_bytes(text.encode())
     git(desk.upstream, "add", "-A")
     git(desk.upstream, "commit", "-q", "-m", f"change {build}", date=f"2025-01-{day}T03:04:05+00:00")
     git(desk.upstream, "tag", f"b{build}")
@@ -85,16 +88,22 @@ def resolve(desk, *args: str, code: int = 0, env=None) -> dict[str, Any]:
 
 def made(desk, build: int, path: str = PATH) -> str:
     """A file of the candidate on a build, which the lock gets as a pin where it has none."""
+    pin_build(desk, build)
+    done = desk.run("apply", *WITHOUT, "--upstream", f"b{build}")
+    assert done.returncode == 0, done.stderr
+    return git_bytes(desk, f"candidate/gfx1100/b{build}:{path}").decode()
+
+
+def pin_build(desk, build: int) -> None:
     text = desk.lock.read_text()
     if f"build = {build}\n" not in text:
         pin = pin_text(desk.upstream, build).partition("[[pin]]")[2]
         desk.lock.write_text(f"{text}\n[[pin]]{pin}")
-    done = desk.run("apply", *WITHOUT, "--upstream", f"b{build}")
-    assert done.returncode == 0, done.stderr
-    return subprocess.run(
-        ["git", "--git-dir", str(desk.repository), "show", f"candidate/gfx1100/b{build}:{path}"],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+
+
+def git_bytes(desk, name: str) -> bytes:
+    words = ["git", "--git-dir", str(desk.repository), "show", name]
+    return subprocess.run(words, check=True, capture_output=True).stdout
 
 
 def test_what_git_merges_becomes_new_edits_and_old_builds_keep_theirs(mine) -> None:
@@ -194,3 +203,171 @@ def test_the_editor_of_the_environment_is_opened_and_then_it_goes_on(mine) -> No
     done = mine.process("resolve", *words, "--json", env={"VISUAL": str(editor)})
     assert json.loads(done.stdout)["state"] == "resolved", done.stderr
     assert made(mine, 3) == other(mine).replace("< limit", "< 9")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("{", "[", "RESOLVE_STATE_BAD"),
+        ('"name": "choice.cu"', '"name": "../choice.cu"', "RESOLVE_STATE_BAD"),
+        ('"name": "choice.cu"', '"name": "state.json"', "RESOLVE_STATE_BAD"),
+        ('"patch": "mine"', '"patch": "other"', "RESOLVE_STATE_BAD"),
+        ('"version": 1', '"version": 1, "more": 1', "RESOLVE_STATE_BAD"),
+        ('"build": 3', '"build": "3"', "RESOLVE_STATE_BAD"),
+        (f'"path": "{PATH}"', '"path": "/etc/passwd"', "RESOLVE_STALE"),
+        (f'"path": "{PATH}"', '"path": "common/tool.cpp"', "RESOLVE_STALE"),
+        ('"build": 3', '"build": 4', "RESOLVE_STALE"),
+    ],
+)
+def test_a_state_that_is_not_what_was_written_is_refused(conflicted, old: str, new: str, code: str) -> None:
+    desk, path = conflicted
+    state = path.with_name("state.json")
+    text = state.read_text()
+    assert old in text
+    before = desk.snapshot()
+    state.write_text(text.replace(old, new, 1))
+    failed = desk.run("resolve", "mine", "--continue", "--json")
+    state.write_text(text)
+    assert json.loads(failed.stdout)["error"]["code"] == code, failed.stderr
+    assert desk.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("// ==== edit above ====", "", "RESOLVE_FILE_DAMAGED"),
+        ("// ==== edit below", "// === edit below", "RESOLVE_FILE_DAMAGED"),
+        ("<<<<<<<", "", "RESOLVE_MARKS_LEFT"),
+        ("    switch (type) {", "    switch (type) {{", "PLAIN_UNBALANCED"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_told_and_changes_nothing(conflicted, old, new, code) -> None:
+    desk, path = conflicted
+    text = path.read_text()
+    before = desk.snapshot()
+    if code == "PLAIN_UNBALANCED":
+        settle(path, MORE)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    failed = desk.run("resolve", "mine", "--continue", "--json")
+    path.write_text(text)
+    assert code in failed.stdout, failed.stderr
+    assert failed.returncode in (3, 4)
+    assert desk.snapshot() == before
+
+
+@pytest.fixture(scope="module")
+def conflicted(shared_desk):
+    """A conflict that tests look at and leave as it was, and its file."""
+    desk = shared_desk
+    desk.change(PATH, LINE, MORE)
+    take(desk)
+    record(desk)
+    return desk, conflict(desk)
+
+
+def test_a_patch_that_was_changed_since_makes_its_conflict_stale(mine) -> None:
+    path = conflict(mine)
+    settle(path, MORE)
+    toml = path_of(mine)
+    toml.write_text(toml.read_text().replace("2*limit", "3*limit"))
+    failed = mine.run("resolve", "mine", "--continue", "--json")
+    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_STALE"
+    assert path.exists()
+
+
+@pytest.mark.parametrize("point", ordinary(range(8), (0, 3, 6)))
+def test_killed_in_the_middle_of_it_the_patch_is_the_old_or_the_new_one(mine, point: int) -> None:
+    commit_build(mine, 3, {PATH: near(mine)})
+    rehearsal = type(mine)(mine.root.parent / "rehearsal", mine.checkout)
+    shutil.copytree(mine.root, rehearsal.root, symlinks=True)
+    words = ("resolve", "mine", "--to", "b3", "--upstream-url", str(mine.upstream))
+    log = mine.root / "points"
+    done = killed(rehearsal, -1, *words, group=True, cache=rehearsal.cache, log=log)
+    assert done.returncode == 0, done.stderr
+    before, after = path_of(mine).read_text(), path_of(rehearsal).read_text()
+    killed(mine, int(log.read_text()) - 1 - point, *words, group=True, cache=mine.cache)
+    assert path_of(mine).read_text() in (before, after)
+    # The lock is whole, and where its digests are behind it says so.
+    assert mine.run("lock", "--all").returncode == 0
+    assert made(mine, 1) == source(mine).replace(LINE, MORE)
+    again = mine.run(*words)
+    assert again.returncode == 0, again.stderr
+    assert path_of(mine).read_text() == after
+
+
+LIST = "".join(f"{letter}\n" for letter in "abcdefghijklmnopqrst")
+
+
+@pytest.fixture
+def listed(desk):
+    """A desk whose upstream has a list at b3, of which a patch changes a line."""
+    commit_build(desk, 3, {"list.txt": LIST, "dos.txt": LIST.replace("\n", "\r\n")})
+    pin_build(desk, 3)
+    git(desk.clone, "pull", "-q", "origin", "master")
+    for name in ("list.txt", "dos.txt"):
+        desk.change(name, "e", "E")
+        take(desk, name.partition(".")[0], at="b3")
+    done = desk.run("lock", *WITHOUT, "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    return desk
+
+
+def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
+    unix, dos = LIST.replace("b", "B"), LIST.replace("e", "EE").replace("\n", "\r\n")
+    commit_build(listed, 4, {"list.txt": unix, "dos.txt": dos}, day=11)
+    words = ("bump", "--to", "b4", *WITHOUT, "--upstream-url", str(listed.upstream), "--no-verify")
+    blocked = listed.run(*words)
+    assert blocked.returncode == 3, blocked.stderr
+    assert "patchkit resolve list --to b4: git's merge takes it" in blocked.stdout
+    assert "patchkit resolve dos --to b4: a person decides, in dos.txt" in blocked.stdout
+    first = listed.run(*words, "--resolve", "--json")
+    assert first.returncode == 3
+    assert json.loads(first.stdout)["resolve"]["left"] == {"dos": "dos.txt: a conflict"}
+    assert [each["patch"] for each in json.loads(first.stdout)["resolve"]["regenerated"]] == ["list"]
+    document = resolve(listed, "dos", "--to", "b4", "--upstream-url", str(listed.upstream), code=3)
+    settle(listed.root / document["folder"] / "dos.txt", "EEE\n")
+    resolve(listed, "dos", "--continue")
+    done = listed.run(*words, "--resolve", "--json")
+    assert done.returncode == 0, done.stderr
+    assert made(listed, 4, "list.txt") == unix.replace("e", "E")
+    raw = git_bytes(listed, "candidate/gfx1100/b4:dos.txt")
+    assert raw == dos.replace("EE", "EEE").encode()
+    refused = listed.run(*words, "--resolve", "--commit", "--json")
+    assert json.loads(refused.stdout)["error"]["code"] == "USAGE_VALUE"
+
+
+def test_a_file_that_upstream_renamed_is_followed_by_its_content(listed) -> None:
+    commit_build(listed, 4, {"list.txt": None, "lists/all.txt": LIST.replace("q", "Q")}, day=11)
+    document = resolve(listed, "list", "--to", "b4", "--upstream-url", str(listed.upstream))
+    assert document["state"] == "regenerated"
+    assert [each["file"] for each in document["edits"]] == ["lists/all.txt"]
+    assert made(listed, 4, "lists/all.txt") == LIST.replace("q", "Q").replace("e", "E")
+
+
+@pytest.mark.parametrize(
+    ("after", "code"),
+    [
+        ({"list.txt": None}, "RESOLVE_FILE_GONE"),
+        ({"list.txt": LIST.replace("e", "E")}, "RESOLVE_NOT_NEEDED"),
+    ],
+)
+def test_what_cannot_be_merged_is_told(listed, after, code: str) -> None:
+    commit_build(listed, 4, after, day=11)
+    before = listed.snapshot()
+    done = listed.run("resolve", "list", "--to", "b4", "--upstream-url", str(listed.upstream), "--json")
+    assert json.loads(done.stdout)["error"]["code"] == code, done.stderr
+    assert listed.snapshot() == before
+
+
+def test_a_guarded_patch_gets_the_file_and_is_written_by_hand(desk) -> None:
+    demo = git(desk.upstream, "show", f"b1:{FOLDER}/demo.cu") + "\n"
+    commit_build(desk, 3, {f"{FOLDER}/demo.cu": demo.replace("int scale = 2", "int scale = 7")})
+    words = ("demo-twin", "--to", "b3", "--upstream-url", str(desk.upstream))
+    before = desk.snapshot()
+    document = resolve(desk, *words, code=3)
+    assert document["is_plain"] is False
+    assert "#if" in (desk.root / document["folder"] / "demo.cu").read_text()
+    failed = desk.run("resolve", "demo-twin", "--continue", "--json")
+    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_BY_HAND"
+    assert desk.snapshot() == before
