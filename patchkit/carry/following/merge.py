@@ -132,11 +132,8 @@ def _is_elsewhere(base: SourceText, patched: SourceText, upstream: SourceText, m
     after = list(_holders(upstream, merged))
     if len(before) == len(after) and all(map(_Holder.is_same, before, after)):
         return ""
-    told = [
-        ", ".join(dict.fromkeys(f"'{each.inside}'" if each.inside else each.told for each in some))
-        for some in (before, after)
-    ]
-    return f"a change that was in {told[0]} is in {told[1]}"
+    told = [", ".join(dict.fromkeys(each.told for each in some)) for some in (before, after)]
+    return f"a change that was {told[0]} is {told[1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +146,12 @@ class _Holder:
 
     @property
     def told(self) -> str:
-        """For a person, where it is inside of nothing."""
+        """For a person."""
+        if self.inside:
+            return f"in '{self.inside}'"
         places = [f"behind '{self.above}'"] if self.above else []
         places += [f"before '{self.below}'"] if self.below else []
-        return " and ".join(places) or "the file"
+        return " and ".join(places) or "in the file"
 
     def is_same(self, other: _Holder) -> bool:
         """Whether both are one place: between two, a new definition may have come in on one side."""
