@@ -51,8 +51,9 @@ class NewPatch:
     ``whole`` is what becomes of whole files besides.
 
     ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
-    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why. ``limits``: the
-    builds that its edits and files are for, by the keys of patch.toml, where they are not for all.
+    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
+    ``limits``: the builds that its edits and files are for, by the keys of patch.toml, where they are not
+    for all.
     """
 
     id: str
