@@ -105,10 +105,7 @@ def _place(edit: NewEdit) -> str:
     from patchkit.carry.authoring.draft import named_place
 
     name = named_place(edit.selector, edit.function)
-    at = edit.selector
-    at = at.first_of[0] if at is not None and at.first_of else at
-    beside = "beside" if at is not None and at.definition is not None else "in"
-    return f"{beside} {name}" if name is not None else "in the file"
+    return f"at {name}" if name is not None else "in the file"
 
 
 def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:

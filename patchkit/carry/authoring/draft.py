@@ -38,7 +38,9 @@ def named_place(selector: Selector | None, function: str | None) -> str | None:
     """The name of what an edit is in, or behind: a function, a struct, an enum, a macro."""
     if function is not None or selector is None:
         return function
-    at = selector.first_of[0] if selector.first_of else selector
+    several = selector.first_of or (selector,)
+    named = [each.before or each.after or each for each in several]
+    at = next((each for each in named if each.definition or each.of), named[0])
     inside = at.inside.definition if at.inside is not None else None
     return at.definition or at.of or inside
 

@@ -51,7 +51,7 @@ def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
         last, wanted = _last_break(path, old, new)
     before, after = SourceText(path, old), SourceText(path, wanted)
     lifter = LineLifter(before, after)
-    drafts = [lifter.draft(block) for block in lifter.blocks()]
+    drafts = lifter.drafts()
     if drafts and last and last[0].verb == "remove" and drafts[-1].selector.end:
         end = drafts.pop()  # what is added there need only end without a line break
         size = len(last.pop().span)
@@ -164,6 +164,27 @@ class LineLifter:
             return 0, depth
         return (1 if not rows[-1].strip() and behind else 2), depth
 
+    def drafts(self) -> list[Draft]:
+        """The edits of all blocks; a block that cannot stand alone is one with what is next to it."""
+        blocks = self.blocks()
+        while True:
+            try:
+                return [self.draft(block) for block in blocks]
+            except NotLifted:
+                alone = next((at for at, block in enumerate(blocks) if not self._can_stand(block)), None)
+                if alone is None or len(blocks) == 1:
+                    raise
+                first = min(alone, len(blocks) - 2)
+                one, other = blocks[first : first + 2]
+                blocks[first : first + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
+
+    def _can_stand(self, block: Block) -> bool:
+        try:
+            self.draft(block)
+        except NotLifted:
+            return False
+        return True
+
     def draft(self, block: Block) -> Draft:
         """The edit of a block; raises NotLifted where no lines tell its place apart."""
         for place in self._slides(block):
@@ -176,16 +197,9 @@ class LineLifter:
         if block.old == block.old_end:
             found = self._at_the_edge(block) or self._beside_a_name(block)
             if found is not None:
-                return self._with_lines(found, block)
+                return found
         holder = self._holder(block)
         return (self._by_lines(block, holder) if holder is not None else None) or self._by_lines(block, None)
-
-    def _with_lines(self, draft: Draft, block: Block) -> Draft:
-        """The draft with the lines around it as a second way to its place: a name comes and goes, too."""
-        other = self._by_lines(block, None)
-        if other is None or (other.verb, other.span) != (draft.verb, draft.span):
-            return draft
-        return replace(draft, selector=Selector(first_of=(draft.selector, other.selector)))
 
     def _by_lines(self, block: Block, holder: Entity | None) -> Draft | None:
         """The edit of a block by the lines that it replaces or stands between."""
@@ -211,20 +225,66 @@ class LineLifter:
         return draft if find_repeated(self.scopes, word, rows) is None else None
 
     def _beside_a_name(self, block: Block) -> Draft | None:
-        """An insertion behind a definition, a member or an include: where what comes behind may change."""
+        """An insertion outside of functions: behind a name, or what else tells its place where that is gone.
+
+        First what is named in front, where what comes behind may change; then both lines beside it; then
+        what is named behind; last the line behind it alone.
+        """
         rows = self.new_rows[block.new : block.new_end]
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
-        if not is_code(self.before.path) or not _is_whole(self.before.path, text):
+        holder = self._inside(block)
+        outside = holder is None or holder.kind in ("record", "enum")
+        if not is_code(self.before.path) or not outside or not _is_whole(self.before.path, text):
             return None
         if block.old == 0:
             return self._in_front_of_a_definition(block)  # nothing stands in front of the first line
         end = self.before.line_end(self.before.line_span(block.old).start)
+        names = (each for each in self._names_on(block.old - 1, text) if self._line_of_end(each) == block.old)
+        places = [each for each in names if self._takes(each, text)][:1]
+        behind = list(self._behind(block, holder, text))
+        if not places and not behind:
+            return self._in_front_of_a_definition(block)
+        between = self._by_lines(block, None)
+        if between is not None and (between.verb, between.span) == ("insert_after", Span(end, end)):
+            places.append(between.selector)
+        places += behind
         newline = self.before.newline
-        for selector in self._names_on(block.old - 1, text):
-            if self._takes(selector, text) and self._line_of_end(selector) == block.old:
-                draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
-                return replace(draft, text=newline + text.removesuffix(b"\n").replace(b"\n", newline))
-        return self._in_front_of_a_definition(block)
+        selector = places[0] if len(places) == 1 else Selector(first_of=tuple(places[:4]))
+        draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
+        return replace(draft, text=newline + text.removesuffix(b"\n").replace(b"\n", newline))
+
+    def _behind(self, block: Block, holder: Entity | None, text: bytes) -> Iterator[Selector]:
+        """What follows an insertion and tells its place: a name, and a line that the file has once."""
+        row = block.old
+        while row < self.stop and not self.rows[row].strip():
+            row += 1
+        # A text that begins with an empty line goes in front of those that are there, any other behind them.
+        fits = row == block.old or (text.startswith(b"\n") and self.rows[block.old - 1].strip())
+        if row >= self.stop or not fits:
+            return
+        start = self.before.line_span(row + 1).start
+        begins = [e for e in (*self.scopes.enums, *self.scopes.entities) if self._lines_of(e)[0] == row]
+        found = [Selector(definition=e.name) for e in begins if holder is None]
+        if holder is not None:
+            for names, place in list_members(self.scopes, holder):
+                if names and self.before.line_of(place.start) == row + 1 and re.fullmatch(rb"\w+", names[0]):
+                    found.append(Selector(member=names[0].decode(), of=holder.name))
+        if _words([self.rows[row]]) > 1:
+            found.append(Selector(lines=_text([self.rows[row]])))
+        for each in found:
+            spans = select(self.scopes, None, each)
+            alone = len(spans) == 1 and self.before.line_of(spans[0].start) == self.before.line_of(start)
+            if alone and self._takes(each, text):
+                yield Selector(before=each)
+
+    def _inside(self, block: Block) -> Entity | None:
+        """The innermost definition around an insertion, whether or not its name is its alone."""
+        around = []
+        for entity in (*self.scopes.entities, *self.scopes.enums):
+            first, last = self._lines_of(entity)
+            if first < block.old <= last:
+                around.append(entity)
+        return max(around, key=lambda entity: entity.span.start, default=None)
 
     def _in_front_of_a_definition(self, block: Block) -> Draft | None:
         """An insertion that ends where a definition of the file begins."""

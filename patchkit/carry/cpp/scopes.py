@@ -24,12 +24,12 @@ from patchkit.carry.cpp.directives import (
 )
 from patchkit.carry.cpp.lexer import Token, TokenKind, lex
 
-# What no C++ compiler reads, by the names in upstream's tree at b11549 and in queues; all else is taken for code.
+# What no C++ compiler reads, by the names in upstream's tree at b11549 and in queues; the rest is code.
 _TEXT = (
-    ".Dockerfile", ".bash", ".bat", ".cfg", ".cmake", ".comp", ".css", ".csv", ".fish", ".gbnf", ".glsl", ".go",
-    ".html", ".in", ".ini", ".java", ".jinja", ".js", ".json", ".kt", ".kts", ".lock", ".md", ".mk", ".nix",
-    ".patch", ".ps1", ".py", ".rs", ".rst", ".sh", ".svelte", ".svg", ".swift", ".toml", ".ts", ".tsv", ".txt",
-    ".wgsl", ".xml", ".yaml", ".yml", "LICENSE", "Makefile", "Dockerfile",
+    ".Dockerfile", ".bash", ".bat", ".cfg", ".cmake", ".comp", ".css", ".csv", ".fish", ".gbnf", ".glsl",
+    ".go", ".html", ".in", ".ini", ".java", ".jinja", ".js", ".json", ".kt", ".kts", ".lock", ".md", ".mk",
+    ".nix", ".patch", ".ps1", ".py", ".rs", ".rst", ".sh", ".svelte", ".svg", ".swift", ".toml", ".ts",
+    ".tsv", ".txt", ".wgsl", ".xml", ".yaml", ".yml", "LICENSE", "Makefile", "Dockerfile",
 )  # fmt: skip
 
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}

@@ -63,12 +63,8 @@ def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tup
         elif edit.verb == "insert_after":
             span = Span(span.end, span.end)
         return span, new
-    if edit.verb == "insert_before":
-        start = lines.span.start
-        return Span(start, start), new if new.endswith(b"\n") else new + source.newline
-    if edit.verb == "insert_after":
-        end = lines.span.end
-        return Span(end, end), source.newline + new.removesuffix(source.newline)
+    if edit.verb.startswith("insert"):
+        return _insertion(source, edit.verb, at, lines.span, new)
     if lines.before.strip() or lines.after.strip():
         raise RenderError(
             f"edit '{edit.id}' would replace a line that has other code on it",
@@ -78,6 +74,25 @@ def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tup
             hint="end the text without a line break, or select all of the line",
         )
     return lines.span, new.removesuffix(source.newline)
+
+
+def _insertion(source: SourceText, verb: str, at: Selector, lines: Span, new: bytes) -> tuple[Span, bytes]:
+    """A text on lines of its own, in front of whole lines or behind them.
+
+    'before' and 'after' name a place by themselves: the verb adds nothing to it. A text that begins with an
+    empty line goes in front of those that are above its place already.
+    """
+    newline = source.newline
+    if at.after is not None or (verb == "insert_after" and at.before is None):
+        return Span(lines.end, lines.end), newline + new.removesuffix(newline)
+    row = source.line_of(lines.start) - 1
+    if at.before is not None and new.startswith(newline):
+        while row > 0 and not source.text(source.line_span(row)).strip():
+            row -= 1
+        if row > 0:
+            above = source.line_end(source.line_span(row).start)
+            return Span(above, above), newline + new.removesuffix(newline)
+    return Span(lines.start, lines.start), new if new.endswith(b"\n") else new + newline
 
 
 def _shift(source: SourceText, at: Selector, span: Span) -> Shift:
@@ -101,7 +116,10 @@ def _refuse_repeated(scopes: ScopeMap, edit: Edit, text: str) -> None:
     at = edit.at
     if at is None or not edit.verb.startswith("insert"):
         return
-    if not any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end)):
+    hangs = at.before if at.before is not None else at.after
+    at = hangs if hangs is not None else at
+    named = any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end))
+    if not named and (hangs is None or at.lines is None):
         return
     line = find_repeated(scopes, at, text.encode())
     if line is not None:

@@ -125,11 +125,11 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
         ),
         ("    return y;\n}\n", "    return y;\n}\n\nint g(int x) { return x; }\n", Selector(end=True), None),
         ("#include <cstdint>\n", "// of this and that\n#include <cstdint>\n", Selector(start=True), None),
-        # Or on what begins behind it, where nothing in front of it has a name.
+        # Between two lines where nothing in front of it has a name.
         (
             '#include "one.h"\n\n',
             '#include "one.h"\n\nusing json = ordered_json;\n\n',
-            Selector(definition="params"),
+            Selector(lines='#include "one.h"', below="\nstruct params {\n"),
             None,
         ),
         # In a function it stands between two lines.
@@ -149,16 +149,33 @@ def test_how_one_change_is_written(old: str, new: str, selector: Selector, funct
 
 
 def test_where_the_name_is_gone_the_lines_are_asked() -> None:
-    second = "    int second = 2;\n"
-    (draft,) = lifted(CODE, CODE.replace(second, second + "    int third = 3;\n"))
-    later = CODE.replace("int second", "long second").replace("int first", "long first")
-    assert "second = 2;\n    int third = 3;\n" in placed(later.encode(), (draft,), "a.cpp").decode()
-    two = CODE + CODE[CODE.index("struct params") :].replace("struct params", "struct twin")
-    renamed = two.replace("struct params", "struct parameters", 1)
+    first, second = "    int first  = 1; // a comment\n", "    int second = 2;\n"
+    (draft,) = lifted(CODE, CODE.replace(first, f"{first}\n    int third = 3;\n"))
+    several = draft.selector.first_of or ()
+    assert [bool(each.member) for each in several] == [True, False, False, False]
+    assert [each.member for each in (several[2].before,) if each] == ["second"]
+
+    def later(old: str, new: str) -> str:
+        return placed(CODE.replace(old, new).encode(), (draft,), "a.cpp").decode()
+
+    ours = "\n    int third = 3;\n"
+    assert "number second = 2;\n" in later("int second", "number second")
+    assert f"one = 1; // a comment\n{ours}{second}" in later("int first ", "int one")  # the line behind it
+    assert f"one = 1; // another\n{ours}{second}" in later(first, "    int one = 1; // another\n")
     with refused("ANCHOR_NOT_FOUND"):
-        placed(renamed.encode(), (draft,), "a.cpp")
-    alone = CODE.replace("struct params", "struct parameters")
-    assert "second = 2;\n    int third = 3;\n" in placed(alone.encode(), (draft,), "a.cpp").decode()
+        later(first + second, "    int one, two;\n")
+
+
+def test_what_begins_with_an_empty_line_goes_in_front_of_those_that_are_there() -> None:
+    old = "int one_thing(int);\n\nint another_thing(int);\n"
+    (draft,) = lifted(old, old.replace("(int);\n\n", "(int);\n\nint ours(int);\n\n"))
+    changed = old.replace("one_thing(int);\n", "changed_thing(long);\n\n")
+    made = placed(changed.encode(), (draft,), "a.cpp").decode()
+    assert made == "int changed_thing(long);\n\nint ours(int);\n\n\nint another_thing(int);\n"
+
+
+def test_a_line_that_moves_to_the_top() -> None:
+    lifted("#include <a>\n#define ONE_THING 1\n", "#define ONE_THING 1\n#include <a>\n")
 
 
 def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
