@@ -608,6 +608,9 @@ class _Taking:
             told, _, missing = look_at_newest(
                 patches, self.stage, self.grounds.cache, self.grounds.repository
             )
+            if missing:
+                have = f"{len(patches) - len(missing)} of {len(patches)} patches have a place there"
+                told = f"{told.partition(':')[0]}: {have}"
         except PatchkitError as error:
             return f"it cannot be told: {error.message}", ()
         return told, missing

@@ -125,6 +125,27 @@ def test_a_patch_of_a_file_that_another_one_adds_requires_that_one(desk) -> None
     assert [each["patch"] for each in told["queue"][1]["requires"]] == ["ours"]
 
 
+def test_an_edit_of_a_file_that_another_patch_renames_requires_that_one(desk) -> None:
+    git(desk.clone, "mv", TOOL, "common/limits.cpp")
+    desk.commit("a better name")
+    desk.change("common/limits.cpp", "wanted > 256 ? 256", "wanted > 512 ? 512")
+    desk.commit("a larger limit")
+    git(desk.clone, "rm", "-q", "dos.txt")
+    desk.commit("no dos")
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    assert [each["whole_files"] for each in told["queue"]] == [
+        [f"renames {TOOL} to common/limits.cpp"],
+        [],
+        ["removes dos.txt"],
+    ]
+    assert [[need["patch"] for need in each["requires"]] for each in told["queue"]] == [
+        [],
+        ["a-better-name"],
+        [],
+    ]
+    assert b"512" in candidate(desk, "common/limits.cpp", *ids(told))
+
+
 def test_where_a_patch_took_lines_away_the_next_one_there_requires_it(desk) -> None:
     desk.change(CMAKE, "project(demo)\n", "")
     desk.commit("no project")
