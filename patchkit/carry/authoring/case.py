@@ -10,7 +10,7 @@ from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.plain import plain
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import PLAIN, SeriesDir
 from patchkit.base.text import near_miss
 from patchkit.base.toml import load_toml
 from patchkit.base.workspace import Workspace
@@ -22,7 +22,7 @@ from patchkit.carry.candidate.following import followed_series
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.following.classes import GOOD, Classified
 from patchkit.carry.following.classify import Comparison, classify_series
-from patchkit.carry.following.merge import MergedFile, merge_rendering
+from patchkit.carry.following.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.following.rendering import Rendering, last_renderings, select_on
 from patchkit.carry.following.request import BumpRequest, Variant, find_variants
 from patchkit.carry.following.staging import name_series
@@ -145,14 +145,15 @@ def patch_named(series: Series, name: str) -> Patch:
 def find_variant(request: BumpRequest, lock: Lock, build: int, workspace: Workspace, patch: str) -> Variant:
     """The candidate of the lock with which a patch was placed last, as a bump takes it.
 
-    Where the lock records none, the patch for the first GPU there is: a plain one is for all of them.
+    Where the lock records none, a plain patch for no GPU, another one for the first that has it.
     """
     if any(result.build <= build for result in lock.results):
         variants, _ = find_variants(request, lock, build, workspace.series)
         return next((each for each in variants if patch in (each.had or ())), variants[0])
     folder = workspace.series.profiles
-    profiles = load_profiles(folder, request.archs or list_profiles(folder))
     named = patch_named(load_series(workspace.series.patches), patch)
+    known = request.archs or ((PLAIN,) if named.is_plain else list_profiles(folder))
+    profiles = load_profiles(folder, known)
     first = next((each for each in profiles if default_of(named, each) != "off"), profiles[0])
     archs = request.archs or (first.arch,)
     with_ = tuple(dict.fromkeys((*request.with_, *opted_in([first], [patch]))))
@@ -202,6 +203,15 @@ def find_case(
     if verdict.patch_class in GOOD:
         return verdict
     _check_state(patch, verdicts, last, target.pin)
+    whole = unmergeable_files(last[name])
+    if whole:
+        raise UsageError(
+            f"'{name}' renames, replaces or sets the mode of {', '.join(whole)}: it is changed by hand",
+            code="RESOLVE_BY_HAND",
+            where=patch.where,
+            why="what is merged becomes edits, and no edit says that of a file",
+            hint=f"docs/guide/patch.md; patchkit plan --upstream {target.pin.name} shows what does not fit",
+        )
     files = files.fresh()
     for rendering in renderings:
         files.write(rendering.placed.changes if rendering.placed is not None else {})

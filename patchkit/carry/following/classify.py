@@ -15,7 +15,7 @@ from patchkit.carry.following.classes import GOOD, Agreement, Classified, Drift,
 from patchkit.carry.following.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
 from patchkit.carry.following.drift import find_drift, find_moves
 from patchkit.carry.following.follow import follow, function_of
-from patchkit.carry.following.merge import merge_rendering
+from patchkit.carry.following.merge import merge_rendering, unmergeable_files
 from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
@@ -176,7 +176,7 @@ def _with_next_step(
     last = comparison.last.get(selected.patch.id)
     if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
         return verdict
-    if last is None or last.placed is None:
+    if last is None or last.placed is None or unmergeable_files(last):
         return verdict
     merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
     open_ones = [each for each in merged if each.doubt]

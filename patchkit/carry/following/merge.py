@@ -47,6 +47,14 @@ class MergedFile:
         return self.merged != self.upstream
 
 
+def unmergeable_files(last: Rendering) -> tuple[str, ...]:
+    """Files that a patch renames, replaces or sets the mode of: no edit of lines says that."""
+    placed = last.placed
+    if placed is None:
+        return ()
+    return tuple(sorted({*placed.renamed, *placed.replaced, *placed.modes}))
+
+
 def _stays(path: str) -> str:
     return path
 
@@ -90,6 +98,11 @@ def _merge(
         doubt = "" if base is None else "upstream has this file no more"
         return MergedFile(
             path=path, was=was, base=base, patched=patched, upstream=None, merged=patched, doubt=doubt
+        )
+    if any(b"\0" in (data or b"") for data in (base, patched, upstream)):
+        doubt = "" if upstream == patched else "it is no text"
+        return MergedFile(
+            path=path, was=was, base=base, patched=patched, upstream=upstream, merged=patched, doubt=doubt
         )
     merged, conflicts = merge_file(patched, base or b"", upstream, reporter, labels)
     doubt = f"{conflicts} conflicts" if conflicts > 1 else "a conflict" if conflicts else ""
@@ -157,7 +170,7 @@ class _Holder:
         """Whether both are one place: between two, a new definition may have come in on one side."""
         if self.inside or other.inside or self == other:
             return self.inside == other.inside
-        return self.above == other.above != "" or self.below == other.below != ""
+        return self.above == other.above or self.below == other.below
 
 
 def _holders(old: SourceText, new: SourceText) -> Iterator[_Holder]:

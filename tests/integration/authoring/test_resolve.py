@@ -26,8 +26,9 @@ def source(desk) -> str:
 
 
 def near(desk) -> str:
-    """With another line beside the one that the patch changes: its edit names both, git does not ask."""
-    return source(desk).replace("cc > 7 ? 128", "cc > 8 ? 128")
+    """With a second place that reads as the one that the patch changes: git knows which is meant."""
+    twin = f"{{\n{LINE}}}\n#endif\n"
+    return source(desk).replace("    return false;\n#endif\n", twin)
 
 
 def other(desk) -> str:
@@ -314,7 +315,7 @@ def listed(desk):
 
 
 def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
-    unix, dos = LIST.replace("b", "B"), LIST.replace("e", "EE").replace("\n", "\r\n")
+    unix, dos = LIST.replace("c", "C"), LIST.replace("e", "EE").replace("\n", "\r\n")
     commit_build(listed, 4, {"list.txt": unix, "dos.txt": dos}, day=11)
     words = ("bump", "--to", "b4", *WITHOUT, "--upstream-url", str(listed.upstream), "--no-verify")
     blocked = listed.run(*words)
