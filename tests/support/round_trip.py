@@ -144,11 +144,12 @@ def _with_function(change: Change, data: bytes) -> bytes | None:
     """The newer file with the function as ``data`` has it."""
     scopes, found = functions(change.path, data)
     _, newer = functions(change.path, change.newer)
-    before, _ = functions(change.path, change.old)
-    if [each.name for each in scopes.entities] != [each.name for each in before.entities]:
-        return None  # without one of the edits the braces do not pair: where the function ends nobody knows
+    before, old = functions(change.path, change.old)
     if change.function not in found or change.function not in newer:
         return None
+    behind = scopes.source.data[found[change.function].span.end :]
+    if behind != before.source.data[old[change.function].span.end :]:
+        return None  # without one of the edits the braces do not pair: where the function ends nobody knows
     span = newer[change.function].span
     text = scopes.source.text(found[change.function].span)
     return change.newer[: span.start] + text + change.newer[span.end :]
