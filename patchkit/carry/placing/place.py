@@ -24,7 +24,7 @@ from patchkit.carry.placing.confirm import (
 )
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
-from patchkit.carry.placing.files import FileChanges, change_files
+from patchkit.carry.placing.files import change_files
 from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
@@ -34,8 +34,10 @@ from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
 
-def check_new_files(job: _Job, added: Mapping[str, bytes], warnings: list[str]) -> Iterator[PatchkitError]:
-    """The first fault of each file of ``added``; all of them may include one another.
+def check_new_files(
+    job: _Job, added: Mapping[str, bytes], around: Mapping[str, bytes], warnings: list[str]
+) -> Iterator[PatchkitError]:
+    """The first fault of each file of ``added``; all of them may include one another, and ``around``.
 
     What may be one and cannot be told goes to the warnings of a plain patch, and is a fault of any other.
     """
@@ -44,9 +46,9 @@ def check_new_files(job: _Job, added: Mapping[str, bytes], warnings: list[str]) 
         SourceText(path, data) for path, data in added.items() if (is_cpp if is_plain else is_code)(path)
     ]
     if is_plain:
-        trees = job.files.plain_trees(sources, job.archs, added)
+        trees = job.files.plain_trees(sources, job.archs, around)
     else:
-        trees = job.files.trees(sources, job.archs, job.guard.macros, added)
+        trees = job.files.trees(sources, job.archs, job.guard.macros, around)
     where = {file.path: file.where for file in job.patch.files}
     for source, passes in zip(sources, trees, strict=True):
         scopes = parse_scopes(source)
@@ -179,21 +181,30 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     errors: list[PatchkitError] = []
     warnings: list[str] = []
     renderer.check_context()
-    whole = _whole_files(job, patches / patch.folder, errors, warnings)
+    whole = change_files(patch, files, patches / patch.folder, renderer.file, errors)
     added = whole.added
     by_file: dict[str, list[Edit]] = {}
     for edit in patch.edits:
         by_file.setdefault(edit.file, []).append(edit)
     changes, placed = {**added, **whole.replaced}, []
     new_paths = {old: new for new, old in whole.renamed.items()}
-    for path, edits in by_file.items():
+    edited, faults = _edit_files(job, by_file)
+    made = {each.after.source.path: each.after.source.data for each in edited}
+    # A new file, and a plain patch's edits, may use what other files have only with the patch. Guarded edits
+    # stand beside upstream's code, which every file must parse with, too.
+    around = {**added, **made}
+    # A blob need not be a text, whatever its name is.
+    new = {path: data for path, data in added.items() if b"\0" not in data}
+    errors.extend(check_new_files(job, new, around, warnings))
+    errors.extend(faults)
+    for each in edited:
         try:
-            after, done = _place_file(job, path, edits, added, warnings)
-        except ErrorGroup as group:
-            errors.extend(group.errors)
+            placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
+        except PatchkitError as error:
+            errors.append(error)
             continue
-        changes[new_paths.get(path, path)] = after
-        placed += done
+        path = each.after.source.path
+        changes[new_paths.get(path, path)] = each.after.source.data
     for path in {**whole.renamed, **whole.modes}:
         if path not in changes and (data := files.read(whole.renamed.get(path, path))) is not None:
             changes[path] = data
@@ -222,58 +233,89 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _whole_files(job: _Job, folder: Path, errors: list[PatchkitError], warnings: list[str]) -> FileChanges:
-    whole = change_files(job.patch, job.files, folder, job.renderer.file, errors)
-    # A blob need not be a text, whatever its name is.
-    read = {path: data for path, data in whole.added.items() if b"\0" not in data}
-    errors.extend(check_new_files(job, read, warnings))
-    return whole
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EditedFile:
+    """One file before and after the edits of a patch, confirmed by its tokens."""
+
+    before: ScopeMap
+    after: ScopeMap
+    anchored: Sequence[tuple[Anchor, str]]
+    pairs: Sequence[tuple[Anchor, Sequence[Span]]]
 
 
-def _place_file(
-    job: _Job, path: str, edits: Sequence[Edit], added: Mapping[str, bytes], warnings: list[str]
-) -> tuple[bytes, list[PlacedEdit]]:
+def _edit_files(
+    job: _Job, by_file: Mapping[str, Sequence[Edit]]
+) -> tuple[list[_EditedFile], list[PatchkitError]]:
+    """Every file with its edits, and the errors of those that cannot have them."""
+    found: list[_EditedFile] = []
+    errors: list[PatchkitError] = []
+    for path, edits in by_file.items():
+        try:
+            found.append(_edit_file(job, path, edits))
+        except ErrorGroup as group:
+            errors.extend(group.errors)
+        except PatchkitError as error:
+            errors.append(error)
+    return found, errors
+
+
+def _edit_file(job: _Job, path: str, edits: Sequence[Edit]) -> _EditedFile:
     data = job.files.read(path)
     if data is None:
-        raise ErrorGroup("", [_file_missing(job, path, edits)])
+        raise _file_missing(job, path, edits)
     before = parse_scopes(SourceText(path, data))
     anchored, placements = _anchor_all(job, before, edits)
-    applied = None
-    try:
-        applied = apply_placements(before.source, placements)
-        after = parse_scopes(applied.after)
-        pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
-        if job.patch.is_plain:
-            confirm_plain(before, after, applied, pairs)
-        else:
-            aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
+    applied = apply_placements(before.source, placements)
+    after = parse_scopes(applied.after)
+    pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
+    if job.patch.is_plain:
+        confirm_plain(before, after, applied, pairs)
+    else:
+        aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
+        try:
             require_isolated(before, after, job.guard, aliases, edits[0].where)
-            confirm_entities(before, after, applied, pairs)
-        seen = _confirm_by_clang(job, before, after, pairs, added, warnings)
-    except PatchkitError as exc:
-        if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
-            # The line exists in memory only, and plan shows no text of a patch that failed.
-            exc.where = (with_line(applied.after, exc.where[0]), *exc.where[1:])
-            exc.hint = "correct the text in patch.toml, or its template"
-        raise ErrorGroup("", [exc]) from exc
-    done = [_placed(before, *each, passes) for each, passes in zip(anchored, seen, strict=True)]
-    return applied.after.data, done
+        except GuardLeak as error:
+            raise _shown(error, applied.after) from error
+        confirm_entities(before, after, applied, pairs)
+    return _EditedFile(before=before, after=after, anchored=anchored, pairs=pairs)
+
+
+def _shown(error: PatchkitError, after: SourceText) -> PatchkitError:
+    """The error with the text of its line, which is in memory only: plan shows no patch that failed."""
+    error.where = (with_line(after, error.where[0]), *error.where[1:])
+    error.hint = "correct the text in patch.toml, or its template"
+    return error
+
+
+def _confirm_file(
+    job: _Job,
+    edited: _EditedFile,
+    added: Mapping[str, bytes],
+    around: Mapping[str, bytes],
+    warnings: list[str],
+) -> list[PlacedEdit]:
+    """The edits of one file, confirmed by clang; it may read ``added``, and then ``around``."""
+    try:
+        seen = _confirm_by_clang(job, edited, added, around, warnings)
+    except EditUnparsable as error:
+        raise _shown(error, edited.after.source) from error
+    return [_placed(edited.before, *each, passes) for each, passes in zip(edited.anchored, seen, strict=True)]
 
 
 def _confirm_by_clang(
     job: _Job,
-    before: ScopeMap,
-    after: ScopeMap,
-    pairs: Sequence[tuple[Anchor, Sequence[Span]]],
+    edited: _EditedFile,
     added: Mapping[str, bytes],
+    around: Mapping[str, bytes],
     warnings: list[str],
 ) -> tuple[tuple[str, ...], ...]:
     """As :func:`confirm_passes`; of a plain patch only new syntax errors count.
 
     Where the text after the edits has none, none is new, and the text before need not be parsed.
     """
-    warnings += _misspelt(job, before, after, added)
-    (new,) = _trees(job, after.source, added)
+    before, after, pairs = edited.before, edited.after, edited.pairs
+    warnings += _misspelt(job, before, after, around)
+    (new,) = _trees(job, after.source, around)
     old = new
     if any(tree.issues for tree in new.values()):
         (old,) = _trees(job, before.source, added, with_names=True)

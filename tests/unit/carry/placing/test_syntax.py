@@ -146,3 +146,24 @@ def test_a_new_file_is_held_to_the_same(place) -> None:
 @pytest.mark.parametrize("path", ["a/new.metal", "a/new.cl", "a/new.inc", "a/new.py"])
 def test_a_new_file_of_another_language_goes_by_text(place, path) -> None:
     assert place("return 1", new={path: "this is = not (a program\n"}).warnings == ()
+
+
+def test_what_a_patch_changes_in_one_file_is_known_in_its_others(tmp_path: Path, checkout: Path) -> None:
+    # A macro that gets a second argument: its users are in another file, and in a new one (a fork's
+    # TurboQuant commit does that with __shfl_xor_sync).
+    (tmp_path / "0001-demo").mkdir()
+    (tmp_path / "0001-demo" / "new.jinja").write_text(
+        '#include "names.h"\nint n(int a) { return TWICE(a, 2); }\n'
+    )
+    body = PLAIN.format(file=CPP, text="return TWICE(x, 2)") + (
+        '\n[[edit]]\nid = "edit-2"\nfile = "common/names.h"\nat = { lines = "#define TWICE(a) a" }\n'
+        'verb = "change_to"\ntext = "#define TWICE(a, b) a\\n"\n'
+        '\n[[file]]\npath = "common/sub/new.cpp"\ntemplate = "new.jinja"\n'
+    )
+    patch = parse_patch(parse_toml("patch.toml", body.encode()), folder="0001-demo", number=1)
+    tree = {CPP: TREE[CPP], "common/names.h": b"#define TWICE(a) a\n"}
+    targets = (load_profile(checkout / "arch_profiles", "gfx1151"),)
+    selected = Selected(patch=patch, targets=targets, reason="")
+    placed = place_patch(selected, UpstreamFiles(tree), tmp_path, tmp_path)
+    assert sorted(placed.changes) == ["common/names.h", CPP, "common/sub/new.cpp"]
+    assert placed.warnings == ()
