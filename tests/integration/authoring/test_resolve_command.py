@@ -372,3 +372,13 @@ def test_a_guarded_patch_gets_the_file_and_is_written_by_hand(desk) -> None:
     failed = desk.run("resolve", "demo-twin", "--continue", "--json")
     assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_BY_HAND"
     assert desk.snapshot() == before
+
+
+def test_without_any_result_in_the_lock_its_pin_is_the_base(desk) -> None:
+    desk.change(PATH, LINE, MORE)
+    take(desk)
+    commit_build(desk, 3, {PATH: near(desk)})
+    document = resolve(desk, "mine", "--to", "b3", "--upstream-url", str(desk.upstream))
+    assert (document["state"], document["old_build"]) == ("regenerated", 1)
+    assert (document["lock_renewed"], document["lock_stale"]) == ([], [])
+    assert resolve(desk, "mine", "--to", "b3", "--upstream-url", str(desk.upstream))["state"] == "placed"
