@@ -87,7 +87,9 @@ class NewPatch:
 
 def patch_id(wanted: str | None, title: str, series: Series) -> str:
     """The id that was asked for, or one made of the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
-    made = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:_ID].strip("-") or "imported"
+    made = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
+    if len(made) > _ID:  # between two words, where there are two
+        made = (made[: _ID + 1].rpartition("-")[0] or made[:_ID]).strip("-")
     name = wanted if wanted is not None else made
     if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
         raise UsageError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from patchkit.carry.authoring.write import NewEdit, NewPatch, folder_files, profile_line
+from patchkit.carry.authoring.write import NewEdit, NewPatch, folder_files, patch_id, profile_line
+from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.selector import Selector
 
 WHOLE = """\
@@ -135,3 +136,11 @@ def test_no_text_is_too_long_to_be_written() -> None:
     edit = NewEdit(id="mine", file="a.txt", selector=Selector(lines=text), verb="remove")
     patch = NewPatch(id="p", title="p", first_build=1, builds_why="w", archs=None, edits=(edit,))
     assert f'at = {{ lines = "{text}" }}' in folder_files(patch)["patch.toml"]
+
+
+def test_an_id_made_of_a_long_title_ends_with_a_word() -> None:
+    none = Series(folders=("ggml/src/ggml-cuda",))
+    assert patch_id(None, "A title that goes on for a while, until it is too long", none) == (
+        "a-title-that-goes-on-for-a-while-until"
+    )
+    assert patch_id(None, "x" * 50, none) == "x" * 40
