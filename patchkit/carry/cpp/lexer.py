@@ -26,6 +26,7 @@ class TokenKind(enum.IntEnum):
     COMMENT = 4
 
 
+_MOST_WORDS = 500_000
 _KINDS = tuple(TokenKind)  # indexed, not called: an enum's call costs as much as the rest of a token
 
 
@@ -38,13 +39,108 @@ class Token:
     span: Span
 
 
+# A token of ordinary code with the blanks in front of it. A splice inside of a token, a character that is
+# none, a quote without its partner: that is libclang's to judge, where each token goes through ctypes.
+_ORDINARY = re.compile(
+    rb"""
+    (?: [ \t\n] | \r\n | \\[ \t]*\r?\n )*
+    (?:
+        ( //[^\r\n]* | /\*(?s:.*?)\*/ )
+      | ( (?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\((?s:.*?)\)(?P=mark)"
+        | (?:u8|[uUL])?(?: "(?:[^"\\\r\n]|\\[^\r\n])*" | '(?:[^'\\\r\n]|\\[^\r\n])+' ) )
+      | ( \.?[0-9] (?: '[0-9A-Za-z_] | [eE][+-] | [0-9A-Za-z_.] )* )
+      | ( [A-Za-z_][A-Za-z0-9_]* )
+      | ( %:%: | <<= | >>= | ->\* | \.\.\. | :: | \.\* | \#\# | -> | \+\+ | -- | << | >> | <= | >= | == | !=
+        | && | \|\| | [-+*/%&|^]= | /(?!\*) | [-+*%&|^~!=<>?:;,.(){}\[\]\#] )
+      | \Z
+    )
+    """,
+    re.VERBOSE,
+)
+_COMMENT, _QUOTED, _NUMBER, _NAME, _PUNCTUATOR = 1, 2, 4, 5, 6
+_KIND_OF = {
+    _COMMENT: TokenKind.COMMENT,
+    _QUOTED: TokenKind.LITERAL,
+    _NUMBER: TokenKind.LITERAL,
+    _PUNCTUATOR: TokenKind.PUNCTUATION,
+}
+# Digraphs, marks of a merge conflict, placeholders of an editor, splices in a word or a comment, hexadecimal
+# floats, a line end that is none everywhere.
+_UNUSUAL = re.compile(
+    rb"<%|%>|<:|:>|%:|<\#|(?m:^(?:<{4}|={4}|>{4}))|[^ \t\r\n]\\[ \t]*\r?\n[^ \t\r\n]"
+    rb"|(?m://[^\r\n]*\\[ \t]*\r?$)|[0-9A-Fa-f.][pP][+-]|\r(?!\n)"
+)
+_new = object.__new__
+_set_start, _set_end, _set_kind, _set_text, _set_span = (
+    getattr(kind, name).__set__
+    for kind, name in ((Span, "start"), (Span, "end"), (Token, "kind"), (Token, "text"), (Token, "span"))
+)
+
+
+def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
+    """The tokens of ordinary code; None where only libclang knows."""
+    if _UNUSUAL.search(data) is not None:
+        return None
+    tokens: list[Token] = []
+    names: list[Token] = []
+    end = quoted = 0
+    for found in _ORDINARY.finditer(data):
+        if found.start() != end:
+            return None
+        index = found.lastindex
+        if index is None:  # the end
+            break
+        start, end = found.span(index)
+        # Frozen classes set their fields one by one, and check what is right here by its making.
+        span, token = _new(Span), _new(Token)
+        _set_start(span, start)
+        _set_end(span, end)
+        _set_text(token, data[start:end])
+        _set_span(token, span)
+        if index != _NAME:
+            _set_kind(token, _KIND_OF[index])
+            quoted = end if index == _QUOTED else 0
+        elif start == quoted:
+            return None  # a word directly behind a quote may be a suffix of it
+        else:
+            names.append(token)
+        tokens.append(token)
+    else:
+        return None
+    kinds = _kinds_of({token.text for token in names})
+    for token in names:
+        _set_kind(token, kinds[token.text])
+    return tuple(tokens)
+
+
+_known: dict[bytes, TokenKind] = {}  # which words are keywords; of libclang, a pure function of the word
+
+
+def _kinds_of(words: set[bytes]) -> dict[bytes, TokenKind]:
+    """Whether each word is a keyword, as libclang says."""
+    new = sorted(words - _known.keys())
+    if new:
+        if len(_known) > _MOST_WORDS:
+            _known.clear()
+            new = sorted(words)
+        text = SourceText("<words>", b"\n".join(new) + b"\n")
+        _known.update((token.text, token.kind) for token in lex_by_clang(text))
+    return _known
+
+
 def lex(source: SourceText) -> tuple[Token, ...]:
-    """All tokens of a source text in order, comments included.
+    """All tokens of a source text in order, comments included, as libclang has them.
 
     Raises :class:`LEXER_MISMATCH` when the offsets read from libclang do not lie on the bytes.
     """
     if not source.data.strip():
         return ()
+    found = _lex_ordinary(source.data)
+    return found if found is not None else lex_by_clang(source)
+
+
+def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
+    """All tokens of a source text, each of them asked of libclang; raises as :func:`lex`."""
     # The trailing newline keeps clang from dropping a last line without one; offsets do not change.
     data = source.data + b"\n"
     unit = parse_unit(_MAIN, ["-xc++", "-std=c++17", "-nostdinc"], {_MAIN: data}, SINGLE_FILE | _SKIP_BODIES)

@@ -109,3 +109,57 @@ def test_another_layout_of_cxtoken_is_an_error_that_names_the_file(monkeypatch):
     with refused("LEXER_MISMATCH") as caught:
         lex(SourceText("ggml/x.cu", b"int a;"))
     assert "ggml/x.cu" in caught.value.message
+
+
+ORDINARY = """\
+#include <a/b.h> // it's
+#define TWICE(x) \\
+    ((x) + \\
+     (x))
+static const char * raw = R"x(a "quoted" ))x" u8"b" L'c' "d\\"e" ;
+auto n = 0x1E+2 + 1'000'000.5e-3f + .5 + 1.f + a->*b ... <<= x >>= y <=> z;
+/* two
+   lines */ typename T::type t{co_await, constexpr, __attribute__((x)), override};
+"""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ORDINARY,
+        ORDINARY.replace("\n", "\r\n"),
+        '"%"PRIu64',
+        '"a"_s 1_km 0x1p+3',
+        "a\\\nb",
+        "// ends \\\n here",
+        "#error don't\nint x;",
+        "#if 0\nisn't it, it's\n#endif",
+        "int a = 'x",
+        '"open',
+        "/* open",
+        'R"(open',
+        'R"ab(x)b)ab"',
+        "a\rb",
+        "a\f\vb",
+        "<:x:> %:%: %> <::y",
+        "<<<<<<< ours\n=======\n>>>>>>> theirs\n",
+        "x = <#name#>;",
+        "gr\u00f6\u00dfe",
+        "a$b @c `d`",
+        "\\",
+        "x \\",
+        "'' ??/ ??=",
+        'operator""_x',
+        'u8R"(a)"b',
+        "1..2 ... .. a.*b .5.6",
+    ],
+)
+def test_ordinary_code_is_lexed_as_libclang_does(data):
+    source = SourceText("t.cu", data.encode())
+    assert lex(source) == lexer.lex_by_clang(source)
+
+
+def test_what_is_ordinary_is_not_asked_of_libclang(monkeypatch):
+    texts(ORDINARY.encode())  # its words are known from here on
+    monkeypatch.setattr(lexer, "lex_by_clang", None)
+    assert texts(ORDINARY.encode())
