@@ -46,35 +46,41 @@ _ORDINARY = re.compile(
     (?: [ \t\n] | \r\n | \\[ \t]*\r?\n )*
     (?:
         ( //[^\r\n]* | /\*(?s:.*?)\*/ )
-      | ( (?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\((?s:.*?)\)(?P=mark)"
+      | ( (?:u8|[uUL])?R"(?P<mark>[A-Za-z0-9_{}\[\]\#<>%:;.?*+\-/^&|~!=,']{0,16})\((?s:.*?)\)(?P=mark)"
         | (?:u8|[uUL])?(?: "(?:[^"\\\r\n]|\\[^\r\n])*" | '(?:[^'\\\r\n]|\\[^\r\n])+' ) )
       | ( \.?[0-9] (?: '[0-9A-Za-z_] | [eE][+-] | [0-9A-Za-z_.] )* )
-      | ( [A-Za-z_][A-Za-z0-9_]* )
+      | ( (?!(?:u8|[uUL])?R")[A-Za-z_][A-Za-z0-9_]* )
       | ( %:%: | <<= | >>= | ->\* | \.\.\. | :: | \.\* | \#\# | -> | \+\+ | -- | << | >> | <= | >= | == | !=
         | && | \|\| | [-+*/%&|^]= | /(?!\*) | [-+*%&|^~!=<>?:;,.(){}\[\]\#] )
       | \Z
+      | ( (?s:.) )
     )
     """,
     re.VERBOSE,
 )
-_COMMENT, _QUOTED, _NUMBER, _NAME, _PUNCTUATOR = 1, 2, 4, 5, 6
+_COMMENT, _QUOTED, _NUMBER, _NAME, _PUNCTUATOR, _STRANGE = 1, 2, 4, 5, 6, 7
 _KIND_OF = {
     _COMMENT: TokenKind.COMMENT,
     _QUOTED: TokenKind.LITERAL,
     _NUMBER: TokenKind.LITERAL,
     _PUNCTUATOR: TokenKind.PUNCTUATION,
 }
-# Digraphs, marks of a merge conflict, placeholders of an editor, splices in a word or a comment, hexadecimal
-# floats, a line end that is none everywhere.
+# Digraphs, marks of a merge conflict, placeholders of an editor, splices in a word, a line end that is none
+# everywhere, names of type traits (``struct __is_void`` makes a keyword a name in all of the file).
 _UNUSUAL = re.compile(
-    rb"<%|%>|<:|:>|%:|<\#|(?m:^(?:<{4}|={4}|>{4}))|[^ \t\r\n]\\[ \t]*\r?\n[^ \t\r\n]"
-    rb"|(?m://[^\r\n]*\\[ \t]*\r?$)|[0-9A-Fa-f.][pP][+-]|\r(?!\n)"
+    rb"<%|%>|<:|:>|%:|<\#|(?m:^(?:<{4}|={4}|>{4}))|[^ \t\r\n]\\[ \t]*\r?\n[^ \t\r\n]|\r(?!\n)"
+    rb"|__(?:is|add|array|decay|make|reference|remove|underlying)"
 )
 _new = object.__new__
 _set_start, _set_end, _set_kind, _set_text, _set_span = (
     getattr(kind, name).__set__
     for kind, name in ((Span, "start"), (Span, "end"), (Token, "kind"), (Token, "text"), (Token, "span"))
 )
+
+
+def _may_go_on(text: bytes, following: bytes) -> bool:
+    """Whether a comment may go on in the next line, or a number be hexadecimal with an exponent."""
+    return text.rstrip(b" \t").endswith(b"\\") or (text[-1] in b"pP" and following in (b"+", b"-"))
 
 
 def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
@@ -85,11 +91,11 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
     names: list[Token] = []
     end = quoted = 0
     for found in _ORDINARY.finditer(data):
-        if found.start() != end:
-            return None
         index = found.lastindex
         if index is None:  # the end
             break
+        if index == _STRANGE:
+            return None
         start, end = found.span(index)
         # Frozen classes set their fields one by one, and check what is right here by its making.
         span, token = _new(Span), _new(Token)
@@ -100,6 +106,8 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
         if index != _NAME:
             _set_kind(token, _KIND_OF[index])
             quoted = end if index == _QUOTED else 0
+            if index in (_COMMENT, _NUMBER) and _may_go_on(token.text, data[end : end + 1]):
+                return None
         elif start == quoted:
             return None  # a word directly behind a quote may be a suffix of it
         else:

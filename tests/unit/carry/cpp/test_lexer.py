@@ -152,6 +152,13 @@ auto n = 0x1E+2 + 1'000'000.5e-3f + .5 + 1.f + a->*b ... <<= x >>= y <=> z;
         'operator""_x',
         'u8R"(a)"b',
         "1..2 ... .. a.*b .5.6",
+        ' R"x(open)"',
+        ' R"$(a)$" b',
+        ' R"a"b(x)a"b" c',
+        ' R"0123456789abcdefg(too long)0123456789abcdefg"',
+        "=0x1_p+3 - 0x1gP-3 + 1p+3 + 1'e+3",
+        " struct __is_void {}; __is_void x;",
+        " using A = __remove_cv(int);",
     ],
 )
 def test_ordinary_code_is_lexed_as_libclang_does(data):
