@@ -89,7 +89,7 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
         return None
     tokens: list[Token] = []
     names: list[Token] = []
-    end = quoted = 0
+    end, quoted = 0, -1
     for found in _ORDINARY.finditer(data):
         index = found.lastindex
         if index is None:  # the end
@@ -105,7 +105,7 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
         _set_span(token, span)
         if index != _NAME:
             _set_kind(token, _KIND_OF[index])
-            quoted = end if index == _QUOTED else 0
+            quoted = end if index == _QUOTED else -1
             if index in (_COMMENT, _NUMBER) and _may_go_on(token.text, data[end : end + 1]):
                 return None
         elif start == quoted:

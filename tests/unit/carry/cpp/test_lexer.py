@@ -107,7 +107,7 @@ class _Unit:
 def test_another_layout_of_cxtoken_is_an_error_that_names_the_file(monkeypatch):
     monkeypatch.setattr(lexer, "parse_unit", lambda *_: _Unit())
     with refused("LEXER_MISMATCH") as caught:
-        lex(SourceText("ggml/x.cu", b"int a;"))
+        lex(SourceText("ggml/x.cu", b"int a = 0x1p+3;"))
     assert "ggml/x.cu" in caught.value.message
 
 
