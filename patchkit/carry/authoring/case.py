@@ -83,6 +83,10 @@ class Case:
         if self.differs and not found:
             why = "placing by structure gives other code than git's merge"
             found = {each.path: why for each in self.merged if not each.is_new and each.is_left}
+        for problem in self.verdict.problems:
+            if problem.code == "EDIT_THERE_ALREADY":  # git's merge would put it there once more
+                path = next((place.path for place in problem.where[1:]), "")
+                found.setdefault(path, f"{problem.message}, in line {problem.where[-1].line}")
         return found
 
 

@@ -93,12 +93,15 @@ class Grounds:
             if named is not None:
                 return self._ground(named, f"the queue's upstream.txt names {reading.pinned[:40]}")
         cached = {pin: commit for pin in pins if (commit := find_pinned(self.repository, pin)) is not None}
+        default = self.lock.pin(None)
         if not cached:
-            return self._ground(self.lock.pin(None), "it is the default, and no build is cached")
+            return self._ground(default, "it is the default, and no build is cached")
+        if default not in cached:  # the series' own build is always one of those that are compared
+            cached[default] = obtain(default, cache=self.cache, reporter=self.workspace.reporter)
         return self._best_of(cached, reading)
 
     def _best_of(self, cached: Mapping[Pin, str], reading: Reading) -> Ground:
-        """The pin whose files most ``index`` lines name; of several, where most changes apply; the newest."""
+        """The pin whose files most ``index`` lines name; of several, that on which most changes apply."""
         wanted = {line for change in reading.changes for line in index_lines(change.data)}
         told = f"comparing the queue's index lines with {counted(len(cached), 'cached build')}"
         self.workspace.reporter.step(told)
@@ -112,7 +115,8 @@ class Grounds:
         if len(best) > 1:
             for pin in best:
                 applied[pin] = self._applied(cached[pin], reading)
-        pin = max(best, key=lambda each: (applied[each], each.build))
+        default = self.lock.pin(None)
+        pin = max(best, key=lambda each: (applied[each], each == default, each.build))
         if most:
             because = f"it has the files that {most} of {len(wanted)} index lines name"
         else:

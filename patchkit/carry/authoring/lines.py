@@ -9,6 +9,7 @@ Between two definitions, or members, it hangs on the one in front of it instead,
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.names import find_definitions, list_members
-from patchkit.carry.placing.plain import SAYING, declared_names, find_repeated
+from patchkit.carry.placing.plain import SAYING, declared_names, find_repeated, find_repeated_lines
 from patchkit.carry.placing.resolve import find_entity
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
@@ -169,14 +170,21 @@ class LineLifter:
         blocks = self.blocks()
         while True:
             try:
-                return [self.draft(block) for block in blocks]
+                found = [self.draft(block) for block in blocks]
             except NotLifted:
-                alone = next((at for at, block in enumerate(blocks) if not self._can_stand(block)), None)
-                if alone is None or len(blocks) == 1:
+                meets = next((at for at, block in enumerate(blocks) if not self._can_stand(block)), None)
+                if meets is None or len(blocks) == 1:
                     raise
-                first = min(alone, len(blocks) - 2)
-                one, other = blocks[first : first + 2]
-                blocks[first : first + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
+            else:
+                pairs = itertools.pairwise(found)
+                meets = next(
+                    (at for at, (one, two) in enumerate(pairs) if two.span.start < one.span.end), None
+                )
+                if meets is None:
+                    return found
+            first = min(meets, len(blocks) - 2)
+            one, other = blocks[first : first + 2]
+            blocks[first : first + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
 
     def _can_stand(self, block: Block) -> bool:
         try:
@@ -437,7 +445,7 @@ class LineLifter:
                 above=_text(above) if above else None,
                 below=_text(below) if below else None,
                 inside=inside,
-                exact=True if indents else None,
+                exact=True if indents or self._is_comment(window.first - window.above, window.last) else None,
             )
         except UnicodeDecodeError as error:
             raise NotLifted(f"{self.before.path}: a line around it is not UTF-8") from error
@@ -457,11 +465,25 @@ class LineLifter:
                 span = Span(start, end + len(newline)) if broken else span
             case _:
                 pass
+        region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
+        if verb == "insert_after" and find_repeated_lines(self.scopes, region, rows) is not None:
+            # It is there already, rightly: with the lines in front of it, it is no addition.
+            verb, span = "change_to", Span(start, end)
+            rows = b"\n".join(row.removesuffix(b"\r") for row in (*lines, *new))
+            text = rows.replace(b"\n", newline)
         draft = self._made(block, selector, span, rows + b"\n" if new else None, verb=verb)
         named = self._named(holder) if holder is not None else None
         reason = "" if holder is not None else self._reason()
         function, parameters, _ = named or (None, None, None)
         return replace(draft, text=text, function=function, parameters=parameters, reason=reason)
+
+    def _is_comment(self, first: int, last: int) -> bool:
+        """Whether lines of code are comments, or the middle of one."""
+        if not is_code(self.before.path) or last <= first:
+            return False
+        span = Span(self.before.line_span(first + 1).start, self.before.line_span(last).end)
+        directives = any(span.contains(line.span) for line in self.scopes.directives)
+        return not self.scopes.code_in(span) and not directives
 
     def _reason(self) -> str:
         if is_code(self.before.path):

@@ -82,7 +82,8 @@ class NewPatch:
     def context(self) -> list[str]:
         """The names that its templates use."""
         texts = "".join([*(edit.text or "" for edit in self.edits), *self.files.values()])
-        return [name for name in ("guard", "values") if f"@{{ {name}" in texts]
+        # Behind a brace it is escaped text: see escape_template.
+        return [name for name in ("guard", "values") if re.search(rf"(?<!}})@{{ {name}\b", texts)]
 
 
 def patch_id(wanted: str | None, title: str, series: Series) -> str:

@@ -20,7 +20,7 @@ from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
-from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
 
@@ -117,7 +117,17 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
     for was, now in _pairs(last, rendering):
         left = parse_scopes(SourceText(was.file, last.before[was.file]))
         right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
-        yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
+        old, new = resolve_anchor(left, was), resolve_anchor(right, now)
+        if old.entity is not None and new.entity is not None and old.entity_name != new.entity_name:
+            # The last part of the name is the same: it went into a class or a namespace, or another one did.
+            yield Move(
+                edit=now.id,
+                how="renamed",
+                before=left.source.locate(old.entity.span.start),
+                after=right.source.locate(new.entity.span.start),
+                detail=f"'{old.entity_name}' is now '{new.entity_name}'",
+            )
+        yield from find_moves((left, old), (right, new))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +190,8 @@ def _with_next_step(
         return verdict
     merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
     open_ones = [each for each in merged if each.doubt]
-    differs = verdict.agreement is not None and verdict.agreement.verdict == "differ"
+    there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
+    differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
     told = "git's merge takes it, and the edits are written without asking"
     if open_ones or differs:
         places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
@@ -240,7 +251,7 @@ def _classify(
                 agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
                 if found.certain or agrees:
                     return verdict, again if verdict.patch_class in GOOD else None
-    if gone and not resemblances:
+    if gone and not resemblances and _was_looked_for(selected):
         return _retired(selected, gone, rendering.errors), None
     conflict = _conflict(selected, rendering.errors, resemblances, gone)
     if last is not None:
@@ -296,9 +307,19 @@ def _not_chosen(
     superseded = _superseded(comparison, selected) if ended else None
     if superseded is not None:
         return superseded
-    if ended and gone and not _is_elsewhere(comparison, selected, gone, files):
+    looked = _was_looked_for(selected)
+    if ended and gone and looked and not _is_elsewhere(comparison, selected, gone, files):
         return _retired(selected, gone, ())
     return _verdict(selected, "out of era", reason, gone=gone)
+
+
+def _was_looked_for(selected: Selected) -> bool:
+    """Whether what is gone was looked for everywhere it may be: of ggml-cuda's folders all sources are read.
+
+    What a plain patch edits elsewhere may have gone to any other file, which nobody reads.
+    """
+    folders = {edit.file.rpartition("/")[0] for edit in selected.patch.edits}
+    return folders <= set(HEADER_FOLDERS)
 
 
 def _is_elsewhere(

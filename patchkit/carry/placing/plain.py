@@ -39,7 +39,7 @@ def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[
     """
     edit = anchor.edit
     if text is not None:
-        _refuse_repeated(parse_scopes(source), edit, text)
+        _refuse_repeated(parse_scopes(source), anchor, text)
     return tuple(
         Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
         for span, replacement in (_expand(source, edit, each, text) for each in anchor.spans)
@@ -111,17 +111,22 @@ SAYING = 3
 """Words from which lines say something: a closing brace stands everywhere."""
 
 
-def _refuse_repeated(scopes: ScopeMap, edit: Edit, text: str) -> None:
-    """What is added beside a name, and not between two lines, would be added again where upstream has it."""
+def _refuse_repeated(scopes: ScopeMap, anchor: Anchor, text: str) -> None:
+    """What is added beside a name, or in another line than upstream has it, would be there twice."""
+    edit = anchor.edit
     at = edit.at
     if at is None or not edit.verb.startswith("insert"):
         return
     hangs = at.before if at.before is not None else at.after
     at = hangs if hangs is not None else at
     named = any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end))
-    if not named and (hangs is None or at.lines is None):
+    if not named and at.lines is None:
         return
-    line = find_repeated(scopes, at, text.encode())
+    if named or hangs is not None:
+        line = find_repeated(scopes, at, text.encode())
+    else:
+        region = anchor.entity.span if anchor.entity is not None else Span(0, len(scopes.source.data))
+        line = find_repeated_lines(scopes, region, text.encode())
     if line is not None:
         raise AnchorError(
             f"upstream has what edit '{edit.id}' adds",
@@ -153,6 +158,25 @@ def find_repeated(scopes: ScopeMap, at: Selector, text: bytes) -> int | None:
         if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
             return rows[rank][0]
     return None
+
+
+def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | None:
+    """The line at which a part of a file has what is added between two of its lines already.
+
+    All of its lines, where they say something; or a label or an ``#include`` of it, which can be there once.
+    """
+    source = scopes.source
+    wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
+    first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
+    rows = [(at, row.strip()) for at, row in enumerate(source.rows[first - 1 : last], first) if row.strip()]
+    if len(re.findall(rb"\w+", b" ".join(wanted))) >= SAYING:
+        for rank in range(len(rows) - len(wanted) + 1):
+            if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
+                return rows[rank][0]
+    if not is_code(source.path):
+        return None
+    once = {row for row in wanted if re.fullmatch(rb"case [\w:]+:.*|#\s*include\s.*", row)}
+    return next((at for at, row in rows if row in once), None)
 
 
 def declared_names(scopes: ScopeMap, at: Selector, text: bytes) -> tuple[str, ...]:

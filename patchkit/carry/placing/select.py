@@ -430,11 +430,23 @@ def _whole_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) ->
         domains = select(scopes, entity, selector.inside)
     else:
         domains = [entity.span if entity is not None else _whole(scopes)]
-    any_indent = (
-        is_code(scopes.source.path) and not selector.exact
-    )  # elsewhere indentation may have a meaning
+    # Elsewhere than in code indentation may have a meaning, and nothing is a comment.
+    code = is_code(scopes.source.path) and not selector.exact
     for domain in domains:
-        yield from wanted.find(scopes.source, domain, any_indent=any_indent)
+        for span in wanted.find(scopes.source, domain, any_indent=code):
+            if not (code and _is_commented_out(scopes, span, wanted)):
+                yield span
+
+
+def _is_commented_out(scopes: ScopeMap, span: Span, wanted: WantedLines) -> bool:
+    """Whether code that is looked for stands in a comment there."""
+    source = scopes.source
+    first = source.line_of(span.start) - len(wanted.above)
+    whole = Span(source.line_span(first).start, span.end)
+    if scopes.code_in(whole) or any(whole.contains(line.span) for line in scopes.directives):
+        return False
+    alone = parse_scopes(SourceText(source.path, b"\n".join((*wanted.above, *wanted.lines)) + b"\n"))
+    return bool(alone.code or alone.directives)
 
 
 def _whole(scopes: ScopeMap) -> Span:

@@ -54,7 +54,7 @@ class Selector(TomlTable):
     ``table_row``: each row ``of(table_row...)`` of a table of macro calls; of ``{}`` each ``{table_row...}``.
     ``body``: everything inside the braces of the entity.
     ``lines``: each run of whole lines that are these, comments included; in code, however far to the right.
-    ``exact``: ``lines`` only as far to the right as they are here; for an edit of the indentation.
+    ``exact``: ``lines`` only as far to the right as they are here, and in a comment, too.
     ``above``, ``below``: lines that stand directly above and below ``lines``, and stay.
     ``definition``: each function, struct, class, union, enum or macro of that name.
     ``member``: each declaration of that name in the struct or enum ``of``, its ``;`` or ``,`` included.

@@ -173,3 +173,30 @@ def test_lines_of_a_function_only() -> None:
     with refused("ANCHOR_NOT_FOUND"):
         made(CODE, Selector(lines="    stop();"), "remove", None, function="f")
     assert "stop" not in made(CODE, Selector(lines="    stop();"), "remove", None, function="g")
+
+
+def test_lines_that_upstream_has_put_into_a_comment_are_not_there() -> None:
+    commented = CODE.replace("    go(1);\n    stop();\n", "    /*\n    go(1);\n    stop();\n    */\n")
+    with refused("ANCHOR_NOT_FOUND"):
+        made(commented, Selector(lines="    go(1);\n    stop();\n"), "insert_after", "    mine();\n")
+    exact = Selector(lines="    go(1);\n    stop();\n", exact=True)
+    assert "stop();\n    mine();\n" in made(commented, exact, "insert_after", "    mine();\n")
+
+
+@pytest.mark.parametrize(
+    ("at", "new"),
+    [
+        (Selector(lines="            return 0;"), "        case KIND_A:\n            return 3;\n"),
+        (Selector(lines="    switch (x) {"), "            return 1;\n        default:\n"),
+    ],
+)
+def test_what_its_function_has_already_is_not_added_between_lines(at: Selector, new: str) -> None:
+    with refused("EDIT_THERE_ALREADY"):
+        made(CODE, at, "insert_after", new, function="f")
+    # In another function it is another thing.
+    assert new in made(CODE, Selector(lines="    stop();"), "insert_after", new, function="g")
+
+
+def test_a_header_is_not_included_twice() -> None:
+    with refused("EDIT_THERE_ALREADY"):
+        made(CODE, Selector(lines="struct params {"), "insert_before", '#include "one.h"\n')
