@@ -19,7 +19,7 @@ from patchkit.carry.following.merge import merge_rendering, unmergeable_files
 from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
-from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
+from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
@@ -113,13 +113,18 @@ def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
                 yield drift
 
 
+def _is_in_another_scope(old: Anchor, new: Anchor) -> bool:
+    """Whether a function of that name is in another class or namespace: it went there, or is another one."""
+    names = [each.entity_name for each in (old, new)]
+    return names[0] != names[1] and len({name.rpartition("::")[2] for name in names}) == 1
+
+
 def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
     for was, now in _pairs(last, rendering):
         left = parse_scopes(SourceText(was.file, last.before[was.file]))
         right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
         old, new = resolve_anchor(left, was), resolve_anchor(right, now)
-        if old.entity is not None and new.entity is not None and old.entity_name != new.entity_name:
-            # The last part of the name is the same: it went into a class or a namespace, or another one did.
+        if old.entity is not None and new.entity is not None and _is_in_another_scope(old, new):
             yield Move(
                 edit=now.id,
                 how="renamed",
