@@ -466,10 +466,11 @@ class LineLifter:
             case _:
                 pass
         region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
-        if verb == "insert_after" and find_repeated_lines(self.scopes, region, rows) is not None:
-            # It is there already, rightly: with the lines in front of it, it is no addition.
+        if verb.startswith("insert") and find_repeated_lines(self.scopes, region, rows) is not None:
+            # It is there already, rightly: with the lines beside it, it is no addition.
+            both = (*lines, *new) if verb == "insert_after" else (*new, *lines)
             verb, span = "change_to", Span(start, end)
-            rows = b"\n".join(row.removesuffix(b"\r") for row in (*lines, *new))
+            rows = b"\n".join(row.removesuffix(b"\r") for row in both)
             text = rows.replace(b"\n", newline)
         draft = self._made(block, selector, span, rows + b"\n" if new else None, verb=verb)
         named = self._named(holder) if holder is not None else None

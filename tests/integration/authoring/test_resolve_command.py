@@ -179,6 +179,44 @@ def test_the_same_patch_is_resolved_again_on_a_newer_build(mine) -> None:
     assert made(mine, 4) == changed.replace("> limit", "> 2*limit")
 
 
+def test_what_upstream_has_already_is_for_a_person(desk) -> None:
+    # git's merge puts it in a second time, without a conflict.
+    ours = "\nstatic int demo_added(int x) {\n    return x + 42;\n}\n"
+    before = "int first_thing(int x) {\n    return x;\n}\n\nint last_thing(int x) {\n    return 2*x;\n}\n"
+    commit_build(desk, 3, {"common/added.cpp": before})
+    git(desk.clone, "fetch", "-q", "origin", "master", "--tags")
+    git(desk.clone, "checkout", "-q", "b3")
+    pin_build(desk, 3)
+    desk.change("common/added.cpp", "    return x;\n}\n", f"    return x;\n}}\n{ours}")
+    take(desk, at="b3")
+    commit_build(desk, 4, {"common/added.cpp": before + ours}, day=11)
+    document = resolve(desk, "mine", "--to", "b4", "--upstream-url", str(desk.upstream), code=3)
+    assert document["state"] == "conflict"
+    assert len(edits(desk)) == 1
+
+
+def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk) -> None:
+    before = "int first_thing(int x) {\n    return x + 1;\n}\n"
+    commit_build(desk, 3, {"common/added.cpp": before})
+    git(desk.clone, "fetch", "-q", "origin", "master", "--tags")
+    git(desk.clone, "checkout", "-q", "b3")
+    pin_build(desk, 3)
+    desk.change("common/added.cpp", "x + 1", "x + 2")
+    take(desk, at="b3")
+    done = desk.run("lock", *WITHOUT, "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    commit_build(desk, 4, {"common/added.cpp": "int other;\n", "common/moved.cpp": before}, day=11)
+    url = ("--upstream-url", str(desk.upstream))
+    bumped = desk.run("bump", "--to", "b4", *url, "--no-verify", "--drop-conflicts", "--json")
+    found = [
+        verdict["class"]
+        for one in json.loads(bumped.stdout)["candidates"]
+        for verdict in one["patches"]
+        if verdict["id"] == "mine"
+    ]
+    assert set(found) == {"conflict"}, bumped.stdout
+
+
 def test_abort_takes_away_what_it_wrote_and_nothing_else(mine) -> None:
     path = conflict(mine)
     before = mine.snapshot()
