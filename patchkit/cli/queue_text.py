@@ -45,7 +45,10 @@ def queue_lines(done: QueueReport, guards: Sequence[str], *, in_plain: bool) -> 
     if set(guards) == {"none"}:
         whom = () if in_plain else ("--arch", PLAIN)
         yield f"next:  {shlex.join(['patchkit', 'plan', *whom, '--upstream', f'b{done.build}'])}"
-    yield "       patchkit lock --all  # records the results that the series gives now"
+    every = (
+        "" if in_plain else " --all"
+    )  # in a new plain series nothing is recorded yet that --all could renew
+    yield f"       patchkit lock{every}  # records the result that the series gives now"
 
 
 def _cut(name: str) -> str:

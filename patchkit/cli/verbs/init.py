@@ -104,7 +104,7 @@ def _next(made: OwnSeries, folder: str) -> Iterator[str]:
     if not made.in_git:
         yield f"  cd {folder} && git init -q && git add -A && git commit -q -m 'the series'"
     if made.plain:
-        yield "  patchkit lock" if made.patches else "  patchkit import FILE.patch"
+        yield "  patchkit lock" if made.patches else "  patchkit import FOLDER-OR-FILE"
     elif not made.recorded:
         archs = "".join(f" --arch {arch}" for arch in made.archs) or " --arch gfx1151"
         yield f"  patchkit lock{archs}"

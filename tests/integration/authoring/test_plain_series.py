@@ -83,7 +83,7 @@ def _shown(queue: Queue, branch: str, path: str, at: Path | None = None) -> str:
 def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     desk = queue.desk
     assert not _GPU.search(queue.made)
-    assert "patchkit import FILE.patch" in queue.made
+    assert "patchkit import FOLDER-OR-FILE" in queue.made
     assert not (queue.folder / "arch_profiles").exists()
     queue.patch()
     said = queue.told("plan", "--upstream", "b1")
