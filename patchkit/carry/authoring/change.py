@@ -223,8 +223,17 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
     blobs = {
         sha: found.data for sha, found in zip(ids, git.objects(map(str.encode, ids)), strict=True) if found
     }
+    wrong += [
+        (change.path, "its bytes are not in the repository: a clone that lacks some, or a broken one")
+        for change in wanted
+        if any(
+            mode != _NOTHING and sha not in blobs for mode, sha in zip(change.modes, change.ids, strict=True)
+        )
+    ]
     files = []
     for change in wanted:
+        if any(change.path == path for path, _ in wrong):
+            continue
         before, after = (
             None if mode == _NOTHING else blobs[sha]
             for mode, sha in zip(change.modes, change.ids, strict=True)
