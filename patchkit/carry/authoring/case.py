@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN, SeriesDir
 from patchkit.base.text import near_miss
@@ -25,7 +24,7 @@ from patchkit.carry.following.classify import Comparison, classify_series
 from patchkit.carry.following.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.following.rendering import Rendering, last_renderings, select_on
 from patchkit.carry.following.request import BumpRequest, Variant, find_variants
-from patchkit.carry.following.staging import name_series
+from patchkit.carry.following.staging import copied_series
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
@@ -439,29 +438,19 @@ def _prove(
     cache: Cache,
 ) -> tuple[str, ...]:
     """Place it from a copy of the series: the results at the target, and on the old pin what was there."""
-    with working_folder(cache.root, "resolve-", "making room for the patch") as folder:
-        stage = SeriesDir(root=folder, origin=workspace.series.origin)
-        with disk_errors(folder, "making room for the patch"):
-            for part in workspace.series.folders:
-                if part.is_dir():
-                    shutil.copytree(part, folder / part.name)
-            stage.templates.mkdir(exist_ok=True)
-        try:
-            write_succession(case.patch, change, new, stage.patches / case.patch.folder)
-            series = load_series(stage.patches)
-            expected = {
-                each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream
-            }
-            placed = _placed(
-                replace(case.selected, patch=_at(series, case.patch.id, case.new.pin)), case.files, stage
-            )
-            was = case.last.placed.changes if case.last.placed is not None else {}
-            again = _placed(
-                replace(case.last.selected, patch=_at(series, case.patch.id, case.old)), case.old_files, stage
-            )
-        except PatchkitError as error:
-            name_series(error, stage=folder, series=workspace.series)
-            raise
+    with copied_series(workspace.series, cache, "resolve-", "making room for the patch") as stage:
+        write_succession(case.patch, change, new, stage.patches / case.patch.folder)
+        series = load_series(stage.patches)
+        expected = {
+            each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream
+        }
+        placed = _placed(
+            replace(case.selected, patch=_at(series, case.patch.id, case.new.pin)), case.files, stage
+        )
+        was = case.last.placed.changes if case.last.placed is not None else {}
+        again = _placed(
+            replace(case.last.selected, patch=_at(series, case.patch.id, case.old)), case.old_files, stage
+        )
     for pin, made, wanted in ((case.new.pin, placed.changes, expected), (case.old, again.changes, was)):
         wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
         if wrong:

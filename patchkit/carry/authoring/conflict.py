@@ -160,7 +160,7 @@ def _around(text: SourceText, at: int) -> tuple[int, int, str]:
     if is_code(text.path):
         scopes = parse_scopes(text)
         inside = None
-        for entity in sorted((*scopes.entities, *scopes.enums), key=lambda each: each.span):
+        for entity in sorted(scopes.definitions, key=lambda each: each.span):
             first, last = lines_of(text, entity)
             if first <= at <= last:
                 inside = (first, last, entity.name)

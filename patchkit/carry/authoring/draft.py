@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.source import Span
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.placing.resolve import find_entity
+from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
+
+_NOWHERE = Location(path="")
 
 
 class NotLifted(Exception):
@@ -43,6 +49,31 @@ def named_place(selector: Selector | None, function: str | None) -> str | None:
     at = next((each for each in named if each.definition or each.of), named[0])
     inside = at.inside.definition if at.inside is not None else None
     return at.definition or at.of or inside
+
+
+def function_names(scopes: ScopeMap, function: Entity) -> tuple[str, str | None] | None:
+    """Name and, where needed, parameters by which an edit finds a function; None where it would not."""
+    tokens = scopes.code_in(function.parameters)
+    parameters = " ".join(scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
+    for given in (None, parameters or None):
+        try:
+            found = find_entity(scopes, function.name, given, _NOWHERE)
+        except PatchkitError:
+            continue
+        if found.span == function.span:
+            return function.name, given
+    return None
+
+
+def selected_spans(scopes: ScopeMap, draft: Draft) -> list[Span]:
+    """What the selector of a draft covers; nothing where the function is not there, or not alone."""
+    entity = None
+    if draft.function is not None:
+        try:
+            entity = find_entity(scopes, draft.function, draft.parameters, _NOWHERE)
+        except PatchkitError:
+            return []
+    return select(scopes, entity, draft.selector)
 
 
 def apply_drafts(data: bytes, drafts: Sequence[Draft]) -> bytes:

@@ -17,7 +17,7 @@ from patchkit.carry.authoring.draft import Draft, NotLifted
 from patchkit.carry.authoring.lift import spelled
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.lexer import lex_pattern
-from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.carry.placing.select import brace_role, select, statement_around
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
@@ -295,9 +295,7 @@ def _is_statements(text: bytes) -> bool:
         return True
     if scopes.directives or not scopes.code or scopes.code[-1].text not in (b";", b"}"):
         return False
-    brackets = {*OPENING, *CLOSING}
-    unmatched = (token.text in brackets and at not in scopes.match for at, token in enumerate(scopes.code))
-    return scopes.code[0].text not in (b"else", b"catch") and not any(unmatched)
+    return scopes.code[0].text not in (b"else", b"catch") and not scopes.unpaired
 
 
 def _says_nothing(text: bytes) -> bool:

@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.rows import Block
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.authoring.lines import LineLifter
 from patchkit.carry.cpp.lexer import lex_pattern
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
-from patchkit.carry.placing.pattern import find_runs, parse_pattern
-from patchkit.carry.placing.resolve import find_entity
 from patchkit.carry.series.selector import Selector
 
 CONTEXT = 4
@@ -32,7 +29,6 @@ CONTEXT = 4
 With 4, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a wrong
 place on a later tree.
 """
-_NOWHERE = Location(path="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ def _window(before: _Version, after: _Version, region: _Region, others: Sequence
     last = min(high, region.last + CONTEXT)
     if (first == region.first and not stays) or (inserts and last == region.last):
         return None  # what only follows or precedes a place would be put there again where upstream has it
-    named = _names(before, function)
+    named = function_names(before.scopes, function) if function is not None else (None, None)
     while True:
         draft = _draft(before, after, region, (first, last), named)
         if draft is not None and _is_unique(before.scopes, after.scopes, others, draft):
@@ -184,22 +180,6 @@ def _function_around(
     span = Span(atoms[first].start, max(atoms[first].start, atoms[last].end))
     around = [e for e in version.scopes.entities if e.kind == "function" and e.span.contains(span)]
     return max(around, key=lambda entity: entity.span.start, default=None)
-
-
-def _names(version: _Version, function: Entity | None) -> tuple[str | None, str | None] | None:
-    """Name and parameters by which an edit finds the function; None where it would not."""
-    if function is None:
-        return None, None
-    tokens = version.scopes.code_in(function.parameters)
-    parameters = " ".join(version.scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
-    for given in (None, parameters):
-        try:
-            found = find_entity(version.scopes, function.name, given, _NOWHERE)
-        except PatchkitError:
-            continue
-        if found.span == function.span:
-            return function.name, given
-    return None
 
 
 def _draft(
@@ -252,21 +232,6 @@ def _is_unique(source: ScopeMap, after: ScopeMap, others: Sequence[ScopeMap], dr
 
     Nor any where the change is there already, or it would be made twice on an upstream that took it.
     """
-    if _places(source, draft) != [draft.span] or _places(after, draft):
+    if selected_spans(source, draft) != [draft.span] or selected_spans(after, draft):
         return False
-    return all(len(_places(each, draft) or ()) <= 1 for each in others)
-
-
-def _places(scopes: ScopeMap, draft: Draft) -> list[Span] | None:
-    """The spans of the selector; None where the function is not there, or not alone."""
-    entity = None
-    if draft.function is not None:
-        try:
-            entity = find_entity(scopes, draft.function, draft.parameters, _NOWHERE)
-        except PatchkitError:
-            return None
-    domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
-    return [
-        Span(scopes.code[first].span.start, scopes.code[last].span.end)
-        for first, last in find_runs(scopes, parse_pattern(draft.selector.tokens or ""), domain)
-    ]
+    return all(len(selected_spans(each, draft)) <= 1 for each in others)

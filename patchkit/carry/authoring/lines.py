@@ -15,15 +15,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.rows import Block, compare_rows
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.cpp.directives import find_unbalanced
-from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
 from patchkit.carry.placing.names import find_definitions, list_members
 from patchkit.carry.placing.plain import SAYING, declared_names, find_repeated, find_repeated_lines
-from patchkit.carry.placing.resolve import find_entity
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
@@ -36,7 +34,6 @@ None of the changes cut from upstream's history (tests/upstream/test_round_trip.
 _BESIDE = 3  # lines on each side before the place is looked for between two others
 _MANY = 40  # lines on each side; a person reads no more
 _TRIVIAL = 1  # lines without a word that may lie between two changes that are one
-_NOWHERE = Location(path="")
 
 
 def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
@@ -169,37 +166,32 @@ class LineLifter:
         """The edits of all blocks; a block that cannot stand alone is one with what is next to it."""
         blocks = self.blocks()
         while True:
-            try:
-                found = [self.draft(block) for block in blocks]
-            except NotLifted:
-                meets = next((at for at, block in enumerate(blocks) if not self._can_stand(block)), None)
-                if meets is None or len(blocks) == 1:
-                    raise
-            else:
-                pairs = itertools.pairwise(found)
-                meets = next(
-                    (at for at, (one, two) in enumerate(pairs) if two.span.start < one.span.end), None
-                )
-                if meets is None:
-                    return found
-            first = min(meets, len(blocks) - 2)
+            found = [self._try_draft(block) for block in blocks]
+            drafts = [draft for draft in found if draft is not None]
+            wrong = [at for at, draft in enumerate(found) if draft is None]
+            if not wrong:
+                pairs = enumerate(itertools.pairwise(drafts))
+                wrong = [at for at, (one, two) in pairs if two.span.start < one.span.end]
+            if not wrong:
+                return drafts
+            if len(blocks) == 1:
+                raise self._not_told_apart(blocks[0])
+            first = min(wrong[0], len(blocks) - 2)
             one, other = blocks[first : first + 2]
             blocks[first : first + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
 
-    def _can_stand(self, block: Block) -> bool:
-        try:
-            self.draft(block)
-        except NotLifted:
-            return False
-        return True
-
     def draft(self, block: Block) -> Draft:
         """The edit of a block; raises NotLifted where no lines tell its place apart."""
-        for place in self._slides(block):
-            found = self._draft_at(place)
-            if found is not None:
-                return found
-        raise NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+        found = self._try_draft(block)
+        if found is None:
+            raise self._not_told_apart(block)
+        return found
+
+    def _not_told_apart(self, block: Block) -> NotLifted:
+        return NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+
+    def _try_draft(self, block: Block) -> Draft | None:
+        return next(filter(None, map(self._draft_at, self._slides(block))), None)
 
     def _draft_at(self, block: Block) -> Draft | None:
         if block.old == block.old_end:
@@ -288,7 +280,7 @@ class LineLifter:
     def _inside(self, block: Block) -> Entity | None:
         """The innermost definition around an insertion, whether or not its name is its alone."""
         around = []
-        for entity in (*self.scopes.entities, *self.scopes.enums):
+        for entity in self.scopes.definitions:
             first, last = self._lines_of(entity)
             if first < block.old <= last:
                 around.append(entity)
@@ -304,7 +296,7 @@ class LineLifter:
         if entity is None or self.rows[place - 1].strip():
             return None  # what is directly above a definition may be a comment of its own
         start = self.before.line_span(place + 1).start
-        around = (e for e in (*self.scopes.entities, *self.scopes.enums) if e is not entity)
+        around = (e for e in self.scopes.definitions if e is not entity)
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
         selector = Selector(definition=entity.name)
         if any(e.span.start < start < e.span.end for e in around) or not self._takes(selector, text):
@@ -324,10 +316,10 @@ class LineLifter:
     def _names_on(self, row: int, text: bytes) -> Iterator[Selector]:
         """What ends on a line and has a name, the outermost first."""
         span = self.before.line_span(row + 1)
-        around = [e for e in (*self.scopes.entities, *self.scopes.enums) if e.span.start < span.start]
+        around = [e for e in self.scopes.definitions if e.span.start < span.start]
         ends = [
             e
-            for e in (*self.scopes.entities, *self.scopes.enums)
+            for e in self.scopes.definitions
             if span.start < e.span.end <= span.end and not _is_unfinished(self.before, e)
         ]
         holder = max((e for e in around if e.span.end > span.end), key=lambda e: e.span.start, default=None)
@@ -348,7 +340,7 @@ class LineLifter:
     def _holder(self, block: Block) -> Entity | None:
         """The innermost function, struct, enum or macro that a change is inside of, if its name is enough."""
         found: list[Entity] = []
-        for entity in (*self.scopes.entities, *self.scopes.enums):
+        for entity in self.scopes.definitions:
             first, last = self._lines_of(entity)
             inserts = block.old == block.old_end
             inside = (
@@ -368,16 +360,8 @@ class LineLifter:
         if entity.kind in ("record", "enum"):
             alone = list(find_definitions(self.scopes, entity.name)) == [entity.span]
             return (None, None, Selector(definition=entity.name)) if alone else None
-        tokens = self.scopes.code_in(entity.parameters)
-        parameters = " ".join(self.scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
-        for given in (None, parameters or None):
-            try:
-                found = find_entity(self.scopes, entity.name, given, _NOWHERE)
-            except PatchkitError:
-                continue
-            if found.span == entity.span:
-                return entity.name, given, None
-        return None
+        names = function_names(self.scopes, entity)
+        return (*names, None) if names is not None else None
 
     def _windows(self, block: Block, holder: Entity | None) -> Iterator[tuple[_Window, Selector | None]]:
         """From the fewest lines to more, each with what it is to be looked for inside of."""
@@ -506,21 +490,10 @@ class LineLifter:
 
     def _is_unique(self, draft: Draft) -> bool:
         """Whether the selector finds exactly the draft's lines, and none where the change is made."""
-        found = _places(self.scopes, draft)
+        found = selected_spans(self.scopes, draft)
         if len(found) != 1 or not found[0].start <= draft.span.start <= found[0].end:
             return False
-        return not _places(self.new_scopes, draft)
-
-
-def _places(scopes: ScopeMap, draft: Draft) -> list[Span]:
-    """The spans of the selector; none where the function is not there, or not alone."""
-    entity = None
-    if draft.function is not None:
-        try:
-            entity = find_entity(scopes, draft.function, draft.parameters, _NOWHERE)
-        except PatchkitError:
-            return []
-    return select(scopes, entity, draft.selector)
+        return not selected_spans(self.new_scopes, draft)
 
 
 def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -545,9 +518,7 @@ def _text(rows: Sequence[bytes]) -> str:
 def _is_whole(path: str, text: bytes) -> bool:
     """Whether every bracket and ``#if`` of a text has its partner in it."""
     scopes = parse_scopes(SourceText(path, text))
-    brackets = {*OPENING, *CLOSING}
-    unmatched = any(token.text in brackets and at not in scopes.match for at, token in enumerate(scopes.code))
-    return not unmatched and find_unbalanced(scopes.directives) is None
+    return not scopes.unpaired and find_unbalanced(scopes.directives) is None
 
 
 def _is_unfinished(source: SourceText, entity: Entity) -> bool:

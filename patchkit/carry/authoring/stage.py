@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, Location, PatchkitError
-from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
@@ -22,7 +22,7 @@ from patchkit.carry.authoring.write import NewPatch, next_number, profile_line, 
 from patchkit.carry.candidate.plan import Request, make_plan
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.following.derive import bare
-from patchkit.carry.following.staging import name_series
+from patchkit.carry.following.staging import copied_series
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
 from patchkit.carry.placing.place import PlacedPatch, place_patch
@@ -83,19 +83,9 @@ class Stage:
 @contextmanager
 def open_stage(workspace: Workspace, cache: Cache) -> Iterator[Stage]:
     """A stage that is gone when the context ends; errors that leave it name the files of the series."""
-    with working_folder(cache.root, "import-", "making room for the patch") as folder:
-        stage = SeriesDir(root=folder, origin=workspace.series.origin)
-        with disk_errors(folder, "making room for the patch"):
-            for part in workspace.series.folders:
-                if part.is_dir():
-                    shutil.copytree(part, folder / part.name)
-            stage.templates.mkdir(exist_ok=True)
-        try:
-            every = load_profiles(stage.profiles, list_profiles(stage.profiles))
-            yield Stage(series=stage, workspace=replace(workspace, series=stage), every=every)
-        except PatchkitError as error:
-            name_series(error, stage=folder, series=workspace.series)
-            raise
+    with copied_series(workspace.series, cache, "import-", "making room for the patch") as stage:
+        every = load_profiles(stage.profiles, list_profiles(stage.profiles))
+        yield Stage(series=stage, workspace=replace(workspace, series=stage), every=every)
 
 
 def prove(

@@ -347,6 +347,20 @@ class ScopeMap:
         """Enums, in order; no edit of a function is in one, so they are no entities of a file."""
         return tuple(each for each in self._declared if each.kind == "enum")
 
+    @property
+    def definitions(self) -> tuple[Entity, ...]:
+        """Entities and enums."""
+        return (*self.entities, *self.enums)
+
+    @property
+    def unpaired(self) -> tuple[int, ...]:
+        """Positions of the brackets that have no partner."""
+        return tuple(
+            at
+            for at, token in enumerate(self.code)
+            if (token.text in OPENING or token.text in CLOSING) and at not in self.match
+        )
+
     @cached_property
     def _declared(self) -> tuple[Entity, ...]:
         return tuple(_walk(self, 0, len(self.code), ""))

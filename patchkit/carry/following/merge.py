@@ -185,7 +185,7 @@ def _holders(old: SourceText, new: SourceText) -> Iterator[_Holder]:
 
 
 def _holder(scopes: ScopeMap, block: Block) -> _Holder:
-    entities = sorted((*scopes.entities, *scopes.enums), key=lambda each: each.span)
+    entities = sorted(scopes.definitions, key=lambda each: each.span)
     inside: Entity | None = None
     above, below = "", ""
     for entity in entities:

@@ -29,15 +29,25 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
     An error that leaves the context names the files of the series, see :func:`name_series`. Stages of
     processes that are gone are removed. Raises CacheError.
     """
-    with working_folder(cache.root, _PREFIX, "making room for the bump") as folder:
+    with copied_series(series, cache, _PREFIX, "making room for the bump") as stage:
+        write_lock(stage.lock, lock)
+        yield stage
+
+
+@contextmanager
+def copied_series(series: SeriesDir, cache: Cache, prefix: str, doing: str) -> Iterator[SeriesDir]:
+    """A copy of a series in the cache folder, gone when the context ends; errors name the series' files.
+
+    ``doing`` is what a full disk keeps from being done. Raises CacheError.
+    """
+    with working_folder(cache.root, prefix, doing) as folder:
         stage = SeriesDir(root=folder, origin=series.origin)
         try:
-            with disk_errors(folder, "making room for the bump"):
+            with disk_errors(folder, doing):
                 for part in series.folders:
                     if part.is_dir():
                         shutil.copytree(part, folder / part.name)
                 stage.templates.mkdir(exist_ok=True)
-            write_lock(stage.lock, lock)
             yield stage
         except PatchkitError as error:
             name_series(error, stage=folder, series=series)

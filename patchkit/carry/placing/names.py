@@ -14,14 +14,14 @@ _COMMAND = re.compile(rb"[A-Za-z_]\w*(?=[ \t]*\()")
 
 def find_definitions(scopes: ScopeMap, name: str) -> Iterator[Span]:
     """Functions, structs, classes, unions, enums and macros of a name, else those with it at their end."""
-    every = (*scopes.entities, *scopes.enums)
+    every = scopes.definitions
     exact = [entity.span for entity in every if entity.name == name]
     yield from exact or [entity.span for entity in every if entity.answers_to(name)]
 
 
 def find_members(scopes: ScopeMap, name: str, owner: str) -> Iterator[Span]:
     """Declarations of a name in a struct or enum, up to their ``;``, or ``,``."""
-    every = [each for each in (*scopes.entities, *scopes.enums) if each.kind in ("record", "enum")]
+    every = [each for each in scopes.definitions if each.kind in ("record", "enum")]
     exact = [each for each in every if each.name == owner]
     for entity in exact or every:
         if entity.answers_to(owner):

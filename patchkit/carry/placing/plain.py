@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
-from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import confirm_untouched
 from patchkit.carry.placing.expand import Applied, Placement
 from patchkit.carry.placing.lines import Shift, rows_of, shift_between
@@ -148,15 +148,31 @@ def find_repeated(scopes: ScopeMap, at: Selector, text: bytes) -> int | None:
     for name in names:
         if name in there:
             return source.line_of(there[name])
-    wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
-    rows = [(number, row.strip()) for number, row in enumerate(source.rows, 1) if row.strip()]
+    wanted, rows = _said(text.split(b"\n"), 1), _said(source.rows, 1)
     last = len(rows) - len(wanted)
     places = range(last + 1)
-    if len(re.findall(rb"\w+", b" ".join(wanted))) < SAYING:
+    if not _say_something(wanted):
         places = range(0, last + 1, max(last, 1)) if wanted and (at.start or at.end) else range(0)
-    for rank in places:
-        if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
-            return rows[rank][0]
+    return _find_run(rows, wanted, places)
+
+
+def _said(rows: Sequence[bytes], first: int) -> list[tuple[int, bytes]]:
+    """The lines that are not empty, without their blanks, with their numbers."""
+    return [(number, row.strip()) for number, row in enumerate(rows, first) if row.strip()]
+
+
+def _say_something(rows: Sequence[tuple[int, bytes]]) -> bool:
+    return sum(len(re.findall(rb"\w+", row)) for _, row in rows) >= SAYING
+
+
+def _find_run(
+    rows: Sequence[tuple[int, bytes]], wanted: Sequence[tuple[int, bytes]], places: range
+) -> int | None:
+    """The number of the line with which the first run of the wanted lines begins."""
+    texts = [row for _, row in wanted]
+    for at in places:
+        if rows[at][1] == texts[0] and [row for _, row in rows[at : at + len(texts)]] == texts:
+            return rows[at][0]
     return None
 
 
@@ -166,16 +182,15 @@ def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | No
     All of its lines, where they say something; or a label or an ``#include`` of it, which can be there once.
     """
     source = scopes.source
-    wanted = [row.strip() for row in text.split(b"\n") if row.strip()]
     first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
-    rows = [(at, row.strip()) for at, row in enumerate(source.rows[first - 1 : last], first) if row.strip()]
-    if len(re.findall(rb"\w+", b" ".join(wanted))) >= SAYING:
-        for rank in range(len(rows) - len(wanted) + 1):
-            if rows[rank][1] == wanted[0] and [row for _, row in rows[rank : rank + len(wanted)]] == wanted:
-                return rows[rank][0]
+    wanted, rows = _said(text.split(b"\n"), 1), _said(source.rows[first - 1 : last], first)
+    if _say_something(wanted):
+        line = _find_run(rows, wanted, range(len(rows) - len(wanted) + 1))
+        if line is not None:
+            return line
     if not is_code(source.path):
         return None
-    once = {row for row in wanted if re.fullmatch(rb"case [\w:]+:.*|#\s*include\s.*", row)}
+    once = {row for _, row in wanted if re.fullmatch(rb"case [\w:]+:.*|#\s*include\s.*", row)}
     return next((at for at, row in rows if row in once), None)
 
 
@@ -203,7 +218,7 @@ def _there(scopes: ScopeMap, at: Selector) -> dict[str, int]:
 
 
 def _owners(scopes: ScopeMap, at: Selector) -> list[Entity]:
-    every = [each for each in (*scopes.entities, *scopes.enums) if each.kind in ("record", "enum")]
+    every = [each for each in scopes.definitions if each.kind in ("record", "enum")]
     return [each for each in every if each.answers_to(at.of or "")]
 
 
@@ -265,15 +280,6 @@ def _unbalanced(before: ScopeMap, after: ScopeMap) -> Iterator[str]:
     if stray is not None and find_unbalanced(before.directives) is None:
         keyword = stray.keyword.decode("utf-8", "replace")
         yield f"#{keyword} in line {after.source.line_of(stray.span.start)}"
-    if len(_unmatched(after)) > len(_unmatched(before)):
-        token = after.code[_unmatched(after)[0]]
+    if len(after.unpaired) > len(before.unpaired):
+        token = after.code[after.unpaired[0]]
         yield f"'{token.text.decode()}' in line {after.source.line_of(token.span.start)}"
-
-
-def _unmatched(scopes: ScopeMap) -> list[int]:
-    brackets = {*OPENING, *CLOSING}
-    return [
-        index
-        for index, token in enumerate(scopes.code)
-        if token.text in brackets and index not in scopes.match
-    ]
