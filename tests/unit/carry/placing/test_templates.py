@@ -198,7 +198,7 @@ SILENT = "@% set x %@@% for a in range(99999) %@" + "x" * 1000 + "@% endfor %@@%
 CALLER = "@% macro m() %@@% for a in range(99999) %@@{ caller() }@@% endfor %@@% endmacro %@"
 CALLER += "@% call m() %@" + "x" * 1000 + "@% endcall %@"
 JOINED = "@% set a = ['x' * 90000] * 90000 %@@{ a|join }@"
-PRINTED = "@{ 'x' * 90000 }@" * 20
+PRINTED = "@{ 'x' * 90000 }@" * 100
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,12 @@ PRINTED = "@{ 'x' * 90000 }@" * 20
 def test_what_would_not_end_stops(renderer, text):
     with refused("TEMPLATE_TOO_LARGE"):
         renderer.text(text, HERE)
+
+
+def test_a_table_of_two_megabytes_is_rendered(renderer):
+    # Vulkan.csv of llama.cpp's commit 1568d13c2c is one such text.
+    text = "a row of a table\n" * 150_000
+    assert renderer.text(text, HERE) == text
 
 
 def test_a_budget_is_for_one_rendering(renderer):
