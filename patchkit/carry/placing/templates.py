@@ -26,8 +26,8 @@ from patchkit.base.text import near_miss
 from patchkit.carry.series.patch import Edit, Patch
 
 MAX_OUTPUT = 8 * 1024 * 1024
-"""Characters, as many as a patch that is imported may have bytes. Upstream's own commits write whole tables of
-docs/ops anew: 1.2 million characters of Vulkan.csv in 1568d13c2c (build 7066)."""
+"""Characters, as many as a patch that is imported may have bytes. Upstream's own commits write whole tables
+of docs/ops anew: 1.2 million characters of Vulkan.csv in 1568d13c2c (build 7066)."""
 _MAX_STEPS = 100_000  # a tenth of a second; the largest table of the series takes 30 per GPU
 _MAX_LENGTH = 100_000  # of one string, list or range made by an operator
 _MAX_BITS = 4096  # of one integer
