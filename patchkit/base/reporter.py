@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Literal, Protocol
+
+Work = Literal["preprocess", "compile", "generate", "link", "build", "run", "other"]
+"""What a tool does: read a unit's tokens, compile one, make code of what a front end left, link, build with
+upstream's CMake, run what was built, or anything else."""
 
 
 class Advance(Protocol):
@@ -29,6 +33,9 @@ class Reporter(Protocol):
     def command(self, text: str) -> None:
         """An outside command about to run, quoted so that it can be pasted."""
 
+    def used(self, work: Work, cpu_s: float) -> None:
+        """A tool has ended; ``cpu_s`` are the processor seconds of it and of all that it started."""
+
     def progress(self, text: str, unit: str) -> AbstractContextManager[Advance]:
         """A bar for the duration of the context; ``unit`` is ``bytes`` or a plural noun."""
         ...
@@ -47,6 +54,9 @@ class NullReporter:
         """Ignore."""
 
     def command(self, text: str) -> None:
+        """Ignore."""
+
+    def used(self, work: Work, cpu_s: float) -> None:
         """Ignore."""
 
     @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from patchkit.base.reporter import Advance, NullReporter, Reporter
+from patchkit.base.reporter import Advance, NullReporter, Reporter, Work
 from patchkit.base.text import visible
 from patchkit.cli.terminal import ColorChoice, talk, wants_color
 
@@ -56,6 +56,9 @@ class LineReporter:
         """An outside command; shown when verbose."""
         if self._verbose:
             self._line(f"+ {text}", "dim")
+
+    def used(self, work: Work, cpu_s: float) -> None:
+        """Not shown; --timings adds it up."""
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:

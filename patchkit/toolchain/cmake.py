@@ -258,6 +258,7 @@ def _run(
             check=False,
             reporter=reporter,
             stop=stop,
+            work="build",
         )
 
 

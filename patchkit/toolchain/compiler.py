@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
-from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.base.reporter import NullReporter, Reporter, Work
 from patchkit.toolchain.hip import Toolchain, toolchain_identity
 from patchkit.toolchain.store import Store
 
@@ -65,7 +65,9 @@ def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) ->
     )
 
 
-def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float) -> Completed:
+def run_clang(
+    argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float, work: Work = "compile"
+) -> Completed:
     """Run the compiler with low priority; its status is the caller's to look at.
 
     Raises:
@@ -80,6 +82,7 @@ def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: 
         check=False,
         reporter=compiler.reporter,
         stop=compiler.stop,
+        work=work,
     )
     return replace(completed, argv=tuple(argv))
 

@@ -58,7 +58,8 @@ class TestBuild:
         """Run one test, which was built: status 0 is a pass."""
         argv = [str(_ctest()), "--test-dir", str(self.folder), "-R", f"^{re.escape(name)}$", "-FA", "."]
         argv += ["--no-tests=error", "--output-on-failure", "--timeout", str(_TEST_S)]
-        return run_tool(argv, timeout_s=2 * _TEST_S, check=False, reporter=self.workshop.reporter)
+        reporter = self.workshop.reporter
+        return run_tool(argv, timeout_s=2 * _TEST_S, check=False, reporter=reporter, work="run")
 
 
 def open_tests(source: Source, workshop: Workshop) -> TestBuild:

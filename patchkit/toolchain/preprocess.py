@@ -79,7 +79,7 @@ def _run(reading: Reading, compiler: Compiler, layout: Sequence[str]) -> bytes:
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
         reading.unit,
     ]
-    completed = run_clang(argv, compiler, cwd=reading.tree.root, timeout_s=_TIMEOUT_S)
+    completed = run_clang(argv, compiler, cwd=reading.tree.root, timeout_s=_TIMEOUT_S, work="preprocess")
     if completed.returncode == 0:
         return completed.stdout
     if completed.returncode < 0:

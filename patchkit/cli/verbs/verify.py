@@ -109,6 +109,7 @@ publish_options = packed(
     is_flag=True,
     help="Also build the whole library, compare more device code, run all emulated cases. Slow.",
 )
+@click.option("--timings", is_flag=True, help="Show where the time went, by gate and by kind of work.")
 def command(
     settings: Settings,
     choice: CandidateChoice,
@@ -117,6 +118,7 @@ def command(
     reports: ReportFiles,
     gates: tuple[str, ...],
     full: bool,
+    timings: bool,
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
@@ -155,6 +157,10 @@ def command(
     terminal = settings.terminal
     if not settings.json:
         terminal.data("\n".join(_lines(report)))  # publishing may end with an error
+        if timings:
+            from patchkit.prove.gates.timings import timings_table
+
+            terminal.data("\n".join(["", "seconds (tools):", *timings_table(report.timings)]))
     published = None
     if request is not None and not report.failed:
         from patchkit.prove.publish.run import run_publish

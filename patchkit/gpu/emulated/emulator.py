@@ -142,7 +142,9 @@ def _built(
         def compile_one(source: Path) -> Path:
             made = folder / f"{source.stem}.o"
             argv = [*nice(), *cxx_of(compiler.toolchain), *flags, "-c", str(source), "-o", str(made)]
-            run_tool(argv, timeout_s=_TIMEOUT_S, reporter=compiler.reporter, stop=compiler.stop)
+            run_tool(
+                argv, timeout_s=_TIMEOUT_S, reporter=compiler.reporter, stop=compiler.stop, work="compile"
+            )
             return made
 
         try:
@@ -155,7 +157,12 @@ def _built(
                 stop=compiler.stop,
             )
             argv = [*cxx_of(compiler.toolchain), *flags, *map(str, objects), *links, "-ldl"]
-            run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
+            run_tool(
+                [*argv, "-o", str(folder / name)],
+                timeout_s=_TIMEOUT_S,
+                reporter=compiler.reporter,
+                work="link",
+            )
         except (ToolFailed, ToolCrashed) as error:
             refused = disk_error_from_tool(error, folder.parent, "building the emulated GPU")
             raise refused or ToolchainError(

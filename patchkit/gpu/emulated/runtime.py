@@ -126,7 +126,10 @@ def _built(
         compiler.reporter.step(f"building the launch recorder: {parts['what']}")
         try:
             run_tool(
-                [*nice(), *argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter
+                [*nice(), *argv, "-o", str(folder / name)],
+                timeout_s=_TIMEOUT_S,
+                reporter=compiler.reporter,
+                work="compile",
             )
         except (ToolFailed, ToolCrashed) as error:
             refused = disk_error_from_tool(error, folder.parent, f"building the recorder's {parts['what']}")
@@ -244,6 +247,7 @@ def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: P
                 [*argv, "-o", str(folder / _LIBRARY)],
                 timeout_s=_LIBRARY_TIMEOUT_S,
                 reporter=compiler.reporter,
+                work="link",
             )
         except ToolFailed as error:
             raise _link_error(error) from error

@@ -280,6 +280,7 @@ class Session:
                 check=False,
                 reporter=self.compiler.reporter,
                 stop=self.compiler.stop,
+                work="run",
             )
         except ToolTimeout as error:
             raise RecordedRunHangs(

@@ -54,7 +54,9 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     def fill(folder: Path) -> None:
         reporter.step(f"building the driver {name}")
         try:
-            run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter)
+            run_tool(
+                [*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter, work="compile"
+            )
         except ToolFailed as error:
             raise ToolchainError(
                 f"patchkit's driver {name} does not compile against this upstream",

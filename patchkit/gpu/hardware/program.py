@@ -265,6 +265,7 @@ def _run(
             check=False,
             reporter=place.reporter,
             stop=place.stop,
+            work="run",
         )
     completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
     for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):

@@ -73,7 +73,9 @@ class LocalRunner:
 
     def run(self, job: Job) -> Completed:
         """Run a job to its end; raises as :meth:`Runner.run`."""
-        return run_tool(job.argv, env=job.env, timeout_s=job.timeout_s, check=False, reporter=self.reporter)
+        return run_tool(
+            job.argv, env=job.env, timeout_s=job.timeout_s, check=False, reporter=self.reporter, work="run"
+        )
 
 
 # Prints the absolute root. Results of jobs that nobody asked for in a month go.

@@ -401,7 +401,7 @@ def build_timing(compiler: Compiler) -> Path:
             str(folder / _PROGRAM),
         ]
         try:
-            run_tool(argv, timeout_s=_BUILD_S, reporter=compiler.reporter, stop=compiler.stop)
+            run_tool(argv, timeout_s=_BUILD_S, reporter=compiler.reporter, stop=compiler.stop, work="compile")
         except (ToolFailed, ToolCrashed) as error:
             refused = disk_error_from_tool(error, folder.parent, "building the timing model")
             raise refused or ToolchainError(
@@ -501,7 +501,9 @@ def _play(
             try:
                 with disk_errors(unpacked, doing):
                     unpack_trace(one.trace, unpacked)
-                done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
+                done = run_tool(
+                    argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop, work="run"
+                )
                 times.append(KernelTime.model_validate_json(done.stdout))
             except (ToolFailed, ToolCrashed, lzma.LZMAError, EOFError, ValidationError) as error:
                 why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)

@@ -158,6 +158,7 @@ class Recorder:
                 check=False,
                 reporter=self.compiler.reporter,
                 stop=self.compiler.stop,
+                work="run",
             )
         except ToolTimeout as error:
             raise _failed(case, error.why, error.hint) from error

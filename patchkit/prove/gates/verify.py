@@ -25,6 +25,7 @@ from patchkit.prove.gates.base import Gate, GateResult, RunSetup
 from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
+from patchkit.prove.gates.timings import Stage, Stopwatch
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
@@ -44,6 +45,7 @@ class Report:
     ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
     that ended the run in the middle. ``nothing``: the candidate has no patch, and where there are some.
     ``known_faults``: what the candidate's build is known to do wrong on these GPUs, and it does not mend.
+    ``timings``: where the time went, by gate.
     """
 
     branch: str
@@ -57,6 +59,7 @@ class Report:
     gates: tuple[GateResult, ...] = ()
     stopped: str | None = None
     nothing: Available | None = None
+    timings: tuple[Stage, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -74,8 +77,9 @@ class Report:
             "nothing_to_prove": self.nothing is not None,
             "available": plain(self.nothing),
             "stopped": self.stopped,
-            **fields_of(self, "folder", "gates", "stopped", "nothing"),
+            **fields_of(self, "folder", "gates", "stopped", "nothing", "timings"),
             "gates": gates,
+            "timings": [stage.model_dump(mode="json") for stage in self.timings],
         }
 
 
@@ -105,6 +109,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
             gates before it found.
     """
+    watch = Stopwatch(workspace.reporter)
+    workspace = replace(workspace, reporter=watch)
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware, archs)
@@ -133,7 +139,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, candidate.archs, workspace.reporter)
         report = replace(report, proven_with=_tools(toolchain, candidate))
-    subject = make_subject(workspace, repository, candidate, toolchain)
+    with watch.stage("trees"):
+        subject = make_subject(workspace, repository, candidate, toolchain)
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
     asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
     gates = (*(load(entry.gate).make(setup) for entry in asked), *hardware.gates)
@@ -141,16 +148,18 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     results: list[GateResult] = []
     with _alone(report, workspace):
         try:
-            for made in _run(gates, subject, only, report.folder):
+            for made in _run(gates, subject, only, report.folder, watch):
                 results.append(made)  # noqa: PERF402 - kept when the next one raises
         except (PatchkitError, KeyboardInterrupt) as error:
             # What an earlier run proved must not stand beside a run that ended in the middle.
             results += _cut_short(gates[len(results) :], error, report.folder)
             code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
             with contextlib.suppress(PatchkitError):  # a full disk is being told already
-                _finish(replace(report, gates=(*results, *not_here), stopped=code), then)
+                _finish(
+                    replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
+                )
             raise
-        return _finish(replace(report, gates=(*results, *not_here)), then)
+        return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 
 def _alone(report: Report, workspace: Workspace) -> contextlib.AbstractContextManager[None]:
@@ -202,7 +211,9 @@ def _cut_short(
     return [broken, *(_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:])]
 
 
-def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> Iterator[GateResult]:
+def _run(
+    gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path, watch: Stopwatch
+) -> Iterator[GateResult]:
     stopped: str | None = None
     for gate in gates:
         if only and gate.name not in only:
@@ -213,7 +224,8 @@ def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: P
             continue
         subject.reporter.step(f"gate {gate.name}")
         began = time.monotonic()
-        result = gate.run(subject)
+        with watch.stage(gate.name):
+            result = gate.run(subject)
         _write(folder / f"{gate.name}.json", result.as_json())
         yield replace(result, seconds=round(time.monotonic() - began, 2))
         if result.verdict == "failed":

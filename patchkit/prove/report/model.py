@@ -12,6 +12,7 @@ from patchkit.base.verdict import Verdict
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.blocks import Table
 from patchkit.prove.gates.record import GateReport, Problem
+from patchkit.prove.gates.timings import Stage
 
 _MOST_GATES = 100
 
@@ -23,7 +24,10 @@ class Available(Record, extra="ignore"):
 
 
 class RunFile(Record):
-    """What ``report.json`` says. ``base`` and ``tip`` are commits, ``tree`` is the candidate's."""
+    """What ``report.json`` says. ``base`` and ``tip`` are commits, ``tree`` is the candidate's.
+
+    ``timings``: where the time of the run went, by gate.
+    """
 
     ok: bool
     nothing_to_prove: bool = False
@@ -37,6 +41,7 @@ class RunFile(Record):
     proven_with: Many[str]
     known_faults: Many[str] = ()
     gates: Annotated[Many[GateReport], Field(max_length=_MOST_GATES)]
+    timings: Annotated[Many[Stage], Field(max_length=2 * _MOST_GATES)] = ()
 
 
 class EvidenceFile(Record):

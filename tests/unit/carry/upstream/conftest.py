@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.base.reporter import Advance
+from patchkit.base.reporter import Advance, Work
 from patchkit.carry.upstream.cache import create_repository
 from patchkit.carry.upstream.commits import CommitStream, Written
 from patchkit.carry.upstream.repository import Repository
@@ -34,6 +34,9 @@ class Recorder:
 
     def command(self, text: str) -> None:
         self.lines.append(("command", text))
+
+    def used(self, work: Work, cpu_s: float) -> None:
+        pass
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:

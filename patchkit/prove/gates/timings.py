@@ -1,0 +1,132 @@
+"""Where the time of a run goes: processor seconds by stage and by what the tools did."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import get_args
+
+from patchkit.base.reporter import Advance, Reporter, Work
+from patchkit.prove.gates.base import Count, Many, Number, Record
+
+_OWN = "patchkit"
+
+
+class Spent(Record):
+    """One kind of work in one stage: how many tools ran, and their processor seconds."""
+
+    work: str
+    tools: Count
+    cpu_s: Number
+
+
+class Stage(Record):
+    """One stage, most often a gate: ``seconds`` by the clock, and what was done in it.
+
+    The work ``patchkit`` is patchkit's own process, which counts as one tool.
+    """
+
+    name: str
+    seconds: Number
+    spent: Many[Spent]
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of everything in it."""
+        return sum(each.cpu_s for each in self.spent)
+
+
+class Stopwatch:
+    """A reporter that hands everything on, and adds up what tools used. Threads may share it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._lock = threading.Lock()
+        self._used: dict[str, list[float]] = defaultdict(list)
+        self._stages: list[Stage] = []
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that ended, in order."""
+        return tuple(self._stages)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """What happens in the block is of that stage."""
+        with self._lock:
+            self._used.clear()
+        began, own = time.monotonic(), _own_cpu_s()
+        try:
+            yield
+        finally:
+            seconds, own = time.monotonic() - began, _own_cpu_s() - own
+            with self._lock:
+                spent = [
+                    Spent(work=work, tools=len(used), cpu_s=round(sum(used), 2))
+                    for work in get_args(Work)
+                    if (used := self._used.get(work))
+                ]
+            spent.append(Spent(work=_OWN, tools=1, cpu_s=round(own, 2)))
+            self._stages.append(Stage(name=name, seconds=round(seconds, 2), spent=tuple(spent)))
+
+    def used(self, work: Work, cpu_s: float) -> None:
+        """A tool has ended."""
+        with self._lock:
+            self._used[work].append(cpu_s)
+        self._reporter.used(work, cpu_s)
+
+    def step(self, text: str) -> None:
+        """Hand on."""
+        self._reporter.step(text)
+
+    def info(self, text: str) -> None:
+        """Hand on."""
+        self._reporter.info(text)
+
+    def warn(self, text: str) -> None:
+        """Hand on."""
+        self._reporter.warn(text)
+
+    def command(self, text: str) -> None:
+        """Hand on."""
+        self._reporter.command(text)
+
+    def progress(self, text: str, unit: str) -> AbstractContextManager[Advance]:
+        """Hand on."""
+        return self._reporter.progress(text, unit)
+
+
+def timings_table(stages: tuple[Stage, ...]) -> list[str]:
+    """The stages as lines of text: seconds by the clock, then processor seconds, with the number of tools."""
+    done = {each.work for stage in stages for each in stage.spent}
+    works = [work for work in (*get_args(Work), _OWN) if work in done]
+    head = ["stage", "clock", "processor", *works]
+    rows = [head, *(_row(each.name, each.seconds, [each], works) for each in stages)]
+    rows.append(_row("all", sum(each.seconds for each in stages), stages, works))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+def _row(name: str, seconds: float, stages: tuple[Stage, ...] | list[Stage], works: list[str]) -> list[str]:
+    cells = [name, f"{seconds:.0f}", f"{sum(each.cpu_s for each in stages):.0f}"]
+    for work in works:
+        spent = [each for stage in stages for each in stage.spent if each.work == work]
+        told = f"{sum(each.cpu_s for each in spent):.0f}"
+        if work != _OWN:
+            told += f" ({sum(each.tools for each in spent)})"
+        cells.append(told if spent else "-")
+    return cells
+
+
+def _own_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
