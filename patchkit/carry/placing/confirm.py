@@ -78,14 +78,27 @@ def confirm_untouched(
         and not any(_meets(placement.span, entity.span) for placement in applied.placements)
     )
     kept.subtract(Counter((entity.name, entity.digest) for entity in after.entities))
-    for (name, _), missing in kept.items():
-        if missing > 0:
+    tails = {(_tail(entity.name), entity.digest) for entity in after.entities}
+    for (name, digest), missing in kept.items():
+        # A member goes by another name when an edit renames its record; its own text is what counts then.
+        if missing > 0 and not (_is_in(name, applied, before) and (_tail(name), digest) in tails):
             raise AnchorError(
                 f"'{name}' changed although no edit names it",
                 code="TWIN_TOUCHED",
                 where=[Location(path=after.source.path), *(anchor.edit.where for anchor, _ in anchors)],
                 hint="patchkit plan shows where each edit goes",
             )
+
+
+def _tail(name: str) -> str:
+    return name.rpartition("::")[2]
+
+
+def _is_in(name: str, applied: Applied, before: ScopeMap) -> bool:
+    """Whether a definition is a member of a record that an edit changes."""
+    holder = name.rpartition("::")[0]
+    records = [each for each in before.entities if each.kind == "record" and each.name == holder]
+    return any(_meets(placement.span, each.span) for each in records for placement in applied.placements)
 
 
 def _meets(one: Span, other: Span) -> bool:

@@ -241,6 +241,7 @@ class _EditedFile:
     after: ScopeMap
     anchored: Sequence[tuple[Anchor, str]]
     pairs: Sequence[tuple[Anchor, Sequence[Span]]]
+    doubts: tuple[str, ...] = ()
 
 
 def _edit_files(
@@ -268,8 +269,9 @@ def _edit_file(job: _Job, path: str, edits: Sequence[Edit]) -> _EditedFile:
     applied = apply_placements(before.source, placements)
     after = parse_scopes(applied.after)
     pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
+    doubts: tuple[str, ...] = ()
     if job.patch.is_plain:
-        confirm_plain(before, after, applied, pairs)
+        doubts = confirm_plain(before, after, applied, pairs)
     else:
         aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
         try:
@@ -277,7 +279,7 @@ def _edit_file(job: _Job, path: str, edits: Sequence[Edit]) -> _EditedFile:
         except GuardLeak as error:
             raise _shown(error, applied.after) from error
         confirm_entities(before, after, applied, pairs)
-    return _EditedFile(before=before, after=after, anchored=anchored, pairs=pairs)
+    return _EditedFile(before=before, after=after, anchored=anchored, pairs=pairs, doubts=doubts)
 
 
 def _shown(error: PatchkitError, after: SourceText) -> PatchkitError:
@@ -314,6 +316,7 @@ def _confirm_by_clang(
     Where the text after the edits has none, none is new, and the text before need not be parsed.
     """
     before, after, pairs = edited.before, edited.after, edited.pairs
+    warnings += edited.doubts
     warnings += _misspelt(job, before, after, around)
     (new,) = _trees(job, after.source, around)
     old = new

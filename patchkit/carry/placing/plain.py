@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.cpp.directives import find_unbalanced
-from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.directives import find_groups, find_unbalanced
+from patchkit.carry.cpp.lexer import Token
+from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import confirm_untouched
 from patchkit.carry.placing.expand import Applied, Placement
 from patchkit.carry.placing.lines import Shift, rows_of, shift_between
@@ -257,14 +258,21 @@ def _lines_around(source: SourceText, span: Span) -> _Lines:
 
 def confirm_plain(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
-) -> None:
+) -> tuple[str, ...]:
     """What can be said by tokens alone: brackets and #if lines pair as before, other definitions stay.
 
-    Raises PLAIN_UNBALANCED, TWIN_TOUCHED.
+    Returns what cannot be told: a bracket below an ``#if`` may have its partner below another one, as in
+    upstream's own mul_mat_f (mmf.cuh of 2e1c9cd814). Raises PLAIN_UNBALANCED, TWIN_TOUCHED.
     """
     if not is_code(before.source.path):
-        return
-    for what in _unbalanced(before, after):
+        return ()
+    stray = _stray_bracket(before, after)
+    told = f"{_place_of(after, stray)} has no partner, unless below another #if" if stray is not None else ""
+    is_doubt = stray is not None and _lopsided(after) > _lopsided(before)
+    what = _stray_directive(before, after)
+    if what is None and stray is not None and not is_doubt:
+        what = _place_of(after, stray)
+    if what is not None:
         raise AnchorError(
             f"{after.source.path} is out of balance after the edits: {what}",
             code="PLAIN_UNBALANCED",
@@ -273,13 +281,36 @@ def confirm_plain(
             hint="correct the text in patch.toml, or its template",
         )
     confirm_untouched(before, after, applied, anchors)
+    return (f"{after.source.path}: {told}",) if is_doubt else ()
 
 
-def _unbalanced(before: ScopeMap, after: ScopeMap) -> Iterator[str]:
+def _stray_bracket(before: ScopeMap, after: ScopeMap) -> Token | None:
+    if len(after.unpaired) <= len(before.unpaired):
+        return None
+    return after.code[after.unpaired[0]]
+
+
+def _place_of(after: ScopeMap, token: Token) -> str:
+    return f"'{token.text.decode()}' in line {after.source.line_of(token.span.start)}"
+
+
+def _lopsided(scopes: ScopeMap) -> int:
+    """How many branches of an ``#if`` open a bracket that they do not close, or the other way round."""
+    brackets = OPENING.keys() | CLOSING
+    count = 0
+    for group in find_groups(scopes.source, scopes.directives):
+        for branch in group.branches:
+            inside = scopes.code_in(branch.body)
+            own = [at for at in inside if scopes.code[at].text in brackets]
+            # An #if around the whole file, as in a header, decides nothing.
+            if len(inside) < len(scopes.code):
+                count += any(scopes.match.get(at) not in inside for at in own)
+    return count
+
+
+def _stray_directive(before: ScopeMap, after: ScopeMap) -> str | None:
     stray = find_unbalanced(after.directives)
-    if stray is not None and find_unbalanced(before.directives) is None:
-        keyword = stray.keyword.decode("utf-8", "replace")
-        yield f"#{keyword} in line {after.source.line_of(stray.span.start)}"
-    if len(after.unpaired) > len(before.unpaired):
-        token = after.code[after.unpaired[0]]
-        yield f"'{token.text.decode()}' in line {after.source.line_of(token.span.start)}"
+    if stray is None or find_unbalanced(before.directives) is not None:
+        return None
+    keyword = stray.keyword.decode("utf-8", "replace")
+    return f"#{keyword} in line {after.source.line_of(stray.span.start)}"

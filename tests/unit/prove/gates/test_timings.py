@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter, Work
 from patchkit.prove.gates.timings import Spent, Stage, Stopwatch, timings_table
@@ -41,11 +43,8 @@ def test_each_stage_has_its_own_tools_however_they_end() -> None:
 
 def test_a_stage_that_ends_in_the_middle_is_kept() -> None:
     watch = Stopwatch(NullReporter())
-    try:
-        with watch.stage("one"):
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        pass
+    with pytest.raises(KeyboardInterrupt), watch.stage("one"):
+        raise KeyboardInterrupt
     assert [stage.name for stage in watch.stages] == ["one"]
 
 
