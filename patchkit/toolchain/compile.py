@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.process import Completed, tool_failure
+from patchkit.base.reporter import Work as ToolWork
 from patchkit.toolchain.compiler import Compiler, run_clang
 from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.remarks import (
@@ -25,6 +27,7 @@ from patchkit.toolchain.remarks import (
     parse_diagnostics,
     parse_remarks,
 )
+from patchkit.toolchain.steps import GENERATING_WORDS, two_steps, without_words
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
@@ -119,7 +122,7 @@ def _malformed(name: str, why: str) -> ToolchainError:
     )
 
 
-_FORMAT = 1  # of an entry; a change makes every old entry unknown
+_FORMAT = 2  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8
 _WARNINGS = ("-Wall", "-Wextra")  # compared with the baseline's, which has some
@@ -194,7 +197,11 @@ class _Facts:
 
 
 _FACTS = TypeAdapter(_Facts)
-_FACTS_FILE = "facts.json"
+_FACTS_FILE, _IR_FILE = "facts.json", "unit.bc"
+_OF_OUTPUT = frozenset({"-S", "-c", REMARK_FLAG})  # what the front end does not see
+_DEVICE = "amdgcn-amd-amdhsa"
+LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
+"""For code whose places are to be known: the lines of each instruction. The code is the same without."""
 
 
 def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
@@ -222,60 +229,139 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
 def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> CompiledUnit:
     """Compile, or take what the store has for these bytes, flags and this compiler.
 
-    A compiler that does not end within ``timeout_s`` is stopped.
+    The front end runs when a byte that it can read has changed, the code generator when what the front end
+    leaves is new (:mod:`patchkit.toolchain.steps`). A device object is assembled from the assembly. Neither
+    step takes longer than ``timeout_s``, or it is stopped.
 
     Raises:
         CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
         CompilerCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
+        DRIVER_NOT_UNDERSTOOD: clang does not say how it compiles.
         CacheError: the disk refused.
         RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: its output is not what clang 22
             writes.
     """
-    argv = compiler_argv(compiler.toolchain, job)
-    key = key_of(
-        {
-            "format": _FORMAT,
-            "compiler": compiler.identity,
-            "argv": compiler.portable(argv),
-            "sources": job.tree.digest(job.unit),
-        }
-    )
-
-    def fill(folder: Path) -> None:
-        output = folder / "output"
-        completed = run_clang([*argv, "-o", str(output)], compiler, cwd=job.tree.root, timeout_s=timeout_s)
-        if completed.returncode != 0:
-            raise _failure(job, completed, compiler.store.keep_failure(key, completed.stderr))
-        facts = _FACTS.dump_json(_facts(job, completed, output), indent=1)
-        (folder / _FACTS_FILE).write_bytes(facts)
-
-    cached = compiler.store.find(key) is not None
-    folder = compiler.store.obtain(key, fill)
-    facts = _FACTS.validate_json((folder / _FACTS_FILE).read_bytes())
+    if job.which == "device" and job.form == "object":
+        compiled = compile_unit(replace(job, form="assembly"), compiler, timeout_s=timeout_s)
+        return _assembled(job, compiled, compiler, timeout_s)
+    work = _Work(job=job, compiler=compiler, timeout_s=timeout_s)
+    ir, read, was_read = work.front()
+    key, code, made, was_made = work.back(ir)
     return CompiledUnit(
         unit=job.unit,
         arch=job.arch,
         which=job.which,
         key=key,
-        output=folder / "output",
-        kernels=facts.kernels,
-        diagnostics=facts.diagnostics,
-        seconds=facts.seconds,
-        cached=cached,
+        output=code / "output",
+        kernels=made.kernels,
+        diagnostics=tuple(dict.fromkeys((*read.diagnostics, *made.diagnostics))),
+        seconds=round(read.seconds + made.seconds, 3),
+        cached=was_read and was_made,
     )
 
 
-def _facts(job: Job, completed: Completed, output: Path) -> _Facts:
-    stderr = completed.stderr.decode("utf-8", "replace")
-    kernels: tuple[CompiledKernel, ...] = ()
-    if job.which == "device" and job.form == "assembly":
-        assembly = output.read_text("utf-8", "replace")
-        kernels = parse_kernels(assembly, parse_remarks(stderr), unit=job.unit, arch=job.arch)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One job on its way."""
+
+    job: Job
+    compiler: Compiler
+    timeout_s: float
+
+    def front(self) -> tuple[Path, _Facts, bool]:
+        """The file of the IR, what the front end said, and whether it was there."""
+        job, compiler = self.job, self.compiler
+        argv = compiler_argv(compiler.toolchain, job)[:-1]
+        key = key_of(
+            {
+                "format": _FORMAT,
+                "what": "front end",
+                "compiler": compiler.identity,
+                "argv": compiler.portable(_read_by_front_end(argv)),
+                "sources": job.tree.digest(job.unit),
+            }
+        )
+
+        def fill(folder: Path) -> None:
+            steps = two_steps(argv, job.unit, self.run)
+            told = self.run(steps.front_argv(job.unit, folder / _IR_FILE), "compile")
+            _keep(folder, _facts(told, ()))
+
+        was_there = compiler.store.find(key) is not None
+        folder = compiler.store.obtain(key, fill)
+        return folder / _IR_FILE, _kept(folder), was_there
+
+    def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
+        """The key and the folder of the code, what the code generator said, and whether it was there."""
+        job, compiler = self.job, self.compiler
+        argv = compiler_argv(compiler.toolchain, job)[:-1]
+        steps = two_steps(argv, job.unit, self.run)
+        key = key_of(
+            {
+                "format": _FORMAT,
+                "what": "code",
+                "compiler": compiler.identity,
+                "argv": compiler.portable(steps.back),
+                "ir": hashlib.sha256(ir.read_bytes()).hexdigest(),
+            }
+        )
+
+        def fill(folder: Path) -> None:
+            output = folder / "output"
+            told = self.run(steps.back_argv(ir, output), "generate")
+            kernels: tuple[CompiledKernel, ...] = ()
+            if job.which == "device":
+                assembly = output.read_text("utf-8", "replace")
+                remarks = parse_remarks(told.stderr.decode("utf-8", "replace"))
+                kernels = parse_kernels(assembly, remarks, unit=job.unit, arch=job.arch)
+            _keep(folder, _facts(told, kernels))
+
+        was_there = compiler.store.find(key) is not None
+        folder = compiler.store.obtain(key, fill)
+        return key, folder, _kept(folder), was_there
+
+    def run(self, argv: Sequence[str], work: ToolWork = "other") -> Completed:
+        """Run clang in the tree; raises what :func:`compile_unit` raises."""
+        job, compiler = self.job, self.compiler
+        completed = run_clang(argv, compiler, cwd=job.tree.root, timeout_s=self.timeout_s, work=work)
+        if completed.returncode != 0:
+            key = key_of({"argv": list(argv), "sources": job.tree.digest(job.unit)})
+            raise _failure(job, completed, compiler.store.keep_failure(key, completed.stderr))
+        return completed
+
+
+def _read_by_front_end(argv: Sequence[str]) -> list[str]:
+    return [word for word in without_words(argv, GENERATING_WORDS) if word not in _OF_OUTPUT]
+
+
+def _assembled(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: float) -> CompiledUnit:
+    """The code object of a unit's assembly: what clang makes of the unit with ``-c``."""
+    key = key_of({"format": _FORMAT, "what": "object", "compiler": compiler.identity, "of": compiled.key})
+    target = (f"--target={_DEVICE}", f"-mcpu={job.arch}", "-nogpulib", "-x", "assembler")
+
+    def fill(folder: Path) -> None:
+        argv = [str(compiler.toolchain.clang), *target, str(compiled.output), "-o", str(folder / "output")]
+        _Work(job=job, compiler=compiler, timeout_s=timeout_s).run(argv, "link")
+
+    was_there = compiler.store.find(key) is not None
+    output = compiler.store.obtain(key, fill) / "output"
+    return replace(compiled, key=key, output=output, cached=compiled.cached and was_there)
+
+
+def _keep(folder: Path, facts: _Facts) -> None:
+    (folder / _FACTS_FILE).write_bytes(_FACTS.dump_json(facts, indent=1))
+
+
+def _kept(folder: Path) -> _Facts:
+    return _FACTS.validate_json((folder / _FACTS_FILE).read_bytes())
+
+
+def _facts(completed: Completed, kernels: tuple[CompiledKernel, ...]) -> _Facts:
     return _Facts(
         argv=completed.argv,
         seconds=round(completed.seconds, 3),
         kernels=kernels,
-        diagnostics=parse_diagnostics(stderr),
+        diagnostics=parse_diagnostics(completed.stderr.decode("utf-8", "replace")),
     )
 
 

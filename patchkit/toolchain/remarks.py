@@ -22,12 +22,15 @@ _FIELDS = {
     "LDS Size [bytes/block]": "lds_bytes",
 }
 _REMARK = re.compile(
-    r"remark:\s+(?P<field>[^:\n]+): (?P<value>\S+) \[-Rpass-analysis=kernel-resource-usage\]\s*$"
+    r"remark:\s+(?:\S+:\d+:\d+: )?(?P<field>[^:\n]+): (?P<value>\S+) "
+    r"\[-Rpass-analysis=kernel-resource-usage\]\s*$"
 )
 _DIAGNOSTIC = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): "
     r"(?P<kind>warning|error|fatal error): (?P<text>.*?)(?: \[(?P<flag>-W[^\]]+)\])?$"
 )
+# Clang on a file of IR puts the place behind the kind; without line tables it is <unknown>:0:0.
+_OF_IR = re.compile(r"^(?P<kind>warning|error): (?P<place>[^\s:]+:\d+:\d+): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +104,11 @@ def parse_diagnostics(stderr: str) -> tuple[Diagnostic, ...]:
     """Warnings and errors in order, each once; paths as the compiler writes them, ``x/../`` folded."""
     found: dict[tuple[str, str, str], Diagnostic] = {}
     for line in stderr.splitlines():
-        match = _DIAGNOSTIC.match(line)
+        match = _DIAGNOSTIC.match(_OF_IR.sub(r"\g<place>: \g<kind>: ", line))
         if match is None:
             continue
-        where = Location(path=_fold(match["path"]), line=int(match["line"]), column=int(match["column"]))
+        row, column = int(match["line"]) or None, int(match["column"]) or None
+        where = Location(path=_fold(match["path"]), line=row, column=column)
         kind: Literal["warning", "error"] = "warning" if match["kind"] == "warning" else "error"
         found.setdefault(
             (kind, str(where), match["text"]),

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from patchkit.base.files import disk_errors, temporary_folder
-from patchkit.gpu.emulated.emulator import LINE_TABLES, DeviceUnits, EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulated.emulator import DeviceUnits, EmulatedGpu, EmulationOptions
 from patchkit.gpu.emulated.runtime import HostLibrary, build_host_library
+from patchkit.toolchain.compile import LINE_TABLES
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.parts import Part
 from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file

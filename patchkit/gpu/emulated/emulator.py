@@ -34,9 +34,6 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
-"""What a unit is compiled with so that its instructions have source lines; the code is the same."""
-
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 _LIBRARY = "libpatchkit-emulator.so"
 _ALONE = "alone.cpp"

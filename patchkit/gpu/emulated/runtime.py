@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
@@ -153,7 +153,7 @@ _LIBRARY_TIMEOUT_S = 600.0
 _LIBRARY = "libggml-hip.so"
 # Loaded at run time by the programs (GGML_BACKEND_DL), so that both sides share the programs. -O1 because
 # nothing here runs long; what host code decides does not depend on it.
-HOST_FLAGS = ("-O1", "-w", "-DGGML_BACKEND_DL")
+HOST_FLAGS = ("-O1", "-DGGML_BACKEND_DL")
 # Every operand of && and || is a block of its own at -O0, with line and column, unless pruned.
 _TRACED = (
     *("-O0", "-gline-tables-only", "-fdebug-compilation-dir=."),
@@ -190,9 +190,8 @@ def build_host_library(
         CacheError: the disk refused.
     """
     units = platform_units(tree.root, "hip")
-    markers = _markers(units, compiler)
     done = run_parallel(
-        [replace(_job(tree, unit, arch, markers), rocwmma=rocwmma) for unit in units],
+        [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units],
         lambda job: compile_unit(job, compiler),
         reporter=compiler.reporter,
         what="host pass of the HIP backend",
@@ -203,27 +202,25 @@ def build_host_library(
     return HostLibrary(path=_link(done, key, compiler, stub, libraries), key=key, units=len(done))
 
 
-def _job(tree: SourceTree, unit: str, arch: str, markers: Path) -> Job:
-    embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(markers / _marker_name(unit)))
+def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocwmma: bool) -> Job:
+    """The host pass of a unit as the recorder has it: a library to load, with a marker for device code.
+
+    Raises CacheError.
+    """
+    embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(_marker(unit, compiler)))
     traced = _TRACED if unit == SELECTION_UNIT else ()
-    return Job(
-        tree=tree, unit=unit, arch=arch, which="host", form="object", flags=(*HOST_FLAGS, *traced, *embed)
-    )
+    flags = (*HOST_FLAGS, *traced, *embed)
+    return Job(tree=tree, unit=unit, arch=arch, which="host", rocwmma=rocwmma, form="object", flags=flags)
 
 
-def _marker_name(unit: str) -> str:
-    return unit.replace("/", "_")
-
-
-def _markers(units: Sequence[str], compiler: Compiler) -> Path:
-    """The folder of what stands where device code would be; native/runtime/launches.cpp reads it back."""
-    key = key_of({"what": "markers", "units": list(units)})
+def _marker(unit: str, compiler: Compiler) -> Path:
+    """The file that stands where device code would be; native/runtime/launches.cpp reads it back."""
+    key = key_of({"what": "marker", "unit": unit})
 
     def fill(folder: Path) -> None:
-        for unit in units:
-            (folder / _marker_name(unit)).write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+        (folder / "marker").write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
 
-    return compiler.store.obtain(key, fill)
+    return compiler.store.obtain(key, fill) / "marker"
 
 
 def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path) -> Path:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from patchkit.base.jobs import run_parallel
+from patchkit.gpu.emulated.runtime import host_job
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_unit
+from patchkit.toolchain.compile import LINE_TABLES, CompiledUnit, CompileFailed, Job, compile_unit
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
@@ -85,14 +86,12 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
 
     def work(item: tuple[str, str, _Which, SourceTree]) -> CompiledUnit | CompileFailed:
         unit, arch, which, tree = item
-        job = Job(
-            tree=tree,
-            unit=unit,
-            arch=arch,
-            which=which,
-            rocwmma=has_rocwmma,
-            form="assembly" if which == "device" else "object",
-        )
+        # As the recorder and the emulated GPU have them, so that the gates behind this one find them done.
+        if which == "host":
+            job = host_job(tree, unit, arch, compiler, rocwmma=has_rocwmma)
+        else:
+            flags = LINE_TABLES
+            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=has_rocwmma, flags=flags)
         try:
             return compile_unit(job, compiler)
         except CompileFailed as error:

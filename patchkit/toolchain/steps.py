@@ -1,0 +1,134 @@
+"""One pass of the compiler in two steps: the front end, which leaves LLVM's IR, and the code generator.
+
+What the front end leaves depends on what is read, not on which bytes it stood in: units that read alike get
+their code once, whatever side, pin or day they are of. The commands are those that clang itself would run for
+the pass (``-###``), with the IR in between as a file; what comes out is the same, but for names in comments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import Completed
+from patchkit.toolchain.remarks import REMARK_FLAG
+
+_EMITS = frozenset({"-S", "-emit-obj"})
+GENERATING_WORDS = frozenset({"-mllvm"})
+"""Options of the code generator, each with a word behind it; the front end is run without."""
+# Of the front end only: what is read, and what the IR already holds. Those of the second list take a word.
+_READING = ("-I", "-D", "-U", "-cuid=", "-fdebug-compilation-dir=", "-fcoverage-compilation-dir=")
+_READING_WORDS = frozenset(
+    {
+        "-D",
+        "-I",
+        "-U",
+        "-fcuda-include-gpubinary",
+        "-idirafter",
+        "-include",
+        "-internal-externc-isystem",
+        "-internal-isystem",
+        "-isystem",
+        "-main-file-name",
+        "-mlink-builtin-bitcode",
+        "-o",
+        "-resource-dir",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Both commands of a pass, without unit and output."""
+
+    front: tuple[str, ...]
+    back: tuple[str, ...]
+
+    def front_argv(self, unit: str, output: Path) -> list[str]:
+        """The front end on a unit: its IR before any optimization."""
+        # Names of what both passes must find again. Clang makes them of the folder, which says nothing.
+        own = hashlib.sha256(unit.encode()).hexdigest()[:16]
+        return [
+            *self.front,
+            *("-main-file-name", Path(unit).name, f"-cuid={own}"),
+            *("-o", str(output), "-x", "hip", unit),
+        ]
+
+    def back_argv(self, ir: Path, output: Path) -> list[str]:
+        """The code generator on what the front end left."""
+        return [*self.back, "-o", str(output), "-x", "ir", str(ir)]
+
+
+_known: dict[tuple[str, ...], Steps] = {}
+_of_known = threading.Lock()
+
+
+def two_steps(argv: Sequence[str], unit: str, run: Callable[[Sequence[str]], Completed]) -> Steps:
+    """The steps of a command of the driver on a unit; ``run`` asks clang. They are the same for all units.
+
+    What the command has behind ``-Xclang`` is for the front end.
+
+    Raises:
+        DRIVER_NOT_UNDERSTOOD: clang would not run one command for it, or another one than expected.
+        What ``run`` raises.
+    """
+    asked, own = _split_own(argv)
+    with _of_known:
+        steps = _known.get(asked)
+        if steps is None:
+            steps = _known[asked] = _ask(asked, unit, run)
+    return Steps(front=(*steps.front, *own), back=steps.back)
+
+
+def _split_own(argv: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    asked, own = [], []
+    rest = iter(argv)
+    for word in rest:
+        if word == "-Xclang":
+            own.append(next(rest))
+        else:
+            asked.append(word)
+    return tuple(asked), own
+
+
+def _ask(argv: tuple[str, ...], unit: str, run: Callable[[Sequence[str]], Completed]) -> Steps:
+    text = run([*argv, "-###", "-o", "output", unit]).stderr.decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if '"-cc1"' in line]
+    words = shlex.split(lines[0]) if len(lines) == 1 else []
+    emit = next((word for word in words if word in _EMITS), None)
+    if words[1:2] != ["-cc1"] or words[-3:] != ["-x", "hip", unit] or emit is None:
+        raise ToolchainError(
+            "clang does not say how it compiles a unit",
+            code="DRIVER_NOT_UNDERSTOOD",
+            where=Location(path=unit),
+            why=f"'{shlex.join(argv)} -###' names {len(lines)} commands with -cc1, one was expected",
+            hint="patchkit doctor shows the compiler",
+        )
+    words = words[2:-3]
+    reading = ("-emit-llvm-bc" if word == emit else word for word in words if word != REMARK_FLAG)
+    front = _without(reading, ("-cuid=",), frozenset({"-o", "-main-file-name", *GENERATING_WORDS}))
+    start = (argv[0], "-cc1")  # by its own name: it may be a script that finds its libraries
+    return Steps(
+        front=(*start, *front, "-disable-llvm-passes"),
+        back=(*start, *_without(words, _READING, _READING_WORDS)),
+    )
+
+
+def without_words(words: Iterable[str], named: frozenset[str]) -> list[str]:
+    """The words but for those of ``named``, with the word behind each."""
+    return list(_without(words, (), named))
+
+
+def _without(words: Iterable[str], starts: tuple[str, ...], named: frozenset[str]) -> Iterator[str]:
+    """The words but for those that begin so, and for those of ``named`` with the word behind each."""
+    rest = iter(words)
+    for word in rest:
+        if word in named:
+            next(rest)
+        elif not word.startswith(starts):
+            yield word
