@@ -66,7 +66,13 @@ def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) ->
 
 
 def run_clang(
-    argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float, work: Work = "compile"
+    argv: Sequence[str],
+    compiler: Compiler,
+    *,
+    cwd: Path,
+    timeout_s: float,
+    work: Work = "compile",
+    stdin: bytes | None = None,
 ) -> Completed:
     """Run the compiler with low priority; its status is the caller's to look at.
 
@@ -78,6 +84,7 @@ def run_clang(
     completed = run_tool(
         [*front, *argv],
         cwd=cwd,
+        stdin=stdin,
         timeout_s=timeout_s,
         check=False,
         reporter=compiler.reporter,

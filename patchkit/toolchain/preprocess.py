@@ -23,6 +23,8 @@ _SHOWN_ERRORS = 4
 
 # -fkeep-system-includes came with clang 18, -fminimize-whitespace with clang 14.
 _TOKENS = ("-P", "-fminimize-whitespace")
+_MACROS = ("-dD",)  # every #define and #undef where it stands: what is known at the end
+_COUNTER = b"__COUNTER__"  # a state of the preprocessor that no output shows
 _ALWAYS = ("-E", "-w", "-D__LINE__=__LINE__", "-fkeep-system-includes")
 
 
@@ -65,21 +67,53 @@ def reading_digest(reading: Reading, compiler: Compiler) -> str:
     return (compiler.store.obtain(key, fill) / "tokens").read_text("ascii")
 
 
+def head_digest(reading: Reading, compiler: Compiler) -> str | None:
+    """A digest that is the same in two trees only if the unit reads alike in both; None for most units.
+
+    A unit that only includes a file and then has text without a directive is determined by what reading
+    that file gives, tokens and definitions of macros, and by the text. So all instances of a template are
+    one reading. Equal units may have different digests: a macro changed that they do not use.
+
+    Raises as :func:`reading_digest`.
+    """
+    head = reading.tree.head(reading.unit)
+    if head is None or reading.tree.mentions(reading.unit, _COUNTER):
+        return None
+    path, rest = head
+    key = key_of(
+        {
+            "format": _FORMAT,
+            "compiler": compiler.identity,
+            "flags": [*_ALWAYS, *_TOKENS, *_MACROS, *compiler.portable(reading.flags)],
+            "sources": reading.tree.digest(path),
+        }
+    )
+
+    def fill(folder: Path) -> None:
+        text = _run(reading, compiler, (*_TOKENS, *_MACROS), stdin=f'#include "{path}"\n'.encode())
+        (folder / "tokens").write_text(hashlib.sha256(text).hexdigest(), "ascii")
+
+    read = (compiler.store.obtain(key, fill) / "tokens").read_text("ascii")
+    return key_of({"head": read, "rest": rest.hex()})
+
+
 def reading_text(reading: Reading, compiler: Compiler) -> bytes:
     """The same tokens with line markers, for finding where a difference comes from. Raises as above."""
     return _run(reading, compiler, ())
 
 
-def _run(reading: Reading, compiler: Compiler, layout: Sequence[str]) -> bytes:
+def _run(reading: Reading, compiler: Compiler, layout: Sequence[str], *, stdin: bytes | None = None) -> bytes:
     argv = [
         str(compiler.toolchain.clang),
         *_ALWAYS,
         *layout,
         *reading.flags,
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
-        reading.unit,
+        reading.unit if stdin is None else "-",
     ]
-    completed = run_clang(argv, compiler, cwd=reading.tree.root, timeout_s=_TIMEOUT_S, work="preprocess")
+    completed = run_clang(
+        argv, compiler, cwd=reading.tree.root, timeout_s=_TIMEOUT_S, work="preprocess", stdin=stdin
+    )
     if completed.returncode == 0:
         return completed.stdout
     if completed.returncode < 0:

@@ -75,6 +75,8 @@ _NAMED = re.compile(r"^\s*(?:list\s*\(\s*APPEND\s+\w+\s+)?((?:[\w.-]+/)+[\w.-]+\
 # Options that are off by default and would add units.
 _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 
+# Blank lines and comments of one line, then an include of a file of the tree.
+_HEAD = re.compile(rb'(?:[ \t]*(?://[^\n\\]*)?\n)*#[ \t]*include[ \t]+"([^"\n]+)"[ \t]*\n')
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
@@ -126,13 +128,14 @@ def _globs(lines: Iterable[str]) -> Iterator[str]:
 
 
 class SourceTree:
-    """One exported tree: who includes whom, and digests; each file is read once. Threads may share it."""
+    """One exported tree: who includes whom, and digests; each is looked for once. Threads may share it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._files: dict[str, str] = {}
         self._units: dict[str, str] = {}
+        self._mentions: dict[tuple[str, bytes], bool] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[SourceTree], tuple[Path]]:
@@ -168,6 +171,28 @@ class SourceTree:
                 lines = [f"{path} {self._file(path)}\n" for path in self.closure(unit)]
                 self._units[unit] = hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
             return self._units[unit]
+
+    def head(self, unit: str) -> tuple[str, bytes] | None:
+        """The file of the tree that a unit begins with, and its text behind that line; None for other units.
+
+        There is no directive in the rest: nearly all of upstream's template instances are such units.
+        """
+        text = self.read(unit)
+        found = _HEAD.match(text)
+        if found is None:
+            return None
+        rest = text[found.end() :]
+        path = self._resolve(unit, found[1].decode("utf-8", "replace"))
+        return None if path is None or b"#" in rest or b"\\\n" in rest else (path, rest)
+
+    def mentions(self, unit: str, word: bytes) -> bool:
+        """Whether a file of the closure has a word in it."""
+        for path in self.closure(unit):
+            if (path, word) not in self._mentions:
+                self._mentions[path, word] = word in self.read(path)
+            if self._mentions[path, word]:
+                return True
+        return False
 
     def _file(self, path: str) -> str:
         if path not in self._files:

@@ -22,7 +22,7 @@ from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import hip_definitions
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import RocWmma, Toolchain, hip_flags, rocwmma_for
-from patchkit.toolchain.preprocess import PreprocessFailed, reading_digest, reading_text
+from patchkit.toolchain.preprocess import PreprocessFailed, head_digest, reading_digest, reading_text
 from patchkit.toolchain.preprocess import Reading as Job
 from patchkit.toolchain.units import Platform, SourceTree, kv_definitions
 
@@ -310,7 +310,10 @@ class ReadUnit:
 def compare(
     wanted: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
 ) -> list[ReadUnit]:
-    """Read every unit in its configuration, in both trees."""
+    """Read every unit in its configuration, in both trees.
+
+    What :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read any further.
+    """
 
     def read(configuration: Configuration, unit: str, tree: SourceTree) -> str | PreprocessFailed:
         try:
@@ -318,13 +321,31 @@ def compare(
         except PreprocessFailed as error:
             return error
 
+    def head(configuration: Configuration, unit: str, tree: SourceTree) -> str | None:
+        try:
+            return head_digest(_job(configuration, unit, tree), compiler)
+        except PreprocessFailed:
+            return None
+
     def work(one: tuple[Configuration, str]) -> ReadUnit:
+        old, new = (head(*one, tree) for tree in trees)
+        if old is not None and old == new:
+            return ReadUnit(configuration=one[0], unit=one[1], before=old, after=new)
         before, after = (read(*one, tree) for tree in trees)
         return ReadUnit(configuration=one[0], unit=one[1], before=before, after=after)
 
-    return run_parallel(
-        wanted, work, reporter=compiler.reporter, what="reading units", unit="cases", stop=compiler.stop
+    # By unit: several that have a head in common would wait for one another.
+    order = sorted(range(len(wanted)), key=lambda at: (wanted[at][1], at))
+    done = run_parallel(
+        [wanted[at] for at in order],
+        work,
+        reporter=compiler.reporter,
+        what="reading units",
+        unit="cases",
+        stop=compiler.stop,
     )
+    by_place = dict(zip(order, done, strict=True))
+    return [by_place[at] for at in range(len(wanted))]
 
 
 def explain(
