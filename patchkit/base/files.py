@@ -174,6 +174,16 @@ def whole_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+_FRESH_S = 3600.0  # what was used within the hour is not marked again
+
+
+def mark_used(path: Path) -> None:
+    """Set the time of change of a file or folder to now, for whoever looks for what nobody uses."""
+    with suppress(OSError):  # of somebody else's, or gone: it is a hint
+        if time.time() - path.stat().st_mtime > _FRESH_S:
+            os.utime(path)
+
+
 _STALE_S = 86400.0  # nothing takes a day to fill: whoever filled it was killed
 
 

@@ -63,6 +63,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Set-up": {
             "sdk": "Install, show or remove a HIP SDK, for machines without ROCm.",
+            "store": "Show, bound or pack the results that the cache folder keeps.",
             "completion": "Print what makes the Tab key complete, in bash, zsh or fish.",
         },
     }

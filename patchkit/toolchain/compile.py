@@ -288,7 +288,7 @@ class _Work:
             _keep(folder, _facts(told, ()))
 
         was_there = compiler.store.find(key) is not None
-        folder = compiler.store.obtain(key, fill)
+        folder = compiler.store.obtain(key, fill, of=job.tree.root)
         return folder / _IR_FILE, _kept(folder), was_there
 
     def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
@@ -317,7 +317,7 @@ class _Work:
             _keep(folder, _facts(told, kernels))
 
         was_there = compiler.store.find(key) is not None
-        folder = compiler.store.obtain(key, fill)
+        folder = compiler.store.obtain(key, fill, of=job.tree.root)
         return key, folder, _kept(folder), was_there
 
     def run(self, argv: Sequence[str], work: ToolWork = "other") -> Completed:
@@ -344,7 +344,7 @@ def _assembled(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: 
         _Work(job=job, compiler=compiler, timeout_s=timeout_s).run(argv, "link")
 
     was_there = compiler.store.find(key) is not None
-    output = compiler.store.obtain(key, fill) / "output"
+    output = compiler.store.obtain(key, fill, of=job.tree.root) / "output"
     return replace(compiled, key=key, output=output, cached=compiled.cached and was_there)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ from pathlib import Path
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import NullReporter, Reporter, Work
 from patchkit.toolchain.hip import Toolchain, toolchain_identity
-from patchkit.toolchain.store import Store
+from patchkit.toolchain.shared import shared_store
+from patchkit.toolchain.store import Journal, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,34 @@ class Compiler:
 
 
 def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
-    """The compiler of a toolchain, with the store ``cache_root``/objects."""
+    """The compiler of a toolchain, with the store ``cache_root``/objects and the shared one.
+
+    Raises STORE_PLACE_BAD.
+    """
     return Compiler(
         toolchain=toolchain,
-        store=Store(root=cache_root / "objects"),
+        store=open_store(cache_root, reporter),
         identity=toolchain_identity(toolchain),
         reporter=reporter,
     )
+
+
+_journals: dict[Path, Journal] = {}
+
+
+def journal_file(cache_root: Path, tree: str) -> Path:
+    """Where it is kept which entries the runs over a candidate's tree used."""
+    return cache_root / "objects" / "used" / f"{tree}.json"
+
+
+def open_store(cache_root: Path, reporter: Reporter) -> Store:
+    """The store ``cache_root``/objects with the shared one, if any; all of one process have one journal.
+
+    Raises STORE_PLACE_BAD.
+    """
+    journal = _journals.setdefault(cache_root.resolve(), Journal())
+    shared = shared_store(os.environ, reporter)
+    return Store(root=cache_root / "objects", shared=shared, journal=journal)
 
 
 def run_clang(

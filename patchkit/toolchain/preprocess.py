@@ -64,7 +64,7 @@ def reading_digest(reading: Reading, compiler: Compiler) -> str:
         digest = hashlib.sha256(_run(reading, compiler, _TOKENS)).hexdigest()
         (folder / "tokens").write_text(digest, "ascii")
 
-    return (compiler.store.obtain(key, fill) / "tokens").read_text("ascii")
+    return (compiler.store.obtain(key, fill, of=reading.tree.root) / "tokens").read_text("ascii")
 
 
 def head_digest(reading: Reading, compiler: Compiler) -> str | None:
@@ -93,7 +93,7 @@ def head_digest(reading: Reading, compiler: Compiler) -> str | None:
         text = _run(reading, compiler, (*_TOKENS, *_MACROS), stdin=f'#include "{path}"\n'.encode())
         (folder / "tokens").write_text(hashlib.sha256(text).hexdigest(), "ascii")
 
-    read = (compiler.store.obtain(key, fill) / "tokens").read_text("ascii")
+    read = (compiler.store.obtain(key, fill, of=reading.tree.root) / "tokens").read_text("ascii")
     return key_of({"head": read, "rest": rest.hex()})
 
 

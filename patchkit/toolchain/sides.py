@@ -12,11 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.cmake import Project, build_targets
+from patchkit.toolchain.compiler import open_store
 from patchkit.toolchain.parts import BackendName, Part
-from patchkit.toolchain.store import key_of
+from patchkit.toolchain.store import key_of, shared_key
+
+BUILDS = "builds"
+"""The folder of all builds below the cache, and the name of their store."""
+_STAMP = "built.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,7 @@ class Workshop:
     @property
     def root(self) -> Path:
         """The folder of all builds."""
-        return self.cache_root / "builds"
+        return self.cache_root / BUILDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,13 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
     folder = workshop.root / part.folder_name
     with _held(folder, workshop.reporter):
         done = _built(folder)
+        store = open_store(workshop.cache_root, workshop.reporter)
+        store.journal.note(BUILDS, part.key, tree)
+        if not (folder / "build").exists() and store.shared is not None:
+            store.shared.fetch(shared_key(BUILDS, part.key), folder)
+            done = _built(folder)
         if set(targets) <= set(done):
+            mark_used(folder / _STAMP)
             return BuiltPart(part=part, folder=folder, seconds=0.0, uses_ccache=False)
         source = folder / "source"
         with disk_errors(folder, "preparing a build"):
@@ -107,8 +118,7 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
             reporter=workshop.reporter,
             stop=workshop.stop,
         )
-        stamp = folder / "built.json"
-        write_whole(stamp, json.dumps(sorted({*done, *targets})), "preparing a build")
+        write_whole(folder / _STAMP, json.dumps(sorted({*done, *targets})), "preparing a build")
     return BuiltPart(part=part, folder=folder, seconds=round(seconds, 1), uses_ccache=ccache is not None)
 
 
@@ -145,6 +155,14 @@ def assemble(
     )
 
 
+def files_of_build(folder: Path) -> Iterator[Path]:
+    """What another machine needs of a part's folder: what was built, and which targets that is."""
+    yield folder / _STAMP
+    yield from (
+        path for path in sorted((folder / "build" / "bin").iterdir()) if path.is_symlink() or path.is_file()
+    )
+
+
 def put_file(source: Path, target: Path) -> None:
     """A hard link, or a copy where the disk has none; links stay links; what is there and equal stays."""
     if source.is_symlink():
@@ -175,7 +193,7 @@ def _libraries(folder: Path) -> Iterator[Path]:
 
 def _built(folder: Path) -> list[str]:
     try:
-        targets = json.loads((folder / "built.json").read_text("utf-8"))
+        targets = json.loads((folder / _STAMP).read_text("utf-8"))
     except (OSError, ValueError):
         return []
     return [str(name) for name in targets] if isinstance(targets, list) else []

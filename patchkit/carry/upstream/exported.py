@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import CacheError, Location
-from patchkit.base.files import disk_errors, whole_folder
+from patchkit.base.files import disk_errors, mark_used, whole_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import Pin
@@ -78,6 +78,7 @@ def export_tree(repository: Repository, commit: str, directory: Path) -> Exporte
     root = directory / tree
     exported = ExportedTree(root=root, tree=tree, commit=commit)
     if root.is_dir():
+        mark_used(root)
         return exported
     repository.reporter.step(f"exporting tree {tree[:12]}")
     entries = repository.list_files(tree)

@@ -199,7 +199,8 @@ def build_host_library(
         stop=compiler.stop,
     )
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
-    return HostLibrary(path=_link(done, key, compiler, stub, libraries), key=key, units=len(done))
+    path = _link(done, key, compiler, stub, libraries, tree.root)
+    return HostLibrary(path=path, key=key, units=len(done))
 
 
 def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocwmma: bool) -> Job:
@@ -223,7 +224,9 @@ def _marker(unit: str, compiler: Compiler) -> Path:
     return compiler.store.obtain(key, fill) / "marker"
 
 
-def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path) -> Path:
+def _link(
+    objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path, tree: Path
+) -> Path:
     argv = [
         *nice(),
         *cxx_of(compiler.toolchain),
@@ -249,7 +252,7 @@ def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: P
         except ToolFailed as error:
             raise _link_error(error) from error
 
-    return compiler.store.obtain(key, fill) / _LIBRARY
+    return compiler.store.obtain(key, fill, of=tree) / _LIBRARY
 
 
 def _link_error(error: ToolFailed) -> ToolchainError:

@@ -21,7 +21,7 @@ from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.emulated.runtime import RecordedBackend
 from patchkit.toolchain.compile import CompiledKernel
 from patchkit.toolchain.compiler import Compiler
-from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.store import key_of
 
 # Marks of a case and of its end, native/drivers/fattn_cases.cpp.
 _CASE = "case "
@@ -228,7 +228,7 @@ class Session:
 
     def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
         backend = self.backend
-        store = Store(root=self.compiler.cache_root / "recorder" / "runs")
+        store = self.compiler.store.beside("recorder", "runs")
         key = key_of(
             {
                 "format": _FORMAT,
@@ -251,7 +251,7 @@ class Session:
             (folder / "stdout").write_bytes(completed.stdout)
             (folder / "digest").write_text(hashlib.sha256(log.read_bytes()).hexdigest(), "ascii")
 
-        found = store.obtain(key, fill)
+        found = store.obtain(key, fill, of=backend.tree.root)
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
 
     def _spawn(

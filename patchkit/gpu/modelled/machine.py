@@ -438,7 +438,7 @@ def play(
     if not traces:
         return ()
     program = build_timing(compiler)
-    store = Store(root=compiler.cache_root / "timing" / "played")
+    store = compiler.store.beside("timing", "played")
     keys = [_key_of_play(program, machine, one, most) for one in traces]
     times = {key: kept for key in keys if (kept := _kept_time(store, key)) is not None}
     missing = {key: one for key, one in zip(keys, traces, strict=True) if key not in times}

@@ -22,7 +22,7 @@ from patchkit.gpu.emulated.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, b
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.toolchain.sides import Workshop
-from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.store import key_of
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 
@@ -120,7 +120,7 @@ class Recorder:
             self.gpu.runtime,
             source=ATTENTION_DRIVER if is_attention else OPERATIONS_DRIVER,
         )
-        store = Store(root=self.compiler.cache_root / "timing" / "traces")
+        store = self.compiler.store.beside("timing", "traces")
         key = key_of(
             {
                 "format": _FORMAT,
@@ -133,7 +133,7 @@ class Recorder:
                 "blocks": [_SAMPLED, _SEEN, _LATER],
             }
         )
-        folder = store.obtain(key, lambda made: self._run(driver, line, case, made))
+        folder = store.obtain(key, lambda made: self._run(driver, line, case, made), of=self.tree.root)
         if (folder / _UNSUPPORTED).exists():
             return None
         products = (folder / _PRODUCTS).read_text("utf-8").splitlines()

@@ -27,6 +27,7 @@ from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
 from patchkit.prove.gates.timings import Stage, Stopwatch
 from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.compiler import journal_file, open_store
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
@@ -159,6 +160,10 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
                     replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
                 )
             raise
+        store = open_store(workspace.cache_root, watch)
+        store.journal.keep(journal_file(workspace.cache_root, tree))
+        if store.shared is not None:
+            watch.info(f"{store.shared.taken} results came from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 

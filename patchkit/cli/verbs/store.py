@@ -1,0 +1,128 @@
+"""``patchkit store``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.cli.request import CandidateChoice, candidate_options
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.toolchain.prune import Pruned
+
+Action = Literal["status", "prune", "pack"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([hdw])", re.IGNORECASE)
+_BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@verb(
+    "store",
+    example=(
+        "patchkit store status",
+        "patchkit store prune --max-size 5G --older-than 30d",
+        "patchkit store pack --arch gfx1151 --upstream b11549 --to packed",
+        "PATCHKIT_STORE=packed patchkit verify --arch gfx1151",
+    ),
+)
+@click.argument("action", type=click.Choice(["status", "prune", "pack"]))
+@candidate_options
+@click.option("--max-size", metavar="SIZE", help="prune: leave at most so much, as 500M or 5G.")
+@click.option("--older-than", metavar="AGE", help="prune: remove what was not used for so long, as 12h, 30d.")
+@click.option("--dry-run", is_flag=True, help="prune: only say what would go.")
+@click.option(
+    "--to",
+    "place",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="pack: into this folder; what is there already stays.",
+)
+@click.option("--whole", is_flag=True, help="pack: also what was made from the candidate's own tree.")
+def command(
+    settings: Settings,
+    action: Action,
+    choice: CandidateChoice,
+    max_size: str | None,
+    older_than: str | None,
+    dry_run: bool,
+    place: Path | None,
+    whole: bool,
+) -> None:
+    """Show, bound or pack the results of compilers and programs that the cache folder keeps.
+
+    Everything here is made again when it is needed and not there. status shows how much there is. prune takes
+    away what was not used for longest; downloads, the SDK, candidates and evidence stay.
+
+    pack writes what verify used of upstream's own tree into a folder. Who sets PATCHKIT_STORE to that folder,
+    or to the address of a server that has it (the protocol of Bazel's HTTP cache; any file server will do),
+    takes from there what he would make, after checking it. It is only read.
+    """
+    given: dict[Action, list[tuple[str, object]]] = {
+        "prune": [("--max-size", max_size), ("--older-than", older_than), ("--dry-run", dry_run)],
+        "pack": [("--to", place), ("--whole", whole)],
+    }
+    for owner, options in given.items():
+        for name, value in options:
+            if value and action != owner:
+                raise _syntax(f"'patchkit store {action}' takes no {name}")
+    if action == "pack":
+        _pack(settings, choice, place, whole=whole)
+        return
+    from patchkit.toolchain.prune import prune
+
+    if action == "prune" and max_size is None and older_than is None:
+        raise _syntax("'patchkit store prune' needs --max-size or --older-than")
+    most = None if max_size is None else _read("--max-size", max_size, _SIZE, _BYTES, "500M, 5G")
+    age = None if older_than is None else _read("--older-than", older_than, _AGE, _SECONDS, "12h, 30d, 4w")
+    root = settings.cache_root()
+    done = prune(root, most_bytes=most, older_than_s=age, dry_run=dry_run or action == "status")
+    settings.show(
+        {"cache": str(root), "dry_run": dry_run, "gone": done.gone, "left": done.left},
+        _lines(done, root, action, dry_run=dry_run),
+    )
+
+
+def _pack(settings: Settings, choice: CandidateChoice, place: Path | None, *, whole: bool) -> None:
+    from patchkit.base.plain import fields_of
+    from patchkit.prove.publish.pack import pack_store
+
+    if place is None:
+        raise _syntax("'patchkit store pack' needs --to FOLDER")
+    workspace = settings.workspace()
+    chosen = choice.choose(workspace)
+    done = pack_store(workspace, chosen.archs, chosen.upstream, place, whole=whole)
+    told = [f"{done.entries} entries in {done.place}, {done.bytes / 1e6:.1f} MB of them new"]
+    if done.missing:
+        told.append(f"{done.missing} were used once and are gone: patchkit verify makes them again")
+    told.append(f"use it:  PATCHKIT_STORE={done.place} patchkit verify ...")
+    settings.show({"ok": True, **fields_of(done)}, told)
+
+
+def _lines(done: Pruned, root: Path, action: Action, *, dry_run: bool) -> list[str]:
+    lines = [f"in {root}:"]
+    for kind, (count, size) in done.left.items():
+        lines.append(f"{kind:<8} {count:>6}  {size / 1e6:>9.1f} MB")
+    if action == "prune":
+        count = sum(each[0] for each in done.gone.values())
+        size = sum(each[1] for each in done.gone.values())
+        lines.append(f"{'would go' if dry_run else 'gone'}: {count}, {size / 1e6:.1f} MB")
+    return lines
+
+
+def _read(name: str, text: str, form: re.Pattern[str], units: dict[str, int], example: str) -> int:
+    found = form.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{name} {text!r} does not read", code="USAGE_SYNTAX", hint=f"as in {example}")
+    unit = found[2].upper() if found[2].upper() in units else found[2].lower()
+    return int(float(found[1]) * units[unit])
+
+
+def _syntax(message: str) -> UsageError:
+    return UsageError(message, code="USAGE_SYNTAX", hint="patchkit store --help")

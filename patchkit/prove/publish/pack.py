@@ -1,0 +1,87 @@
+"""Packing what a verification used, so that others need not make it: results of upstream's own tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import UsageError
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.toolchain.compiler import journal_file
+from patchkit.toolchain.shared import pack_entry
+from patchkit.toolchain.sides import BUILDS, files_of_build
+from patchkit.toolchain.store import read_journal, shared_key
+
+# Where the stores lie below the cache, by their names.
+_STORES = {
+    "objects": "objects",
+    "traces": "timing/traces",
+    "played": "timing/played",
+    "runs": "recorder/runs",
+    "models": "recorder/models",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """What was packed: ``entries``, and ``bytes`` that were new there; ``missing`` were pruned meanwhile."""
+
+    place: Path
+    baseline_tree: str
+    entries: int
+    bytes: int
+    missing: int
+
+
+def pack_store(
+    workspace: Workspace, archs: Sequence[str], upstream: PinWanted, place: Path, *, whole: bool
+) -> Packed:
+    """Write what runs of ``verify`` over a candidate used into ``place``, which ``PATCHKIT_STORE`` can name.
+
+    By default what they used for upstream's tree and for none; ``whole``: for the candidate's tree, too.
+    What is there stays. An entry of a place is whole when its record is there, which is written last.
+
+    Raises:
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate.
+        STORE_NOTHING_USED: none of it was verified in this cache folder.
+        CacheError: the disk refused.
+    """
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, archs, pin)
+    tree, baseline = repository.tree_of(candidate.tip), repository.tree_of(candidate.base)
+    used = read_journal(journal_file(workspace.cache_root, tree))
+    if not used:
+        words = " ".join(f"--arch {arch}" for arch in archs)
+        raise UsageError(
+            f"{candidate.branch} was not verified in {workspace.cache_root}",
+            code="STORE_NOTHING_USED",
+            why="what is packed is what verify used",
+            hint=f"patchkit verify {words} --upstream b{candidate.build}",
+        )
+    wanted = [each for each, trees in used.items() if whole or not trees or baseline in trees]
+    entries, size, missing = 0, 0, 0
+    with workspace.reporter.progress(f"packing into {place}", "entries") as advance:
+        for number, (store, key) in enumerate(sorted(wanted)):
+            folder, names = _entry(workspace.cache_root, store, key)
+            if folder is None:
+                missing += 1
+            else:
+                size += pack_entry(shared_key(store, key), folder, names, place)
+                entries += 1
+            advance(number + 1, len(wanted))
+    return Packed(place=place, baseline_tree=baseline, entries=entries, bytes=size, missing=missing)
+
+
+def _entry(cache_root: Path, store: str, key: str) -> tuple[Path | None, Iterator[Path]]:
+    """The folder of an entry and its files; None where it is gone."""
+    if store == BUILDS:
+        found = next((cache_root / BUILDS).glob(f"*-{key[:16]}"), None)
+        is_whole = found is not None and (found / "built.json").is_file()
+        return (found, files_of_build(found)) if found is not None and is_whole else (None, iter(()))
+    folder = cache_root / _STORES[store] / key[:2] / key if store in _STORES else None
+    if folder is None or not folder.is_dir():
+        return None, iter(())
+    return folder, (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())

@@ -1,0 +1,132 @@
+"""Taking away what nobody used for long: results, builds and trees, which are all made again when needed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.files import disk_errors
+
+Kind = Literal["results", "builds", "trees"]
+
+# Below the cache folder: where entries of stores lie, as <2 digits>/<key>.
+_STORES = ("objects", "timing/traces", "timing/played", "recorder/runs", "recorder/models")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing:
+    """Something that may go: ``size`` in bytes, ``used`` in seconds since the epoch."""
+
+    kind: Kind
+    path: Path
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What was there and what went, in bytes; ``gone`` and ``left`` by kind: how many, and their bytes."""
+
+    gone: dict[Kind, tuple[int, int]]
+    left: dict[Kind, tuple[int, int]]
+
+
+def list_things(cache_root: Path) -> list[Thing]:
+    """All that may go, the longest unused first. Raises CacheError when the disk refuses."""
+    with disk_errors(cache_root, "looking through the cache"):
+        seen: set[tuple[int, int]] = set()
+        found = [_thing(kind, path, seen) for kind, path in _places(cache_root)]
+    return sorted(found, key=lambda each: (each.used, str(each.path)))
+
+
+def prune(
+    cache_root: Path, *, most_bytes: int | None, older_than_s: float | None, dry_run: bool = False
+) -> Pruned:
+    """Remove what is older, then the longest unused until the rest has at most ``most_bytes``.
+
+    What another patchkit builds in at the moment stays. Raises CacheError when the disk refuses.
+    """
+    things = list_things(cache_root)
+    total, now = sum(each.size for each in things), time.time()
+    gone: list[Thing] = []
+    for each in things:
+        is_old = older_than_s is not None and now - each.used > older_than_s
+        if not is_old and (most_bytes is None or total <= most_bytes):
+            continue
+        with _unused(each) as is_free:
+            if not is_free:
+                continue
+            if not dry_run:
+                with disk_errors(each.path, "removing from the cache"):
+                    _remove(each.path)
+        gone.append(each)
+        total -= each.size
+    left = [each for each in things if each not in gone]
+    return Pruned(gone=_by_kind(gone), left=_by_kind(left))
+
+
+def _by_kind(things: list[Thing]) -> dict[Kind, tuple[int, int]]:
+    kinds: tuple[Kind, ...] = ("results", "builds", "trees")
+    found = {kind: [each.size for each in things if each.kind == kind] for kind in kinds}
+    return {kind: (len(sizes), sum(sizes)) for kind, sizes in found.items()}
+
+
+def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
+    for store in _STORES:
+        for path in (cache_root / store).glob("[0-9a-f][0-9a-f]/*"):
+            if not path.name.startswith("."):
+                yield "results", path
+    for path in (cache_root / "builds").glob("*"):
+        if path.is_dir() and path.name != "sides":
+            yield "builds", path
+    for path in (cache_root / "builds" / "sides").glob("*"):
+        yield "builds", path
+    for path in (cache_root / "trees").glob("*"):
+        if path.is_dir() and not path.name.startswith("."):
+            yield "trees", path
+
+
+def _thing(kind: Kind, path: Path, seen: set[tuple[int, int]]) -> Thing:
+    size, used = 0, path.stat().st_mtime
+    for folder, _, names in os.walk(path):
+        for name in names:
+            state = Path(folder, name).lstat()
+            if (state.st_dev, state.st_ino) not in seen:  # hard links share their bytes
+                seen.add((state.st_dev, state.st_ino))
+                size += state.st_blocks * 512
+    stamp = path / "built.json"
+    if stamp.is_file():
+        used = max(used, stamp.stat().st_mtime)
+    return Thing(kind=kind, path=path, size=size, used=used)
+
+
+@contextmanager
+def _unused(thing: Thing) -> Iterator[bool]:
+    """Whether nobody builds in a folder; nobody begins while the context is open."""
+    lock = thing.path / "lock"
+    if thing.kind != "builds" or not lock.is_file():
+        yield True
+        return
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _remove(path: Path) -> None:
+    """In two steps, the first of which makes it invisible: a run that is killed leaves no half of it."""
+    going = path.with_name(f".partial-going-{os.getpid()}-{path.name}")
+    path.rename(going)
+    for folder, _, _ in os.walk(going):  # exported trees may not be written to
+        Path(folder).chmod(0o755)
+    shutil.rmtree(going)
