@@ -53,6 +53,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "package": "Make a wheel of the candidate's programs.",
         },
         "Tune kernels": {
+            "try": "Show what a change to the series does to its kernels, at once.",
             "tune": "Find a kernel's best settings by what the compiler makes of it.",
         },
         "A GPU without a GPU": {

@@ -1,0 +1,154 @@
+"""``patchkit try``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.base.errors import ExitCode, PatchkitError, UsageError
+from patchkit.base.plain import fields_of, plain
+from patchkit.cli.request import choose_archs, lock_options
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.candidate.plan import Request
+    from patchkit.prove.gates.resources import KernelRow
+    from patchkit.prove.trying import Against, Tried
+
+_LOOK_S = 0.5  # between two looks at the files, and as long as they have to be at rest
+_SHOWN = 40  # kernels
+
+
+@verb(
+    "try",
+    example=(
+        "patchkit try --arch gfx1151",
+        "patchkit try --arch gfx1151 --no-run --watch",
+        "patchkit try --arch gfx1151 --against upstream",
+    ),
+)
+@lock_options
+@click.option(
+    "--against",
+    type=click.Choice(["candidate", "upstream"]),
+    default="candidate",
+    help="What it is compared with (default: the candidate branch, upstream where there is none).",
+)
+@click.option("--run/--no-run", default=True, help="Also emulate and model (default), or only compile.")
+@click.option("--watch", is_flag=True, help="Again on each save of a file of the series, until Ctrl-C.")
+def command(settings: Settings, wanted: Request, *, against: Against, run: bool, watch: bool) -> int:
+    """Show what a change to the series does to kernels: a row, a template or a profile that you just edited.
+
+    For every kernel whose code changed: registers, spills, waves. Then whether the operations are right, on
+    the emulated GPU, and what the shapes that patches name take, by the timing model: modelled, not measured.
+
+    Nothing is recorded and no branch moves: when it pays, go on with patchkit lock, apply and verify. The
+    first run builds upstream's programs, which takes minutes; later ones only what changed.
+    """
+    if watch and settings.json:
+        raise UsageError(
+            "--watch and --json contradict each other", code="USAGE_SYNTAX", hint="leave out --watch"
+        )
+    from dataclasses import replace
+
+    workspace = settings.workspace()
+    request = replace(wanted, archs=choose_archs(workspace, wanted.archs), unlocked=True)
+    if watch:
+        _watch(settings, workspace, request, against, run=run)
+    from patchkit.prove.trying import run_try
+
+    done = run_try(workspace, request, against=against, run=run, environ=os.environ)
+    settings.show(_document(done), list(_lines(done, run=run)))
+    return ExitCode.GATE_FAILED if done.failed else ExitCode.OK
+
+
+def _watch(
+    settings: Settings, workspace: Workspace, request: Request, against: Against, *, run: bool
+) -> None:
+    """Until Ctrl-C; what goes wrong is told, and the next save is another try."""
+    from patchkit.prove.trying import run_try, series_state
+
+    series = workspace.series
+    folders = (series.patches, series.templates, series.profiles)
+    seen = None
+    while True:
+        state = series_state(folders)
+        if state == seen:
+            time.sleep(_LOOK_S)
+            continue
+        time.sleep(_LOOK_S)
+        if series_state(folders) != state:  # an editor is still writing
+            continue
+        seen = state
+        try:
+            done = run_try(workspace, request, against=against, run=run, environ=os.environ)
+            settings.terminal.data("\n".join(_lines(done, run=run)))
+        except PatchkitError as error:
+            settings.terminal.complain(error)
+        workspace.reporter.info(f"waiting for the next save in {series.patches.parent}; Ctrl-C ends it")
+
+
+def _document(done: Tried) -> dict[str, object]:
+    return {
+        "ok": not done.failed,
+        **fields_of(done, "kernels", "checked", "shapes"),
+        "kernels": [row.model_dump(mode="json") for row in done.kernels],
+        "checked": [
+            {"gate": gate.gate, "verdict": gate.verdict, "summary": gate.summary} for gate in done.checked
+        ],
+        "shapes": [{**fields_of(one), "change": plain(one.change)} for one in done.shapes],
+    }
+
+
+def _lines(done: Tried, *, run: bool) -> Iterator[str]:
+    patches = ", ".join(done.patches) or "no patch"
+    yield f"{patches} on b{done.build}, against {done.before} ({done.seconds:g} s)"
+    if done.tree == done.before_tree:
+        yield "nothing changed: the trees are the same"
+        return
+    if not done.kernels:
+        yield f"no kernel changed, of {done.units} units: what changed is host code, or says the same"
+    yield from _kernels(done.kernels)
+    for gate in done.checked:
+        yield f"{gate.gate}: {gate.verdict}: {gate.summary}"
+        yield from (f"  {problem.message}" for problem in gate.problems)
+    if done.shapes:
+        yield "modelled, microseconds, before -> now:"
+    for one in done.shapes:
+        times = " -> ".join("-" if us is None else f"{us:.1f}" for us in (one.before_us, one.now_us))
+        change = "" if one.change is None else f"  {100 * one.change:+.1f} %"
+        yield f"  {one.arch}  {one.shape}: {times}{change}"
+    if not run:
+        yield "not run: leave out --no-run to emulate and model it"
+
+
+def _kernels(rows: tuple[KernelRow, ...]) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"{len(rows)} kernels changed, before -> now (by the compiler):"
+    head = ("VGPRs", "spilled", "waves", "LDS", "kernel")
+    cells = [head, *(_cells(row) for row in rows[:_SHOWN])]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(head) - 1)]
+    for line in cells:
+        shown = [cell.rjust(width) for cell, width in zip(line, widths, strict=False)]
+        yield f"  {'  '.join(shown)}  {line[-1]}"
+    if len(rows) > _SHOWN:
+        yield f"  {len(rows) - _SHOWN} more: --json has all"
+
+
+def _cells(row: KernelRow) -> tuple[str, ...]:
+    def told(name: str) -> str:
+        sides = [None if one is None else int(getattr(one, name)) for one in (row.was, row.now)]
+        if sides[0] == sides[1]:
+            return str(sides[0])
+        return " -> ".join("-" if one is None else str(one) for one in sides)
+
+    return (
+        *(told(name) for name in ("vgprs", "vgpr_spills", "waves", "lds_bytes")),
+        f"{row.variant} ({row.arch})",
+    )

@@ -1,0 +1,256 @@
+"""The loop of somebody who tunes a kernel: what became of it since, in one table.
+
+The series as it stands is placed on the pin and written as commits that no branch names. What its kernels
+cost is compared with the candidate that there is, or with upstream; then the operations run on the emulated
+GPU and the shapes that patches name on the timing model, as ``verify`` runs them and with its evidence.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import ErrorGroup, GitError
+from patchkit.base.jobs import run_parallel
+from patchkit.base.occupancy import limits_of
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.exported import export_tree
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
+from patchkit.prove.gates.hardware import choose_hardware
+from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
+from patchkit.prove.gates.speed import SpeedEvidence
+from patchkit.prove.gates.verify import run_verify
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.compile import LINE_TABLES, CompiledUnit, Job, compile_unit, kernel_code
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import check_archs, find_toolchain, rocwmma_for
+from patchkit.toolchain.units import SourceTree, platform_units
+
+Against = Literal["candidate", "upstream"]
+
+GATES = ("backend-ops", "speed")
+"""What runs behind the compiler: is it right, and how fast by the timing model."""
+
+# What differs in the assembly of equal code: comments, lines of the source, and numbers of labels.
+_NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)\d+:", re.MULTILINE)
+_LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedShape:
+    """One shape of a patch, in modelled microseconds: as it was, and now; None where it does not run."""
+
+    patch: str
+    arch: str
+    shape: str
+    before_us: float | None
+    now_us: float | None
+
+    @property
+    def change(self) -> float | None:
+        """How much faster it is now, as a fraction."""
+        if self.before_us is None or not self.now_us:
+            return None
+        return self.before_us / self.now_us - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What became of it. ``before`` names what it is compared with, ``tree`` and ``before_tree`` are hashes.
+
+    ``units`` is how many units read differently, ``kernels`` those whose code is not what it was; ``checked``
+    what the gates behind the compiler say, none of them when nothing changed or nobody asked.
+    """
+
+    archs: tuple[str, ...]
+    build: int
+    before: str
+    before_tree: str
+    tree: str
+    patches: tuple[str, ...]
+    units: int
+    kernels: tuple[KernelRow, ...]
+    checked: tuple[GateResult, ...]
+    shapes: tuple[TriedShape, ...]
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether an operation is wrong, or slower than the model's error allows."""
+        return any(gate.verdict == "failed" for gate in self.checked)
+
+
+def run_try(
+    workspace: Workspace,
+    request: Request,
+    *,
+    against: Against,
+    run: bool,
+    environ: Mapping[str, str],
+) -> Tried:
+    """Place, compile, compare, and with ``run`` emulate and model.
+
+    Raises:
+        An ErrorGroup of what could not be placed.
+        CompileFailed: a unit does not compile, on the side that its tree says.
+        ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
+        What the gates, git and the disk raise.
+    """
+    began = time.monotonic()
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    check_archs(toolchain, request.archs, workspace.reporter)
+    cache = open_cache(workspace.cache_root)
+    plan = make_plan(request, workspace)
+    if plan.errors:
+        raise ErrorGroup("the series cannot be placed", plan.errors)
+    with cache.hold(workspace.reporter) as repository:
+        candidate, _ = write_plan(plan, repository, unlocked=True)
+    subject = make_subject(workspace, repository, candidate, toolchain)
+    name, root, before_tree = _before(workspace, request, repository, candidate, against)
+    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
+    units, kernels = _compare(SourceTree(root), SourceTree(subject.candidate), subject, compiler)
+    checked: tuple[GateResult, ...] = ()
+    if run and before_tree != subject.candidate_tree and candidate.commits:
+        hardware = choose_hardware(candidate.archs, None, model=None, emulated=True)
+        here = {gate.name for gate in hardware.gates}
+        report = run_verify(
+            workspace,
+            archs=candidate.archs,
+            upstream=plan.pin.name,
+            only=tuple(gate for gate in GATES if gate in here),
+            full=False,
+            environ=environ,
+            candidate=candidate,
+            hardware=hardware,
+        )
+        checked = tuple(gate for gate in report.gates if gate.gate in GATES)
+    return Tried(
+        archs=candidate.archs,
+        build=candidate.build,
+        before=name,
+        before_tree=before_tree,
+        tree=subject.candidate_tree,
+        patches=candidate.ids,
+        units=units,
+        kernels=tuple(kernels),
+        checked=checked,
+        shapes=tuple(_shapes(checked, workspace.cache_root / "evidence" / before_tree / "speed.json")),
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _before(
+    workspace: Workspace,
+    request: Request,
+    repository: Repository,
+    candidate: Candidate,
+    against: Against,
+) -> tuple[str, Path, str]:
+    """What it is compared with: its name, its exported tree and that tree's hash."""
+    trees = workspace.cache_root / "trees"
+    if against == "candidate":
+        try:
+            _, known = find_candidate(workspace, candidate.archs, request.upstream)
+        except GitError:  # there is none: upstream it is
+            pass
+        else:
+            made = export_tree(repository, known.tip, trees)
+            return known.branch, made.root, made.tree
+    made = export_tree(repository, candidate.base, trees)
+    return f"upstream b{candidate.build}", made.root, made.tree
+
+
+def _compare(
+    before: SourceTree, after: SourceTree, subject: Subject, compiler: Compiler
+) -> tuple[int, list[KernelRow]]:
+    """How many units differ in the bytes they can read, and the kernels whose code does."""
+    both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
+    units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
+    has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
+    wanted = [(unit, arch, tree) for unit in units for arch in subject.archs for tree in (before, after)]
+
+    def work(item: tuple[str, str, SourceTree]) -> CompiledUnit:
+        unit, arch, tree = item
+        job = Job(tree=tree, unit=unit, arch=arch, which="device", rocwmma=has_rocwmma, flags=LINE_TABLES)
+        return compile_unit(job, compiler)
+
+    done = run_parallel(
+        wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes", stop=compiler.stop
+    )
+    pairs = [(old, new) for old, new in zip(done[::2], done[1::2], strict=True) if old.key != new.key]
+    mangled = [kernel.name for pair in pairs for unit in pair for kernel in unit.kernels]
+    names = demangle(mangled, compiler.toolchain, compiler.reporter)
+    rows: list[KernelRow] = []
+    for old, new in pairs:
+        limits = limits_of(subject.profiles[new.arch])
+        changed = _changed_kernels(old, new)
+        mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
+        found = kernel_rows(old, new, names, limits)
+        rows += [row for name, row in zip(mine, found, strict=True) if name in changed]
+    return len(units), rows
+
+
+def _changed_kernels(old: CompiledUnit, new: CompiledUnit) -> set[str]:
+    """The kernels whose instructions or figures are not the same on both sides, by mangled name."""
+    texts = [unit.output.read_text("utf-8", "replace") for unit in (old, new)]
+    sides = [
+        {kernel.name: (kernel, _instructions(text, kernel.name)) for kernel in unit.kernels}
+        for unit, text in zip((old, new), texts, strict=True)
+    ]
+    return {name for name in sides[0].keys() | sides[1].keys() if sides[0].get(name) != sides[1].get(name)}
+
+
+def same_code(one: str, other: str, name: str) -> bool:
+    """Whether a kernel has the same instructions in two texts of assembly, whatever lines they are of."""
+    return _instructions(one, name) == _instructions(other, name)
+
+
+def _instructions(assembly: str, name: str) -> str:
+    lines = _LABEL.sub("L", _NOISE.sub("", kernel_code(assembly, name))).splitlines()
+    return "\n".join(line for line in lines if line.strip())
+
+
+def _shapes(checked: Sequence[GateResult], earlier: Path) -> Iterator[TriedShape]:
+    """The modelled times now, beside those of ``earlier``, which is evidence of the tree before."""
+    evidence = next((gate.evidence for gate in checked if gate.gate == "speed"), None)
+    if not isinstance(evidence, SpeedEvidence):
+        return
+    known = _times(earlier)
+    for one in evidence.shapes:
+        before = known.get((one.arch, one.shape), one.baseline_us)
+        yield TriedShape(
+            patch=one.patch, arch=one.arch, shape=one.shape, before_us=before, now_us=one.candidate_us
+        )
+
+
+def _times(path: Path) -> dict[tuple[str, str], float | None]:
+    try:
+        evidence = read_gate(path.read_bytes(), str(path)).evidence
+    except (OSError, EvidenceUnreadable, EvidenceMalformed):
+        return {}
+    if not isinstance(evidence, SpeedEvidence):
+        return {}
+    return {(one.arch, one.shape): one.candidate_us for one in evidence.shapes}
+
+
+def series_state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """Size and time of change of every file of a series: what ``--watch`` looks at."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
+                state = path.stat()
+                found[path] = (state.st_size, state.st_mtime_ns)
+    return found
