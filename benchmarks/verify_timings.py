@@ -1,0 +1,188 @@
+"""Where the time of ``verify`` goes: cold, with a packed store, unchanged, and after one number was changed.
+
+Each run is a process of its own in a cache folder that begins as a copy of one with the SDK and upstream's
+repository, so nothing is downloaded. What a run says of itself (``report.json``, timings) is printed as a
+table of stages; clock and processor seconds, and the largest resident set of any one process. The cold run's
+results are packed and taken by the run ``packed``, which begins as empty as the cold one.
+
+    python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --runs 3 --markdown timings.md
+    python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --upstream b6900 --only unchanged
+
+The prepared cache is one in which ``patchkit sdk install`` and ``patchkit apply`` ran. ``--work`` keeps the
+folder of the last cold run: scenarios that begin with it can be run again by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SCENARIOS = ("cold", "unchanged", "changed", "packed")
+_LENT = ("upstream.git", "lock.git", "downloads", "sdk")
+# The first row of the table of the quantized matrix kernel: how many blocks are to fit beside each other.
+_ROW = re.compile(r"(\[\[tuning\.mmq\]\][^\[]*?\noccupancy = )(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run: seconds by the clock, of processors, and per stage; megabytes of its largest process."""
+
+    scenario: str
+    clock_s: float
+    cpu_s: float
+    peak_mb: float
+    status: int
+    stages: dict[str, tuple[float, float]]
+
+
+class Bench:
+    """The folders of a series of runs."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.arch, self.upstream = options.arch, options.upstream
+        self.prepared: Path = options.prepared.resolve()
+        self.work: Path = options.work.resolve()
+        self.more: list[str] = options.verify or []
+        self.place = self.work / "packed-store"
+
+    def empty(self, name: str) -> Path:
+        """A cache with what is downloaded and nothing that is made."""
+        cache = self.work / name
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        for lent in _LENT:
+            source = self.prepared / lent
+            if source.is_dir():
+                shutil.copytree(source, cache / lent, symlinks=True)
+        return cache
+
+    def patchkit(
+        self, cache: Path, *words: str, series: Path | None = None, store: Path | None = None
+    ) -> Run:
+        """One process of patchkit; its timings when it wrote a report."""
+        environment = {**os.environ, "PATCHKIT_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
+        environment.pop("PATCHKIT_STORE", None)
+        if store is not None:
+            environment["PATCHKIT_STORE"] = str(store)
+        where = ["--series-dir", str(series)] if series is not None else []
+        argv = [sys.executable, "-m", "patchkit", *words, "--arch", self.arch, "--upstream", self.upstream]
+        began = time.monotonic()
+        process = subprocess.Popen([*argv, *where], env=environment, cwd=ROOT)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        report = self._report(cache, began)
+        return Run(
+            scenario="",
+            clock_s=round(time.monotonic() - began, 1),
+            cpu_s=round(used.ru_utime + used.ru_stime, 1),
+            peak_mb=round(used.ru_maxrss / 1000, 1),
+            status=process.returncode,
+            stages={
+                stage["name"]: (stage["seconds"], round(sum(one["cpu_s"] for one in stage["spent"]), 1))
+                for stage in report.get("timings", ())
+            },
+        )
+
+    def _report(self, cache: Path, began: float) -> dict[str, Any]:
+        age = time.time() - (time.monotonic() - began)
+        found = [path for path in cache.glob("evidence/*/report.json") if path.stat().st_mtime >= age - 1]
+        newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+        return {} if newest is None else dict(json.loads(newest.read_text("utf-8")))
+
+    def run(self, scenario: str) -> Run:
+        """One scenario; ``cold`` makes what the others begin with."""
+        cache = self.work / "cache"
+        series, store = None, None
+        if scenario == "cold":
+            cache = self.empty("cache")
+            self.patchkit(cache, "apply")
+        elif scenario == "packed":
+            self.patchkit(cache, "store", "pack", "--to", str(self.place))
+            cache, store = self.empty("cache-packed"), self.place
+            self.patchkit(cache, "apply")
+        elif scenario == "changed":
+            series = self._changed()
+            self.patchkit(cache, "apply", "--unlocked", series=series)
+        done = self.patchkit(cache, "verify", *self.more, series=series, store=store)
+        if scenario == "changed":  # the candidate of the series itself again
+            self.patchkit(cache, "apply")
+        return Run(**{**asdict(done), "scenario": scenario})
+
+    def _changed(self) -> Path:
+        """A copy of the series with another number in one row of a table."""
+        series = self.work / "series"
+        shutil.rmtree(series, ignore_errors=True)
+        for name in ("patches", "templates", "arch_profiles"):
+            shutil.copytree(ROOT / name, series / name)
+        profile = series / "arch_profiles" / f"{self.arch}.toml"
+        text = profile.read_text("utf-8")
+        found = _ROW.search(text)
+        if found is None:
+            raise SystemExit(f"{profile} has no row of the quantized matrix kernel with occupancy")
+        other = 1 if found[2] != "1" else 2
+        profile.write_text(f"{text[: found.start(2)]}{other}{text[found.end(2) :]}", "utf-8")
+        return series
+
+
+def table(runs: Sequence[Run]) -> list[str]:
+    """Stages as rows, runs as columns: seconds by the clock / of processors."""
+    names = list(dict.fromkeys(name for run in runs for name in run.stages))
+    lines = [f"| stage | {' | '.join(run.scenario for run in runs)} |", "|---" * (len(runs) + 1) + "|"]
+    for name in names:
+        cells = [
+            f"{run.stages[name][0]:.0f} / {run.stages[name][1]:.0f}" if name in run.stages else "-"
+            for run in runs
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append(f"| all | {' | '.join(f'{run.clock_s:.0f} / {run.cpu_s:.0f}' for run in runs)} |")
+    lines.append(f"| largest process, MB | {' | '.join(f'{run.peak_mb:.0f}' for run in runs)} |")
+    return lines
+
+
+def main() -> int:
+    """Runs the scenarios in turn; 1 when a run failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--prepared", type=Path, required=True, help="a cache with the SDK and upstream")
+    parser.add_argument("--work", type=Path, required=True, help="where the caches of the runs lie")
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--upstream", default="b11549")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument(
+        "--only", action="append", choices=SCENARIOS, help="only this scenario; again for more"
+    )
+    parser.add_argument("--verify", action="append", metavar="WORD", help="one more word for verify")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args()
+    bench = Bench(options)
+    runs: list[Run] = []
+    for _ in range(options.runs):
+        for scenario in options.only or SCENARIOS:
+            runs.append(bench.run(scenario))
+            if options.json is not None:
+                told = {"machine": platform.platform(), "cores": os.cpu_count()}
+                found = {**told, "runs": [asdict(run) for run in runs]}
+                options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+            text = "\n".join(table(runs)) + "\n"
+            if options.markdown is not None:
+                options.markdown.write_text(text, "utf-8")
+    print("\n".join(table(runs)))
+    return int(any(run.status for run in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
