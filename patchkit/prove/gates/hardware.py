@@ -36,11 +36,15 @@ def proven_where(passed: Sequence[str], emulated: Sequence[str] = (), archs: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """``gates`` can run here; ``not_here`` says of every other one why it cannot."""
+    """``gates`` can run here; ``not_here`` says of every other one why it cannot.
+
+    ``fresh``: what passed before is run again.
+    """
 
     backend: BackendName | None
     gates: tuple[Gate, ...]
     not_here: Mapping[str, str]
+    fresh: bool = False
 
     def own_name(self, asked: str) -> str:
         """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
@@ -80,7 +84,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         not_here = {entry.name: entry.plain for entry in entries() if isinstance(entry.plain, str)}
         no_gpu = no_gpu or backend is None
     if no_gpu:
-        return Hardware(backend=None, gates=(), not_here=not_here)
+        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh)
     found = detect_gpus()
     elsewhere = runner if isinstance(runner, SshRunner) else None
     machine: Machine | None = None
@@ -125,4 +129,5 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         backend=None if machine is None else machine.backend,
         gates=tuple(gates),
         not_here={name: why for name, why in not_here.items() if name not in running},
+        fresh=fresh,
     )

@@ -23,6 +23,7 @@ from patchkit.carry.upstream.cache import alone_with
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Gate, GateResult, RunSetup
 from patchkit.prove.gates.hardware import Hardware, choose_hardware
+from patchkit.prove.gates.kept import Kept, key_of_run
 from patchkit.prove.gates.policy import load_proven_series
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
 from patchkit.prove.gates.timings import Stage, Stopwatch
@@ -144,7 +145,12 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         subject = make_subject(workspace, repository, candidate, toolchain)
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
     asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
-    gates = (*(load(entry.gate).make(setup) for entry in asked), *hardware.gates)
+    key, fresh = key_of_run(subject, workspace, full=full), hardware.fresh or full
+    anywhere = [
+        Kept(inner=load(entry.gate).make(setup), key=key, folder=report.folder, fresh=fresh)
+        for entry in asked
+    ]
+    gates = (*anywhere, *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[GateResult] = []
     with _alone(report, workspace):
@@ -232,6 +238,8 @@ def _run(
         with watch.stage(gate.name):
             result = gate.run(subject)
         _write(folder / f"{gate.name}.json", result.as_json())
+        if isinstance(gate, Kept):
+            gate.stamp()
         yield replace(result, seconds=round(time.monotonic() - began, 2))
         if result.verdict == "failed":
             stopped = gate.name

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,6 +78,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
     monkeypatch.setattr(verify, "make_subject", lambda *_: SimpleNamespace(reporter=NullReporter()))
     monkeypatch.setattr(verify, "find_candidate", lambda *_: (repository, candidate))
+    runs = count()  # nothing of an earlier run is taken again here
+    monkeypatch.setattr(verify, "key_of_run", lambda *_, full: f"run {next(runs)}, {full}")
     series = SeriesDir(root=ROOT, origin="checkout")
     workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
 
