@@ -80,6 +80,18 @@ class Store:
         folder = self._folder(key)
         return folder if folder.is_dir() else None
 
+    def look(self, key: str) -> Path | None:
+        """The folder of an entry, which is fetched when the shared store has it, or None.
+
+        Raises CacheError when the disk refuses.
+        """
+        if self.shared is None:
+            return self.find(key)
+        try:
+            return self.obtain(key, _absent)
+        except _Absent:
+            return None
+
     def obtain(self, key: str, fill: Callable[[Path], None], *, of: Path | None = None) -> Path:
         """The folder of an entry; when there is none, ``fill`` gets the empty folder that becomes it.
 
@@ -126,6 +138,14 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         return self.root / key[:2] / key
+
+
+class _Absent(Exception):
+    """Nobody has the entry. Internal."""
+
+
+def _absent(_folder: Path) -> None:
+    raise _Absent
 
 
 def shared_key(store: str, key: str) -> str:

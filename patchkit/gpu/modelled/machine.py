@@ -467,7 +467,7 @@ def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str
 
 def _kept_time(store: Store, key: str) -> KernelTime | None:
     """What was played before; None where there is nothing, or nothing that can be read."""
-    folder = store.find(key)
+    folder = store.look(key)
     if folder is None:
         return None
     try:

@@ -106,6 +106,15 @@ def test_an_entry_is_taken_from_a_folder_and_from_a_server(world: World, tmp_pat
     assert (world.filled, world.reporter.warnings) == (0, [])
 
 
+def test_looking_fetches_and_makes_nothing(world: World) -> None:
+    store = Store(root=world.root, shared=SharedStore(place=str(world.place), reporter=world.reporter))
+    found = store.look(KEY)
+    assert found is not None
+    assert is_whole(found)
+    assert store.look(key_of({"what": "nobody has it"})) is None
+    assert len(list(world.root.glob("*/*"))) == 1
+
+
 def test_what_is_not_there_is_made_here_without_a_word(world: World) -> None:
     world.file("ac").unlink()
     assert is_whole(world.obtain())
