@@ -35,6 +35,7 @@ from patchkit.carry.authoring.run import FoundChange, Wanted, make_patch
 from patchkit.carry.following.classify import Comparison, classify_series
 from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.following.target import catalogue_pins
+from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock, write_lock
@@ -205,7 +206,7 @@ class Patchkit:
                 )
 
     def _kept(self, name: str, on: str) -> Path:
-        return self.work / "placed" / self.code[:12] / f"{_digest('2', self.code, name, on)}.json"
+        return self.work / "placed" / self.code[:12] / f"{_digest('3', self.code, name, on)}.json"
 
     def _known(self, name: str, goal: Goal) -> Carried | None:
         whole = _read(self._kept(name, goal.tree))
@@ -260,14 +261,12 @@ def place_again(
     def read(commit: str) -> UpstreamFiles:
         return read_upstream(repository, commit, loaded.read)
 
-    def write(commit: str, rendering: Rendering) -> str:
-        changes = rendering.placed.changes if rendering.placed is not None else {}
-        new = NewCommit(message="bench", changes=changes)
-        return write_commits(repository, commit, [new], date=DATE)[-1].commit
+    def write(commit: str, placed: PlacedPatch) -> str:
+        return write_commits(repository, commit, [commit_of(placed)], date=DATE)[-1].commit
 
     last: Rendering = render_patch(selected, read(change.base), series)
     known = {patch.id: last} if last.placed is not None else {}
-    made_there = write(change.base, last) if last.placed is not None else change.base
+    made_there = write(change.base, last.placed) if last.placed is not None else change.base
     faithful = change.guard != "none" or repository.tree_of(made_there) == repository.tree_of(change.after)
     for goal in goals:
         began = _used()
@@ -277,7 +276,7 @@ def place_again(
         (verdict,), renderings = classify_series(comparison)
         made: dict[str, list[str]] | None = None
         if renderings and renderings[0].placed is not None:
-            commit = write(goal.commit, renderings[0])
+            commit = write(goal.commit, renderings[0].placed)
             changes = repository.git.changes(goal.commit, commit)
             made = {each.path: [each.modes[1], each.ids[1]] for each in changes}
         elif verdict.patch_class == "upstreamed":
@@ -291,6 +290,11 @@ def place_again(
             "faithful": faithful,
             "seconds": _used() - began,
         }
+
+
+def commit_of(placed: PlacedPatch, message: str = "bench") -> NewCommit:
+    """All that a patch does, as a commit: files that go and modes, too."""
+    return NewCommit(message=message, changes=placed.changes, gone=placed.gone, modes=placed.modes)
 
 
 def _used() -> float:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from carry_git import Store
-from carry_patchkit import ARCH, DATE, Patchkit, empty_series, in_child
+from carry_patchkit import ARCH, DATE, Patchkit, commit_of, empty_series, in_child
 from carry_sets import Entry, Item, Sources, queue_items
 
 from patchkit.base.reporter import NullReporter
@@ -32,7 +32,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.commits import NewCommit, write_commits
+from patchkit.carry.upstream.commits import write_commits
 
 _LIMIT_S = 3600.0
 
@@ -136,9 +136,7 @@ def _place_all(
 
     (base, _), *later = targets
     last = last_renderings(chosen, read(base), series)
-    commits = [
-        NewCommit(message=name, changes=each.placed.changes) for name, each in last.items() if each.placed
-    ]
+    commits = [commit_of(each.placed, name) for name, each in last.items() if each.placed]
     tip = write_commits(repository, base, commits, date=DATE)[-1].commit if commits else base
     yield {"tree": repository.tree_of(tip)}
     workspace = Workspace(series=series, cache_root=product.cache, reporter=NullReporter())
