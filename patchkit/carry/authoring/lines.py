@@ -154,13 +154,17 @@ class LineLifter:
         return [Block(block.old + by, block.old + by, block.new + by, block.new_end + by) for by in shifts]
 
     def _reads_badly(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
+        """What a person would mark has the least first: how far to the right it begins, then empty lines.
+
+        An ``elseif`` or ``case`` with what it governs, not the end of the one before it.
+        """
         before = self.rows[place - 1].strip() if place else b""
         behind = self.rows[place].strip() if place < self.stop else b""
-        first = next((row for row in rows if row.strip()), b"")
+        first = next((row for row in rows if row.strip() and not row.startswith(b"#")), b"")
         depth = len(first) - len(first.lstrip())
         if not rows[0].strip() and before:
-            return 0, depth
-        return (1 if not rows[-1].strip() and behind else 2), depth
+            return depth, 0
+        return depth, (1 if not rows[-1].strip() and behind else 2)
 
     def drafts(self) -> list[Draft]:
         """The edits of all blocks; a block that cannot stand alone is one with what is next to it."""

@@ -174,6 +174,83 @@ def test_what_begins_with_an_empty_line_goes_in_front_of_those_that_are_there() 
     assert made == "int changed_thing(long);\n\nint ours(int);\n\n\nint another_thing(int);\n"
 
 
+@pytest.mark.parametrize(
+    ("path", "old", "added"),
+    [
+        (
+            "a.cpp",
+            """\
+void run(int what) {
+    switch (what) {
+    case ONE:
+        run_one(1);
+
+        break;
+@    default:
+        run_nothing();
+
+        break;
+    }
+}
+""",
+            """\
+    case TWO:
+        run_two(2);
+
+        break;
+""",
+        ),
+        (
+            "CMakeLists.txt",
+            """\
+if (KIND STREQUAL "one")
+    foreach (each ${LIST})
+        use(${each})
+    endforeach()
+@endif()
+""",
+            """\
+elseif (KIND STREQUAL "two")
+    set(DEFAULT two)
+
+    foreach (each ${LIST})
+        use(${each})
+    endforeach()
+""",
+        ),
+        # A directive says nothing about how far to the right it is.
+        (
+            "a.cpp",
+            """\
+int run() {
+#ifdef ONE
+    go(1);
+#endif
+    if (failed()) {
+        return 0;
+    }
+@
+    return 1;
+}
+""",
+            """\
+
+    // what comes second
+#ifdef TWO
+    go(2);
+#endif
+    if (failed()) {
+        return 0;
+    }
+""",
+        ),
+    ],
+)
+def test_an_addition_begins_where_a_person_would_mark_it(path: str, old: str, added: str) -> None:
+    (draft,) = lifted(old.replace("@", ""), old.replace("@", added), path)
+    assert draft.rows == added.encode()
+
+
 def test_a_line_that_moves_to_the_top() -> None:
     lifted("#include <a>\n#define ONE_THING 1\n", "#define ONE_THING 1\n#include <a>\n")
 
