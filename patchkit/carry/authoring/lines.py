@@ -21,7 +21,7 @@ from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts, funct
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
 from patchkit.carry.placing.names import find_definitions, list_members
-from patchkit.carry.placing.plain import SAYING, declared_names, find_repeated, find_repeated_lines
+from patchkit.carry.placing.plain import SAYING, declared_names, find_half, find_repeated, find_repeated_lines
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
@@ -203,7 +203,11 @@ class LineLifter:
             if found is not None:
                 return found
         holder = self._holder(block)
-        return (self._by_lines(block, holder) if holder is not None else None) or self._by_lines(block, None)
+        for each in (holder, None) if holder is not None else (None,):
+            found = self._by_lines(block, each)
+            if found is not None:
+                return self._or_by_what_follows(block, found, each)
+        return None
 
     def _by_lines(self, block: Block, holder: Entity | None) -> Draft | None:
         """The edit of a block by the lines that it replaces or stands between."""
@@ -212,6 +216,37 @@ class LineLifter:
             if found is not None and self._is_unique(found):
                 return found
         return None
+
+    def _or_by_what_follows(self, block: Block, found: Draft, holder: Entity | None) -> Draft:
+        """An addition that can slide stands behind the lines that it may slide over, whatever is above these.
+
+        The lines of ``found`` reach further up, or they would be neighbours again once it is there. Where
+        upstream changed that, the place is between these lines and what follows; that the addition is there
+        already its own lines tell.
+        """
+        slides = [each.old for each in self._slides(block)]
+        up, down = block.old - min(slides), max(slides) - block.old
+        inside = found.selector.inside
+        is_between = inside is not None and inside.between is not None
+        says = _words(self.rows[min(slides) : max(slides)]) >= SAYING
+        if found.verb != "insert_after" or is_between or not (up and says):
+            return found
+        high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
+        enough = _SAYS_ENOUGH if holder is None else _SAYS_ENOUGH_IN_ITS_FUNCTION
+        region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
+        for below in range(down + 1, min(down + _BESIDE, high + 1 - block.old) + 1):
+            near = self.rows[block.old - up : block.old + below]
+            if not (near[0].strip() and near[-1].strip()) or _words(near) < enough:
+                continue
+            other = self._draft(block, (_Window(block.old, block.old, up, below), inside), holder)
+            if other is None or (other.verb, other.span) != (found.verb, found.span):
+                continue
+            rows = other.rows or b""
+            tells = find_half(self.new_scopes, Span(0, len(self.after.data)), other.selector, rows)
+            is_there = find_half(self.scopes, region, other.selector, rows)
+            if len(selected_spans(self.scopes, other)) == 1 and tells is not None and is_there is None:
+                return replace(found, selector=Selector(first_of=(found.selector, other.selector)))
+        return found
 
     def _at_the_edge(self, block: Block) -> Draft | None:
         """An insertion at the beginning or the end of the file."""

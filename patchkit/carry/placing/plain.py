@@ -123,14 +123,17 @@ def _refuse_repeated(scopes: ScopeMap, anchor: Anchor, text: str) -> None:
     named = any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end))
     if not named and at.lines is None:
         return
+    much = ""
     if named or hangs is not None:
         line = find_repeated(scopes, at, text.encode())
     else:
         region = anchor.entity.span if anchor.entity is not None else Span(0, len(scopes.source.data))
         line = find_repeated_lines(scopes, region, text.encode())
+        if line is None and anchor.is_fallback and _stays_after(at, edit.verb, text.encode()):
+            line, much = find_half(scopes, region, at, text.encode()), "a part of "
     if line is not None:
         raise AnchorError(
-            f"upstream has what edit '{edit.id}' adds",
+            f"upstream has {much}what edit '{edit.id}' adds",
             code="EDIT_THERE_ALREADY",
             where=[edit.where, Location(path=scopes.source.path, line=line)],
             why="added once more, it would be there twice",
@@ -193,6 +196,32 @@ def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | No
         return None
     once = {row for _, row in wanted if re.fullmatch(rb"case [\w:]+:.*|#\s*include\s.*", row)}
     return next((at for at, row in rows if row in once), None)
+
+
+def _stays_after(at: Selector, verb: str, text: bytes) -> bool:
+    """Whether the lines that tell a place are neighbours again beside what is added."""
+    lines, above, below = rows_of(at.lines), rows_of(at.above), rows_of(at.below)
+    above, below = (above, lines + below) if verb == "insert_before" else (above + lines, below)
+    rows = rows_of(text.decode())
+    ends = bool(above) and (above + rows)[len(rows) :] == above
+    return ends or (bool(below) and (rows + below)[: len(below)] == below)
+
+
+def find_half(scopes: ScopeMap, region: Span, at: Selector, text: bytes) -> int | None:
+    """The line at which a part of a file has the head, or half of the lines, of what is added there.
+
+    The head is what begins furthest to the left. Lines by which the place is told say nothing about it.
+    """
+    source = scopes.source
+    beside = {row.strip() for lines in (at.above, at.lines, at.below) for row in rows_of(lines)}
+    own = [row for row in text.split(b"\n") if row.strip() not in beside and _say_something([(0, row)])]
+    first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
+    there = {row: number for number, row in reversed(_said(source.rows[first - 1 : last], first))}
+    found = [row.strip() for row in own if row.strip() in there]
+    head = min(own, key=lambda row: len(row) - len(row.lstrip()), default=b"").strip()
+    if head in found:
+        return there[head]
+    return there[found[0]] if found and 2 * len(found) >= len(own) else None
 
 
 def declared_names(scopes: ScopeMap, at: Selector, text: bytes) -> tuple[str, ...]:

@@ -90,12 +90,16 @@ class EntityAmbiguous(AnchorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit."""
+    """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit.
+
+    ``is_fallback``: not the first of several selectors told the place.
+    """
 
     edit: Edit
     entity: Entity | None
     spans: tuple[Span, ...]
     digest: str
+    is_fallback: bool = False
 
     @property
     def entity_name(self) -> str:
@@ -162,6 +166,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
     selector = _settled(scopes, entity, edit.at)
+    is_fallback = edit.at.first_of is not None and selector != edit.at.first_of[0]
     edit = replace(edit, at=selector)
     _require_clear_ends(scopes, entity, edit, selector)
     spans = select(scopes, entity, selector)
@@ -180,7 +185,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         )
     if selector.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
         refuse_hazards(scopes, entity, edit, spans)
-    return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+    return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest, is_fallback=is_fallback)
 
 
 def _settled(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Selector:

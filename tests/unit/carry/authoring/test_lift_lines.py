@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from refusing import refused
 
@@ -249,6 +251,85 @@ int run() {
 def test_an_addition_begins_where_a_person_would_mark_it(path: str, old: str, added: str) -> None:
     (draft,) = lifted(old.replace("@", ""), old.replace("@", added), path)
     assert draft.rows == added.encode()
+
+
+BRANCHES = """\
+if (KIND STREQUAL "one")
+    foreach (each ${LIST})
+        use(${each})
+    endforeach()
+elseif (KIND STREQUAL "two")
+    foreach (each ${LIST})
+        use(${each})
+    endforeach()
+endif()
+"""
+BRANCH = """\
+elseif (KIND STREQUAL "three")
+    set(DEFAULT_KIND three)
+    set(OTHER_KIND none)
+
+    foreach (each ${LIST})
+        use(${each})
+    endforeach()
+"""
+CHECKS = """\
+int check(int a, int b) {
+    if (a > 1) {
+        log_it("too much", LIMIT);
+        return 0;
+    }
+
+    if (b > 1) {
+        log_it("too much", LIMIT);
+        return 0;
+    }
+
+    return 1;
+}
+"""
+CHECK = """\
+
+    if (a + b > 1) {
+        log_it("too much", LIMIT);
+        return 0;
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "before", "added", "change"),
+    [
+        ("a.cmake", BRANCHES, "endif()", BRANCH, ('"two")\n', '"two")\n    set(DEFAULT_KIND two)\n\n')),
+        ("a.cpp", CHECKS, "\n    return 1;", CHECK, ("if (b > 1)", "if (b > 2)")),
+    ],
+)
+def test_an_addition_that_can_slide_is_placed_by_what_follows(
+    path: str, old: str, before: str, added: str, change: tuple[str, str]
+) -> None:
+    new = old.replace(before, added + before)
+    drafts = lifted(old, new, path)
+    assert placed(old.replace(*change).encode(), drafts, path).decode() == new.replace(*change)
+    with refused("ANCHOR_NOT_FOUND"):
+        placed(old.replace(before, f"    other();\n{before}").replace("two", "2").encode(), drafts, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("set(", "option("),  # of what upstream has otherwise the head is there
+        ('STREQUAL "three")', 'MATCHES "three")'),  # most lines are there
+    ],
+)
+def test_an_addition_that_can_slide_is_told_where_upstream_has_it_otherwise(change: tuple[str, str]) -> None:
+    new = BRANCHES.replace("endif()", f"{BRANCH}endif()")
+    (draft,) = lifted(BRANCHES, new, "a.cmake")
+    later = new.replace(*change)
+    with refused("EDIT_THERE_ALREADY"):
+        placed(later.encode(), (draft,), "a.cmake")
+    # By the same lines alone, as somebody may have written them, it goes where they are.
+    alone = replace(draft, selector=(draft.selector.first_of or ())[1])
+    assert placed(later.encode(), (alone,), "a.cmake").decode().count('"three")') == 2
 
 
 def test_a_line_that_moves_to_the_top() -> None:
