@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from patchkit.base.errors import AnchorError, Location, PatchkitError
+from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
@@ -21,7 +21,7 @@ from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
-from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
 
@@ -172,16 +172,35 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         for selected in comparison.chosen:
             verdict, rendering = settled.get(selected.patch.id), None
             if verdict is None:
-                verdict, rendering = _classify(comparison, selected, files)
-                verdict = _with_next_step(comparison, selected, files, verdict)
+                verdict, rendering = _classified(comparison, selected, files)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
                 files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
-            return tuple(verdicts), tuple(renderings)
+            told = _with_requirements(comparison, verdicts, renderings)
+            return told, tuple(renderings)
         settled |= unmet
+
+
+def _classified(
+    comparison: Comparison, selected: Selected, files: UpstreamFiles
+) -> tuple[Classified, Rendering | None]:
+    """The class of one patch. What goes wrong while it is looked for is its class, and ends nothing else."""
+    try:
+        verdict, rendering = _classify(comparison, selected, files)
+    except (GitError, CacheError):
+        raise  # of this machine, and so of every patch
+    except PatchkitError as error:
+        reason = f"it cannot be classified: {error.message}"
+        return _verdict(selected, "conflict", reason, problems=tuple(members_of(error))), None
+    try:
+        return _with_next_step(comparison, selected, files, verdict), rendering
+    except (GitError, CacheError):
+        raise
+    except PatchkitError:
+        return verdict, rendering
 
 
 def _with_next_step(
@@ -222,21 +241,60 @@ def _unmet(
             state = needed.patch_class if needed is not None else "off"
             if requirement.patch not in placed and state != "upstreamed":
                 is_retired = needed is not None and state == "retired"
-                gone = find_gone(rendering.patch, comparison.files)
+                gone = _gone(comparison, rendering.patch)
                 verdict = _verdict(
                     rendering.selected,
                     "retired" if is_retired else "conflict",
-                    f"requires '{requirement.patch}', which is {state}: {requirement.why}",
+                    f"requires '{requirement.patch}', which is {_told_class(state)}: {requirement.why}",
                     gone=tuple(dict.fromkeys((*gone, *needed.gone))) if needed and is_retired else gone,
                 )
                 found.setdefault(rendering.patch.id, verdict)
     return found
 
 
+def _told_class(name: str) -> str:
+    return "in conflict" if name == "conflict" else name
+
+
+def _with_requirements(
+    comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
+) -> tuple[Classified, ...]:
+    """Conflicts of patches that stand on another one in conflict: that one is named, and comes first."""
+    known = {verdict.id: verdict for verdict in verdicts}
+    placed = {rendering.patch.id for rendering in renderings}
+    patches = {each.patch.id: each.patch for each in comparison.chosen}
+
+    def told(verdict: Classified) -> Classified:
+        requires = patches[verdict.id].requires if verdict.patch_class == "conflict" else ()
+        for requirement in requires:
+            needed = known.get(requirement.patch)
+            if needed is None or needed.patch_class != "conflict" or needed.id in placed:
+                continue
+            said = f"requires '{needed.id}', which is {_told_class('conflict')}"
+            reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
+            first = patches[needed.id]
+            step = f"patchkit resolve {needed.id} --to b{comparison.build}: it comes first"
+            is_named = first.is_plain and comparison.is_pin
+            return replace(verdict, reason=reason, next_step=step if is_named else "")
+        return verdict
+
+    return tuple(map(told, verdicts))
+
+
+def _gone(comparison: Comparison, patch: Patch) -> tuple[Gone, ...]:
+    """What upstream has no longer. What it never had, a patch before this one makes: that is not gone."""
+    gone = find_gone(patch, comparison.files)
+    last = comparison.last.get(patch.id)
+    if not gone or last is None:
+        return gone
+    never = {each for each in find_gone(patch, last.upstream) if each.what != "option"}
+    return tuple(each for each in gone if each not in never)
+
+
 def _classify(
     comparison: Comparison, selected: Selected, files: UpstreamFiles
 ) -> tuple[Classified, Rendering | None]:
-    gone = find_gone(selected.patch, comparison.files)
+    gone = _gone(comparison, selected.patch)
     known = _known_before_placing(comparison, selected, gone, files)
     if known is not None:
         return known, None

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location
+from patchkit.base.source import SourceText
 from patchkit.carry.candidate.following import retarget_patch
-from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.carry.following.classes import Move
 from patchkit.carry.following.drift import Function, list_statements, nameless_digest
 from patchkit.carry.following.premise import defines
 from patchkit.carry.following.rendering import Rendering
-from patchkit.carry.placing.resolve import find_entity
+from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, find_entity
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
@@ -157,7 +158,12 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
             continue
         if defines(files, edit.file, edit.function):
             continue
-        before = function_of(old, was)
+        try:
+            before = function_of(old, was)
+        except (EntityNotFound, EntityAmbiguous):
+            # A patch before this one made it there, so upstream has nowhere moved it.
+            lost = lost or not _is_made(failed, edit)
+            continue
         target, alike = _find_again(was, before, old, files)
         if alike is not None:
             near += [each.where for each in alike if each.where is not None]
@@ -179,6 +185,15 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
         return None, tuple(near)
     selected = replace(failed.selected, patch=retarget_patch(failed.patch, targets))
     return FollowedPatch(selected=selected, moves=tuple(moves), certain=certain), tuple(near)
+
+
+def _is_made(failed: Rendering, edit: Edit) -> bool:
+    """Whether the function is there by the patches before."""
+    data = failed.before.get(edit.file)
+    if data is None or edit.function is None:
+        return False
+    entities = parse_scopes(SourceText(edit.file, data)).entities
+    return any(each.answers_to(edit.function) for each in entities if each.kind != "record")
 
 
 def _find_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +16,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.following import followed_series
 from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
+from patchkit.carry.following.classes import Gone
 from patchkit.carry.following.premise import find_gone, find_replacement
 from patchkit.carry.following.remotes import Following, ask_following, read_following
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
@@ -66,28 +67,34 @@ class Queue:
 
 
 def read_queue(
-    lock: Lock, series: Series, repository: Repository | None, reports: Path, today: dt.date
+    lock: Lock,
+    series: Series,
+    folder: SeriesDir,
+    repository: Repository | None,
+    reports: Path,
+    today: dt.date,
 ) -> Queue:
     """The queue as it is; reads the sources of the default pin when they are cached. Raises GitError."""
     pin = lock.pin(None)
     series = followed_series(series, pin)
     names = {name for result in lock.results if result.build == pin.build for name in result.patches}
-    carried = [patch for patch in series.patches if patch.id in names]
+    carried = [patch.for_build(pin.build) for patch in series.patches if patch.id in names]
     found = find_pinned(repository, pin) if carried and repository is not None else None
     files = None
     if repository is not None and found is not None:
         files = read_upstream(repository, found, series.read)
+    gone = dict(_gone(carried, files, folder)) if files is not None else {}
     bumps, conflicts = _past(reports)
     return Queue(
         build=pin.build,
         patches=tuple(
             CarriedPatch(
                 id=patch.id,
-                edits=len(patch.for_build(pin.build).edits),
+                edits=len(patch.edits),
                 upstream=patch.standing,
                 age_days=_age_days(patch, today),
                 builds=pin.build - patch.builds.first,
-                warnings=tuple(_warnings(patch, pin, files, today)),
+                warnings=tuple(_warnings(patch, pin, files, gone.get(patch.id, ()), today)),
             )
             for patch in carried
         ),
@@ -96,12 +103,39 @@ def read_queue(
     )
 
 
+def _gone(
+    carried: Sequence[Patch], files: UpstreamFiles, folder: SeriesDir
+) -> Iterator[tuple[str, tuple[Gone, ...]]]:
+    """What each patch rests on and upstream does not have, unless a patch before it makes it.
+
+    Nothing is placed here, so the name in what a patch writes is enough: who says retired has to know.
+    """
+    known: set[Gone] = set()
+    texts: list[bytes] = []
+    for patch in carried:
+        found = tuple(
+            each
+            for each in find_gone(patch, files)
+            if each.what == "option" or each in known or not any(_word(each) in text for text in texts)
+        )
+        known.update(found)
+        texts += [path.read_bytes() for path in (folder.patches / patch.folder).iterdir() if path.is_file()]
+        yield patch.id, found
+
+
+def _word(gone: Gone) -> bytes:
+    name = gone.name.partition(" in ")[0].rpartition("::")[2] if gone.what == "function" else gone.name
+    return name.encode()
+
+
 def _age_days(patch: Patch, today: dt.date) -> int | None:
     begun = patch.upstream.since if patch.upstream is not None else None
     return (today - begun).days if begun is not None else None
 
 
-def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.date) -> Iterator[str]:
+def _warnings(
+    patch: Patch, pin: Pin, files: UpstreamFiles | None, gone: Sequence[Gone], today: dt.date
+) -> Iterator[str]:
     merged_in = patch.upstream.merged_in if patch.upstream is not None else None
     if merged_in is not None and merged_in <= pin.build:
         yield f"upstream has it since b{merged_in}, and it is still carried at {pin.name}"
@@ -112,7 +146,6 @@ def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.dat
         yield f"its builds end before {pin.name}, and it is still carried"
     if files is None:
         return
-    gone = find_gone(patch, files)
     if gone:
         yield f"retired: {pin.name} has no {', '.join(map(str, gone))}, and it is still carried"
     replacement = find_replacement(patch, files)
@@ -245,7 +278,9 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         candidates=tuple(candidates),
         broken=tuple(broken),
         faults=tuple(_read_faults(series, lock)),
-        queue=read_queue(lock, series, repository, workspace.cache_root / "reports", now.date()),
+        queue=read_queue(
+            lock, series, workspace.series, repository, workspace.cache_root / "reports", now.date()
+        ),
         following=ask_following(*where, now) if fetch else read_following(*where),
     )
 

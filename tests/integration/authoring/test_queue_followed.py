@@ -1,0 +1,110 @@
+"""A queue whose patches stand on one another is carried to a build that does not take all of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run_patchkit
+from demo_world import FOLDER, git
+
+PATH = f"{FOLDER}/choice.cu"
+TOOL = "common/tool.cpp"
+LINE = "    return ne11 <= limit;\n"
+MADE = "static int reported(int wanted) {\n    return limit(wanted);\n}\n\n"
+
+
+class Carried:
+    """A plain series of three patches: the last requires both others, and edits what the second makes."""
+
+    def __init__(self, desk) -> None:
+        self.desk, self.folder = desk, desk.root / "queue"
+        done = desk.run("init", str(self.folder), "--plain", "--upstream", "b1")
+        assert done.returncode == 0, done.stderr
+        start = git(desk.clone, "rev-parse", "HEAD")
+        desk.change(PATH, LINE, LINE.replace("limit", "2*limit"))
+        desk.commit("hint")
+        desk.change(TOOL, "static std::string name() {", f"{MADE}static std::string name() {{")
+        desk.commit("report")
+        desk.change(PATH, "2*limit", "3*limit")
+        desk.change(TOOL, "return limit(wanted);", "return limit(wanted + 1);")
+        desk.commit("alloc")
+        git(desk.clone, "format-patch", "-q", "-o", str(desk.root / "patches"), start)
+        self.imported = self.run("import", str(desk.root / "patches"), code=0)
+
+    def run(
+        self, *args: str, code: int | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        words = [args[0], "--series-dir", str(self.folder), "--cache-dir", str(self.desk.cache), *args[1:]]
+        done = run_patchkit(*words, cwd=cwd or self.desk.root)
+        assert code in {None, done.returncode}, done.stdout + done.stderr
+        return done
+
+    def bump(self, build: int, *more: str, code: int) -> dict[str, Any]:
+        words = ("bump", "--to", f"b{build}", "--no-verify", "--no-fetch", "--json", *more)
+        return json.loads(self.run(*words, "--upstream-url", str(self.desk.upstream), code=code).stdout)
+
+    def build(self, number: int, path: str, old: str, new: str) -> None:
+        """One more build of upstream."""
+        upstream = self.desk.upstream
+        git(upstream, "checkout", "-q", "master")
+        text = (upstream / path).read_text()
+        assert text.count(old) == 1
+        (upstream / path).write_text(text.replace(old, new))
+        git(upstream, "commit", "-q", "-a", "-m", f"{number}", date=f"2025-01-1{number}T03:04:05+00:00")
+        git(upstream, "tag", f"b{number}")
+
+
+@pytest.fixture
+def carried(desk) -> Carried:
+    return Carried(desk)
+
+
+def test_status_calls_no_patch_retired_whose_ground_another_one_makes(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    first, second = (carried.folder / "patches").glob("*-hint"), (carried.folder / "patches").glob("*-alloc")
+    path = next(first) / "patch.toml"
+    edit = f'id = "once"\nlast_build = 1\nfile = "{PATH}"\nfunction = "demo_once"\n'
+    path.write_text(
+        f'{path.read_text()}\n[[edit]]\n{edit}at = {{ lines = "    return;" }}\nverb = "remove"\n'
+    )
+    document = json.loads(carried.run("status", "--json", code=0).stdout)
+    assert {each["id"]: each["warnings"] for each in document["queue"]["patches"]} == {
+        "hint": [],
+        "report": [],
+        "alloc": [],
+    }
+    # What no patch makes is gone.
+    path = next(second) / "patch.toml"
+    path.write_text(path.read_text().replace('"demo_should_use"', '"demo_gone"'))
+    document = json.loads(carried.run("status", "--json", code=0).stdout)
+    assert "b2 has no function demo_gone in" in document["queue"]["patches"][2]["warnings"][0]
+
+
+def _patches(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    (made,) = document["candidates"]
+    return {each["id"]: each for each in made["patches"]}
+
+
+def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_first(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    carried.build(3, PATH, "ne11 <= limit;", "ne11 < limit;")
+    document = carried.bump(3, code=3)
+    found = _patches(document)
+    assert {name: each["class"] for name, each in found.items()} == {
+        "hint": "conflict",
+        "report": "clean",
+        "alloc": "conflict",
+    }
+    assert found["alloc"]["reason"].startswith("requires 'hint', which is in conflict; ")
+    assert found["alloc"]["next_step"] == "patchkit resolve hint --to b3: it comes first"
+    assert found["alloc"]["gone"] == []  # upstream never had what the second patch makes
+    assert Path(document["report"]).is_file()
+    url = ("--upstream-url", str(carried.desk.upstream))
+    refused = json.loads(carried.run("resolve", "alloc", "--to", "b3", *url, "--json", code=3).stdout)
+    assert refused["error"]["code"] == "RESOLVE_EARLIER_FIRST"
+    dropped = carried.bump(3, "--drop-conflicts", code=9)
+    assert [each["patch"] for each in dropped["candidates"][0]["left_out"]] == ["hint", "alloc"]
