@@ -7,12 +7,20 @@ from pathlib import Path
 
 from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
+from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.handover import Handover, hand_over, upstream_url
 from patchkit.carry.candidate.known import find_known, make_record
 from patchkit.carry.candidate.listing import Available, find_available
-from patchkit.carry.candidate.lock import check_inputs, check_result, make_result, read_inputs
+from patchkit.carry.candidate.lock import (
+    check_result,
+    find_changed,
+    is_recorded,
+    make_result,
+    read_inputs,
+    refuse_changed,
+)
 from patchkit.carry.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
 from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
 from patchkit.carry.placing.tree import OPTIONS_FILE, declares_option
@@ -144,12 +152,25 @@ def refuse_faults(choice: Choice) -> None:
 def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Candidate, Result, str]:
     """The commits of a plan, the result they are, and how that stands to the lock."""
     plan.check()
-    inputs = read_inputs(plan, workspace.series)
-    state = check_inputs(plan, inputs, workspace.series, unlocked=plan.request.unlocked)
-    candidate, tree = write_plan(plan, repository, unlocked=state == "unlocked")
+    series = workspace.series
+    inputs = read_inputs(plan, series)
+    changed = find_changed(plan, inputs, series)
+    candidate, tree = write_plan(plan, repository)
     result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
-    check_result(plan, result, workspace.series)
-    return candidate, result, state
+    if not changed:
+        check_result(plan, result, series)
+        return candidate, result, "not recorded" if changed is None else "recorded"
+    if is_recorded(plan, result):
+        # As where an edit was added for builds after this one: what the lock decides is as it was.
+        workspace.reporter.warn(
+            f"{counted(len(changed), 'file')} changed since the lock was written, and the candidate is the "
+            "one that it records; patchkit lock --all records the files"
+        )
+        return candidate, result, "recorded"
+    if not plan.request.unlocked:
+        refuse_changed(plan, inputs, changed)
+    candidate, tree = write_plan(plan, repository, unlocked=True)
+    return candidate, make_result(plan, inputs, tree=tree, commit=candidate.tip), "unlocked"
 
 
 def move_candidate(repository: Repository, candidate: Candidate, old: str | None, record: Record) -> None:

@@ -62,28 +62,32 @@ def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str
     )
 
 
-def check_inputs(plan: Plan, inputs: Mapping[str, str], series: SeriesDir, *, unlocked: bool) -> str:
-    """``recorded``, ``not recorded`` or ``unlocked``: how these inputs stand to the lock.
+def find_changed(plan: Plan, inputs: Mapping[str, str], series: SeriesDir) -> list[str] | None:
+    """The files that are not as the lock records them of this result; None where it records none.
 
     What is made on a commit of the user's clone stands in no lock.
-
-    Raises LOCK_INPUTS_CHANGED, which lists the files, unless ``unlocked``.
     """
     recorded = plan.lock.result(plan.pin.build, plan.archs, plan.ids)
     if recorded is None or plan.pin.clone is not None:
-        return "not recorded"
-    changed = changed_inputs(inputs, recorded.inputs, series)
-    if not changed:
-        return "recorded"
-    if unlocked:
-        return "unlocked"
+        return None
+    return changed_inputs(inputs, recorded.inputs, series)
+
+
+def is_recorded(plan: Plan, result: Result) -> bool:
+    """Whether the lock records this tree and this commit, of whatever files."""
+    recorded = plan.lock.result(*result.key)
+    return recorded is not None and (recorded.tree, recorded.commit) == (result.tree, result.commit)
+
+
+def refuse_changed(plan: Plan, inputs: Mapping[str, str], changed: Sequence[str]) -> None:
+    """Raises LOCK_INPUTS_CHANGED, which lists the files."""
+    recorded = plan.lock.result(plan.pin.build, plan.archs, plan.ids)
+    then = recorded.inputs if recorded is not None else {}
     raise ConfigError(
         f"the lock records another state of {counted(len(changed), 'file')}",
         code="LOCK_INPUTS_CHANGED",
-        where=[
-            Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
-        ],
-        why="the lock decides the bytes of a candidate",
+        where=[Location(path=name, label=difference(name, inputs, then)) for name in changed[:_SHOWN]],
+        why="the lock decides the bytes of a candidate, and these give others",
         hint="record it: patchkit lock --all; or once, with a trailer in the commits: --unlocked",
     )
 
