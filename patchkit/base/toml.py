@@ -392,6 +392,10 @@ def _explain(
             why=f"it must be one of: {', '.join(choices)}",
             hint=near_miss(str(value), choices),
         )
+    if kind == "value_error" and isinstance(failure["input"], Mapping):
+        # That it is a table tells nobody anything.
+        text = f"{what}: the keys of '{name}' do not go together"
+        return ConfigError(text, code="CONFIG_BAD_VALUE", where=where, why=_reason(failure["msg"]))
     reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
     return ConfigError(
         f"{what}: '{name}' is {_show(failure['input'])}", code="CONFIG_BAD_VALUE", where=where, why=reason

@@ -454,14 +454,35 @@ def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list
             continue
         files.append(file)
     if stale:
-        raise ConfigError(
-            f"{folder} is of another state of {visible(stale)}",
-            code="RESOLVE_STALE",
-            where=Location(path=str(folder / STATE)),
-            why="the patch, one before it or the pin was changed since",
-            hint=f"keep your text elsewhere, and begin again: patchkit resolve {case.patch.id} --abort",
-        )
+        raise _stale(folder, stale, case.patch.id)
     return files
+
+
+def _stale(folder: Path, what: str, patch: str) -> ConfigError:
+    return ConfigError(
+        f"{folder} is of another state of {visible(what)}",
+        code="RESOLVE_STALE",
+        where=Location(path=str(folder / STATE)),
+        why="the patch, one before it or the pin was changed since",
+        hint=f"keep your text elsewhere, and begin again: patchkit resolve {patch} --abort",
+    )
+
+
+def check_folder(state: FolderState, folder: Path, text: str) -> None:
+    """What can be said of a folder before anything is placed; ``text`` is what patch.toml has.
+
+    Raises RESOLVE_STALE, RESOLVE_MARKS_LEFT and CacheError.
+    """
+    if _sha256(text.encode()) != state.patch_toml:
+        raise _stale(folder, f"the patch.toml of '{state.patch}'", state.patch)
+    begin, end = f"<<<<<<< {state.patch} on ".encode(), f">>>>>>> upstream b{state.build}".encode()
+    for each in state.files:
+        path = folder / each.name
+        with disk_errors(path, "reading the conflict"), open_regular(path) as stream:
+            rows = stream.read(_MOST_BYTES).replace(b"\r", b"").split(b"\n")
+        left = next((at for at, row in enumerate(rows) if row.startswith(begin) or row == end), None)
+        if left is not None:
+            raise _marks_left(path, left, rows[left])
 
 
 def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> bytes:
@@ -487,21 +508,21 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
         text = written[first + 1 : last]
         left = next((k for k, row in enumerate(text) if _is_mark(row, file, labels)), None)
         if left is not None:
-            raise AnchorError(
-                f"{path.name} still has a mark of a conflict",
-                code="RESOLVE_MARKS_LEFT",
-                where=Location(
-                    path=str(path),
-                    line=first + 2 + left,
-                    label=visible(text[left].decode("utf-8", "replace")),
-                ),
-                hint="leave the text that is to be, without the lines <<<<<<<, |||||||, ======= and >>>>>>>",
-            )
+            raise _marks_left(path, first + 1 + left, text[left])
         is_end = region.last == len(rows)
         made += rows[at : region.first]
         made += [row + tail if not (is_end and k == len(text) - 1) else row for k, row in enumerate(text)]
         at, line = region.last, last
     return b"\n".join([*made, *rows[at:]])
+
+
+def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
+    return AnchorError(
+        f"{path.name} still has a mark of a conflict",
+        code="RESOLVE_MARKS_LEFT",
+        where=Location(path=str(path), line=at + 1, label=visible(row.decode("utf-8", "replace"))),
+        hint="leave the text that is to be, without the lines <<<<<<<, |||||||, ======= and >>>>>>>",
+    )
 
 
 def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool:

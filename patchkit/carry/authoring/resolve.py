@@ -31,6 +31,7 @@ from patchkit.carry.authoring.case import (
 from patchkit.carry.authoring.conflict import (
     ConflictFile,
     FolderState,
+    check_folder,
     check_state,
     read_result,
     read_state,
@@ -246,6 +247,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
             why="it has a guard, and what stands under it is not made of lines",
             hint=f"change them as docs/guide/patch.md shows; then: {request.command('--abort')}",
         )
+    check_folder(state, folder, read_patch_text(workspace, patch))
     cache = open_cache(workspace.cache_root)
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
         target = _known_target(state, lock, workspace, repository, folder)
@@ -326,7 +328,10 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     variants, _ = find_variants(request, lock, pin.build, workspace.series)
     done: list[Resolved] = []
     left: dict[str, str] = {}
-    with cache.hold(workspace.reporter) as repository:
+    with (
+        InterruptNote("the series is as it was") as note,
+        cache.hold(workspace.reporter) as repository,
+    ):
         target = Target(pin=pin, base=_obtain(request, pin, told, workspace, cache))
         for variant in variants:
             for name in _in_conflict(variant, target, workspace, cache, repository):
@@ -341,6 +346,8 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
                     continue
                 if isinstance(made, Resolved):
                     done.append(made)
+                    names = ", ".join(dict.fromkeys(each.patch for each in done))
+                    note.text = f"new edits of {names} are written, and stay"
                     left.pop(name, None)
                 else:
                     why = "; ".join(f"{path}: {doubt}" for path, doubt in doubts.items())

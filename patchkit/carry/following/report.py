@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.errors import UsageError
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN, told_archs
@@ -24,7 +25,7 @@ from patchkit.carry.following.successor import Successor
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.lock import Lock, Pin
 
-State = Literal["done", "blocked", "faulty", "refuted", "fewer"]
+State = Literal["done", "blocked", "faulty", "unproven", "refuted", "fewer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Bump:
     """The whole bump; ``lock`` is the lock as it now is, or would have become.
 
     ``newer``: GPUs that were not followed, because the lock has them at pins newer than the target only.
-    ``committed`` is the branch of ``--commit``.
+    ``committed`` is the branch of ``--commit``. ``drifted``: why the gates are needed.
     """
 
     request: BumpRequest
@@ -44,6 +45,7 @@ class Bump:
     newer: tuple[tuple[str, ...], ...] = ()
     following: Following = field(default_factory=Following)
     committed: BumpCommitted | None = None
+    drifted: UsageError | None = None
 
     def as_json(self) -> dict[str, object]:
         """As ``bump`` shows it."""
@@ -87,19 +89,24 @@ def _merged(bump: Bump, pull: FollowedPull) -> Iterator[str]:
         yield f"what was merged may be in its way: then end it before b{build} with [builds] last"
 
 
-def ending_lines(bump: Bump) -> list[str]:
-    """How the bump ended, and what to do next."""
+def ending_lines(bump: Bump, written: Sequence[str] = ()) -> list[str]:
+    """How the bump ended, and what to do next; ``written``: patches that got new edits before it."""
+    kept = "nothing was changed"
+    if written:
+        kept = f"lock and branches are as they were; the new edits of {', '.join(written)} stay"
     if bump.state == "blocked":
-        return ["", "BLOCKED: nothing was changed", "next: do what is first to do above, and run it again"]
+        return ["", f"BLOCKED: {kept}", "next: do what is first to do above, and run it again"]
     if bump.state == "faulty":
-        return ["", "FAULTY: that build is known to compute wrong results; nothing was changed",
+        return ["", f"FAULTY: that build is known to compute wrong results; {kept}",
                 "next: another build, or with the fault:", f"  {_accepting(bump)}"]  # fmt: skip
+    if bump.state == "unproven":
+        return ["", f"NOT PROVEN: {kept}", "next: run it again without --no-verify"]
     if bump.state == "refuted":
-        return ["", "FAILED: a gate does not pass; nothing was changed",
+        return ["", f"FAILED: a gate does not pass; {kept}",
                 "next: mend the patch and run it again; what passed is kept"]  # fmt: skip
     if bump.state == "fewer":
         needed = f"what is still needed gets [builds] that reach {bump.new.name} in its patch.toml"
-        return ["", "FEWER PATCHES: nothing was changed",
+        return ["", f"FEWER PATCHES: {kept}",
                 f"next: {needed}; to go on without the rest:", f"  {_accepting(bump)}"]  # fmt: skip
     return ["", *_done(bump), *_dropped(bump)]
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
+from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.following.classes import GOOD
 from patchkit.carry.following.commit import check_branch, check_committed, commit_lock
@@ -28,12 +29,12 @@ from patchkit.carry.upstream.refs import read_ref
 
 
 def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove: Prove) -> Bump:
-    """Bump. One that is blocked, faulty, refuted or fewer is returned, not raised; then nothing was changed.
+    """Bump. One that is not ``done`` is returned, not raised; then nothing was changed.
 
     The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove`` is
     asked of each candidate unless the request leaves the gates out.
 
-    Raises what finding the target, fetching, planning and the gates raise, BUMP_GATES_NEEDED, PIN_DIFFERS and
+    Raises what finding the target, fetching, planning and the gates raise, PIN_DIFFERS and
     BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.following.commit` raises. Whatever
     is raised, KeyboardInterrupt included, lock and branches are as they were.
     """
@@ -101,6 +102,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
             lock=next_lock,
             newer=newer,
             following=following,
+            drifted=_gates_needed(successors) if state == "unproven" else None,
         )
         for problem in _problems(bump):
             name_series(problem, stage=stage.root, series=series)
@@ -155,8 +157,9 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     work.trees.clear()
     accepted = work.request.accept_faults
     state = _state(made, accepted)
+    if state == "done" and work.request.no_verify and _drifted(made):
+        state = "unproven"
     if state == "done":
-        _refuse_unproven_drift(work, made)
         lock, made = settle(made, lock, work.new.build)
         for number, one in enumerate(made):
             with work.cache.hold(work.workspace.reporter) as repository:
@@ -177,20 +180,24 @@ def _state(made: Sequence[Successor], accepted: Sequence[str]) -> State:
     return "refuted" if failed else "done"
 
 
-def _refuse_unproven_drift(work: Work, made: Sequence[Successor]) -> None:
-    drifted = {
+def _drifted(made: Sequence[Successor]) -> dict[str, str]:
+    """Patches that edit functions that changed upstream, with those."""
+    return {
         verdict.id: ", ".join(drift.entity for drift in verdict.drift)
         for one in made
         for verdict in one.verdicts
         if verdict.patch_class in GOOD and verdict.drift
     }
-    if drifted and work.request.no_verify:
-        raise UsageError(
-            f"{len(drifted)} patches edit functions that changed upstream: the gates are needed",
-            code="BUMP_GATES_NEEDED",
-            why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
-            hint="leave out --no-verify",
-        )
+
+
+def _gates_needed(made: Sequence[Successor]) -> UsageError:
+    drifted = _drifted(made)
+    return UsageError(
+        f"functions of {counted(len(drifted), 'patch', 'patches')} changed upstream: the gates are needed",
+        code="BUMP_GATES_NEEDED",
+        why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
+        hint="leave out --no-verify",
+    )
 
 
 def _with_commits(work: Work, one: Successor) -> Successor:

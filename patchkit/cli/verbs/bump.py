@@ -10,6 +10,7 @@ import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.carry.upstream.sources import AUTO, source_words
+from patchkit.cli.complaint import error_as_json
 from patchkit.cli.completing import gpus, patches, targets
 from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb
@@ -112,7 +113,12 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
 
     workspace = settings.workspace()
     request = BumpRequest(**options)
+    if not request.no_verify:
+        _check_policy(workspace)  # told before the work, not after it
     regenerated = _regenerate(request, workspace) if resolve else None
+    written = tuple(dict.fromkeys(each.patch for each in regenerated.done)) if regenerated is not None else ()
+    if written:
+        workspace.reporter.step(f"new edits of {', '.join(written)} are written, and stay")
     bump = run_bump(request, workspace, dt.datetime.now(tz=dt.UTC), _prove)
     kept = keep_report(bump, workspace.cache_root)
     document = bump.as_json() | {"report": str(kept)}
@@ -121,7 +127,11 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     if bump.committed is not None:
         document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
     first = regenerated_lines(regenerated) if regenerated is not None else ()
-    settings.show(document, [*first, *bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
+    if bump.drifted is not None:
+        document |= error_as_json(bump.drifted)
+    settings.show(document, [*first, *bump_lines(bump), *ending_lines(bump, written), f"report: {kept}"])
+    if bump.drifted is not None:
+        settings.terminal.complain(bump.drifted)
     reports = [each.report for each in bump.successors if each.report is not None]
     problems = [problem for report in reports for gate in report.gates for problem in gate.problems]
     if problems and not settings.json:
@@ -141,6 +151,13 @@ def _regenerate(request: BumpRequest, workspace: Workspace) -> Regenerated:
     return regenerate_all(request, workspace)
 
 
+def _check_policy(workspace: Workspace) -> None:
+    """Read [gates] of series.toml, which proving would read after the placing."""
+    from patchkit.prove.gates.policy import load_proven_series
+
+    load_proven_series(workspace.series.patches)
+
+
 def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
     from patchkit.prove.gates.verify import run_verify
 
@@ -158,5 +175,9 @@ def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
 def _exit_code(bump: Bump) -> ExitCode:
     if bump.state == "done":
         return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.successors) else ExitCode.OK
-    codes = {"blocked": ExitCode.ANCHOR, "fewer": ExitCode.FEWER_PATCHES}
+    codes = {
+        "blocked": ExitCode.ANCHOR,
+        "fewer": ExitCode.FEWER_PATCHES,
+        "unproven": ExitCode.USAGE,
+    }
     return codes.get(bump.state, ExitCode.GATE_FAILED)

@@ -53,7 +53,9 @@ class GatePolicy(TomlTable):
         if not_required:
             raise ValueError(f"of hardware, but not required: {', '.join(not_required)}")
         if missing:
-            raise ValueError(f"neither required nor optional: {', '.join(missing)}")
+            raise ValueError(
+                f"every gate is required or optional, and these are neither: {', '.join(missing)}"
+            )
 
     @classmethod
     def asked_of_all(cls) -> tuple[str, ...]:

@@ -264,9 +264,12 @@ def test_a_state_that_is_not_what_was_written_is_refused(conflicted, old: str, n
     text = state.read_text()
     assert old in text
     before = desk.snapshot()
+    written = path.read_text()
+    settle(path, MORE)
     state.write_text(text.replace(old, new, 1))
     failed = desk.run("resolve", "mine", "--continue", "--json")
     state.write_text(text)
+    path.write_text(written)
     assert json.loads(failed.stdout)["error"]["code"] == code, failed.stderr
     assert desk.snapshot() == before
 
@@ -284,13 +287,15 @@ def test_a_file_that_cannot_be_taken_is_told_and_changes_nothing(conflicted, old
     desk, path = conflicted
     text = path.read_text()
     before = desk.snapshot()
-    if code == "PLAIN_UNBALANCED":
+    if code != "RESOLVE_MARKS_LEFT":
         settle(path, MORE)
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     failed = desk.run("resolve", "mine", "--continue", "--json")
     path.write_text(text)
     assert code in failed.stdout, failed.stderr
+    # Marks that were left are seen before a patch is placed.
+    assert (code == "RESOLVE_MARKS_LEFT") == ("placing" not in failed.stderr)
     assert failed.returncode in (3, 4)
     assert desk.snapshot() == before
 
@@ -360,6 +365,14 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     assert blocked.returncode == 3, blocked.stderr
     assert "patchkit resolve list --to b4: git's merge takes it" in blocked.stdout
     assert "patchkit resolve dos --to b4: a person decides, in dos.txt" in blocked.stdout
+    assert "BLOCKED: nothing was changed" in blocked.stdout
+    before = listed.snapshot()
+    shown = listed.run(*words, "--resolve")
+    # What it wrote stays, and the last words say so.
+    assert "BLOCKED: lock and branches are as they were; the new edits of list stay" in shown.stdout
+    assert "new edits of list are written, and stay" in shown.stderr
+    for path, data in before.items():
+        Path(path).write_bytes(data)
     first = listed.run(*words, "--resolve", "--json")
     assert first.returncode == 3
     assert json.loads(first.stdout)["resolve"]["left"] == {"dos": "dos.txt: a conflict"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from demo_world import pin_at
@@ -84,9 +85,20 @@ def test_drift_of_an_edited_function_needs_the_gates(river):
     code, document = bump(river, "--to", "b3", "--no-verify")
     assert code == 2
     assert document["error"]["code"] == "BUMP_GATES_NEEDED"
+    assert (document["state"], classes(document)["demo-launch-bounds"]) == ("unproven", "clean")
+    assert Path(document["report"]).name == "bump-b1-b3-unproven.json"
     assert "demo-launch-bounds: demo_kernel" in document["error"]["why"]
     assert river.state() == before
     assert river.left_over() == []
+
+
+def test_wrong_gates_are_told_before_anything_is_placed(river):
+    rules = river.home / "patches" / "series.toml"
+    rules.write_text(f'{rules.read_text()}\n[gates]\nrequired = ["anchors"]\nwhy = "w"\n')
+    done = river.run("bump", "--to", "b2")
+    assert done.returncode == 2
+    assert "why: every gate is required or optional, and these are neither: " in done.stderr
+    assert "placing" not in done.stderr
 
 
 def test_a_renamed_function_is_followed_and_the_lock_has_its_name(river):
