@@ -129,12 +129,16 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A commit to place on; ``tree`` and ``touched`` are digests: of all of it, of the files of the patch."""
+    """A commit to place on; ``tree`` and ``touched`` are digests: of all of it, of the files ``paths``.
+
+    ``paths`` are those of the patch where it was made: the ones that it may be placed in elsewhere are more.
+    """
 
     commit: str
     tree: str
     touched: str
     build: int
+    paths: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +156,7 @@ class Patchkit:
 
     def import_one(self, change: Change, trees: Sequence[str]) -> Import:
         """Import a change within the time limit; ``trees`` are those of its commits, for the name."""
-        key = _digest("2", self.code, change.title, str(change.build), change.guard, *trees)
+        key = _digest("3", self.code, change.title, str(change.build), change.guard, *trees)
         kept = self.work / "imported" / self.code[:12] / f"{key}.json"
         folder = kept.with_suffix(".series")
         found = _read(kept)
@@ -197,7 +201,8 @@ class Patchkit:
             broken = lines.pop() if lines and _BROKEN in lines[-1] else {_BROKEN: "the process ended"}
             for goal, line in zip(wanted, lines, strict=False):
                 _write(self._kept(name, goal.tree), line)
-                if line["found"] in ("clean", "moved"):
+                # What was moved to another file says nothing of a target where that file is another one.
+                if line["found"] in ("clean", "moved") and goal.paths.issuperset(line["files"] or ()):
                     _write(self._kept(name, goal.touched), line)
             if len(lines) < len(wanted):  # the one at which the process ended
                 told = {"found": "broken" if in_time else "over time", "why": broken[_BROKEN]}

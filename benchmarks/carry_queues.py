@@ -199,6 +199,7 @@ def carry(
                 commit=on,
                 tree=bench.store.tree_of(on),
                 touched=bench.store.touched(on, paths),
+                paths=frozenset(paths),
                 build=target.build,
             )
             for target, on in where
