@@ -37,6 +37,7 @@ class SourceText:
     path: str
     data: bytes
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _rows: list[bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         starts = [0]
@@ -45,6 +46,7 @@ class SourceText:
             starts.append(position + 1)
             position = self.data.find(b"\n", position + 1)
         object.__setattr__(self, "_starts", tuple(starts))
+        object.__setattr__(self, "_rows", [])
 
     @property
     def newline(self) -> bytes:
@@ -55,7 +57,9 @@ class SourceText:
     @property
     def rows(self) -> list[bytes]:
         r"""The lines without their ``\n``; empty at the end where the text ends with a line break."""
-        return self.data.split(b"\n")
+        if not self._rows:
+            self._rows.extend(self.data.split(b"\n"))
+        return self._rows
 
     def line_of(self, offset: int) -> int:
         """Line number of a byte offset, from 1."""
