@@ -101,8 +101,12 @@ def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
             argv += ["--gate", gate]
         code, out, err = patchkit(*argv, cache=gates_cache)
         assert code == 0, err
-        code, out, err = patchkit(*argv, cache=gates_cache)
+        code, again, err = patchkit(*argv, cache=gates_cache)
+        assert code == 0, err
+        code, out, err = patchkit(*argv, "--fresh", cache=gates_cache)
     assert code == 0, err
+    assert again.count("taken again: nothing that it looks at changed") == 4
+    assert "taken again" not in out
     assert "440 of 440 readings identical (11 units, 40 configurations)" in out
     assert "host branch of HIP proven on 2 of 2 units" in out
     assert "0 passes compiled now" in out
