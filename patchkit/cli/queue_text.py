@@ -17,8 +17,13 @@ _MOST = 4  # removals, renames and the like that are shown
 _NAME = 56  # characters of a name in the table
 
 
-def queue_lines(done: QueueReport, guards: Sequence[str], *, in_plain: bool) -> Iterator[str]:
-    """The table, counts, and the next commands; ``in_plain``: the series is for no GPU."""
+def queue_lines(
+    done: QueueReport, guards: Sequence[str], lacking: Sequence[Sequence[str]], *, in_plain: bool
+) -> Iterator[str]:
+    """The table, counts, and the next commands; ``in_plain``: the series is for no GPU.
+
+    ``lacking``: of each patch that was written, the keys that it lacks until it is recorded.
+    """
     width = min(_NAME, max(len(each.name) for each in done.patches))
     for each in done.patches:
         yield f"{_cut(each.name):{width}}  {each.state:8}  {_result(each)}"
@@ -44,11 +49,17 @@ def queue_lines(done: QueueReport, guards: Sequence[str], *, in_plain: bool) -> 
         return
     if set(guards) == {"none"}:
         whom = () if in_plain else ("--arch", PLAIN)
-        yield f"next:  {shlex.join(['patchkit', 'plan', *whom, '--upstream', f'b{done.build}'])}"
-    every = (
-        "" if in_plain else " --all"
-    )  # in a new plain series nothing is recorded yet that --all could renew
-    yield f"       patchkit lock{every}  # records the result that the series gives now"
+        at = [*whom, "--upstream", f"b{done.build}"]
+        yield f"next:  {shlex.join(['patchkit', 'plan', *at])}"
+        yield f"       {shlex.join(['patchkit', 'apply', *at])}"
+    # In a new plain series nothing is recorded yet that --all could renew.
+    lock = "patchkit lock" if in_plain else "patchkit lock --all"
+    keys = list(dict.fromkeys(key for each in lacking for key in each))
+    if keys:
+        count = counted(sum(map(bool, lacking)), "patch.toml", "patch.toml")
+        yield f"       {lock} and verify --publish ask {count} for {', '.join(keys)} first; bump does not"
+    else:
+        yield f"       {lock}  # records the result that the series gives now"
 
 
 def _cut(name: str) -> str:

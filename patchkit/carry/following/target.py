@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
+from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import upstream_url
+from patchkit.carry.candidate.plan import Request
 from patchkit.carry.series.lock import Lock, Pin, load_lock
-from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import SourceWanted
 from patchkit.carry.upstream.remote import read_pin
@@ -21,6 +23,34 @@ from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
 _BUILD = re.compile(r"b?([1-9][0-9]{0,8})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SHOWN = 3
+
+
+def with_target(request: Request, workspace: Workspace) -> Request:
+    """The request with a pin that the lock does not have yet, found as a bump finds it.
+
+    So what a bump could not do at a build is looked at there. Raises PIN_UNKNOWN, with what a bump would say.
+    """
+    lock = load_lock(workspace.series.lock)
+    try:
+        lock.pin(request.upstream)
+    except UsageError as unknown:
+        if unknown.code != "PIN_UNKNOWN":
+            raise
+        try:
+            told = find_target_pin(
+                str(request.upstream),
+                lock=lock,
+                catalogue=workspace.series.patches / "upstreams.toml",
+                source=request.source,
+                upstream_url=request.upstream_url,
+                cache=open_cache(workspace.cache_root),
+                reporter=workspace.reporter,
+            )
+        except PatchkitError as error:
+            unknown.why = error.message
+            raise unknown from error
+        return replace(request, upstream=own_pin(lock, told))
+    return request
 
 
 def own_pin(lock: Lock, pin: Pin) -> Pin:

@@ -188,6 +188,11 @@ class Pin(TomlTable):
         return f"--onto {self.name.removeprefix('onto-')} --repo {shlex.quote(str(self.clone))}"
 
 
+def _is_target(name: str) -> bool:
+    """Whether a bump may know it: a build or a release."""
+    return RELEASE.fullmatch(name) is not None or re.fullmatch(r"b[1-9][0-9]{0,8}", name) is not None
+
+
 PinWanted = str | Pin | None
 """A pin as the command line names it: by name, the lock's default, or the pin itself (``--onto``)."""
 
@@ -265,7 +270,7 @@ class Lock(TomlTable):
             code="PIN_UNKNOWN",
             where=where,
             hint=f"use one of the pins it has: {known}"
-            + (f"; or have it followed there: patchkit bump --to {name}" if RELEASE.fullmatch(name) else ""),
+            + (f"; or have it followed there: patchkit bump --to {name}" if _is_target(name) else ""),
         )
 
     def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:

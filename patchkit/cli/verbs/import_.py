@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from patchkit.cli.new_patch import asked_guards, guard_options, more_values, tol
 from patchkit.cli.queue_text import queue_lines
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
+
+if TYPE_CHECKING:
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.authoring.queue import QueueReport
 
 _SOURCE = options(
     click.argument("sources", type=TEXT, nargs=-1, metavar="[FILE|FOLDER|REV..REV]...", shell_complete=files),
@@ -101,9 +105,22 @@ def command(
     if not isinstance(done, QueueReport):
         settings.show(done.as_json(), told_lines(done))
         return ExitCode.OK
-    lines = queue_lines(done, request.guards, in_plain=is_plain(workspace.series.profiles))
+    lacking = _lacking(done, workspace) if done.written else ()
+    lines = queue_lines(done, request.guards, lacking, in_plain=is_plain(workspace.series.profiles))
     settings.show(done.as_json(), lines, fit=True)
     return done.exit_code
+
+
+def _lacking(done: QueueReport, workspace: Workspace) -> list[list[str]]:
+    """The keys that the new patches lack, each patch's."""
+    from patchkit.carry.series.catalogue import load_series
+
+    written = {name for each in done.patches for name, _ in each.patches}
+    return [
+        [line.partition(" = ")[0] for line in patch.undocumented]
+        for patch in load_series(workspace.series.patches).patches
+        if patch.id in written
+    ]
 
 
 def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any]) -> None:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.
 
-    Reads only. Every place that would fail is reported, not only the first.
+    Reads only. Every place that would fail is reported, not only the first. --upstream may also name a build
+    that the lock does not have yet, as for bump: so one sees what keeps a bump from going there.
     """
     from patchkit.carry.candidate.plan import make_plan
 
@@ -40,7 +41,9 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     request = asked.request(workspace)
     classes: list[str] = []
     if onto is None:
-        plan = make_plan(request, workspace)
+        from patchkit.carry.following.target import with_target
+
+        plan = make_plan(with_target(request, workspace), workspace)
         plan.warn_of_faults(workspace.reporter)
         document = plan.as_json()
     else:

@@ -14,6 +14,7 @@ from demo_world import FOLDER, git
 PATH = f"{FOLDER}/choice.cu"
 TOOL = "common/tool.cpp"
 LINE = "    return ne11 <= limit;\n"
+MORE = 'why = "w"\nlinks = ["l"]\nwithout = "x"\nexpected = { effect = "e", source = "s" }\n'
 MADE = "static int reported(int wanted) {\n    return limit(wanted);\n}\n\n"
 
 
@@ -61,6 +62,33 @@ class Carried:
 @pytest.fixture
 def carried(desk) -> Carried:
     return Carried(desk)
+
+
+def test_import_tells_commands_that_work_and_what_recording_asks_for(carried: Carried) -> None:
+    told = carried.imported.stdout.splitlines()
+    at = next(number for number, line in enumerate(told) if line.startswith("next:  "))
+    for line in told[at : at + 2]:
+        carried.run(*line.removeprefix("next:").split()[1:], code=0)
+    (last,) = told[at + 2 :]
+    assert last.endswith("publish ask 3 patch.toml for why, links, without, expected first; bump does not")
+    assert "PATCH_UNDOCUMENTED" in carried.run("lock", code=2).stderr
+    for path in (carried.folder / "patches").glob("*/patch.toml"):
+        path.write_text(MORE + path.read_text())
+    carried.run("lock", code=0)
+
+
+def test_a_plan_shows_a_build_that_a_blocked_bump_did_not_add(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    carried.build(3, PATH, "ne11 <= limit;", "ne11 < limit;")
+    carried.bump(3, code=3)
+    lock = (carried.folder / "patches/upstream.lock").read_bytes()
+    url = ("--upstream-url", str(carried.desk.upstream))
+    document = json.loads(carried.run("plan", "--upstream", "b3", *url, "--json", code=3).stdout)
+    assert document["pin"]["build"] == 3
+    assert [each["state"] for each in document["patches"]] == ["failed", "apply", "failed"]
+    assert (carried.folder / "patches/upstream.lock").read_bytes() == lock
+    unknown = json.loads(carried.run("plan", "--upstream", "b77", *url, "--json", code=2).stdout)["error"]
+    assert (unknown["code"], "'b77' is no build" in unknown["why"]) == ("PIN_UNKNOWN", True)
 
 
 def test_status_calls_no_patch_retired_whose_ground_another_one_makes(carried: Carried) -> None:

@@ -125,6 +125,7 @@ def test_a_pin_that_is_not_there_names_those_that_are(wanted: str | int) -> None
     with refused("PIN_UNKNOWN") as caught:
         _parse(TEXT).pin(wanted)
     assert "b10, b11, b12" in (caught.value.hint or "")
+    assert ("patchkit bump --to b13" in (caught.value.hint or "")) == (wanted == "b13")
 
 
 def test_a_prefix_of_two_commits_is_ambiguous() -> None:
