@@ -9,7 +9,7 @@ from patchkit.base.text import counted
 
 if TYPE_CHECKING:
     from patchkit.carry.authoring.case import Resolved
-    from patchkit.carry.authoring.resolve import Regenerated
+    from patchkit.carry.authoring.resolve import Regenerated, ResolveRequest
 
 _TOLD = {
     "regenerated": "git's merge takes it",
@@ -37,6 +37,11 @@ def resolved_lines(done: Resolved) -> Iterator[str]:
         )
     if done.stale:
         yield f"  not as recorded already before: {', '.join(done.stale)}; patchkit lock --all records them"
+
+
+def next_line(done: Resolved, request: ResolveRequest) -> str:
+    """The command after a patch was resolved."""
+    return f"next:  {request.bump.command(to=f'b{done.build}')}"
 
 
 def regenerated_lines(done: Regenerated) -> Iterator[str]:

@@ -70,14 +70,25 @@ class ResolveRequest:
     into: Path | None = None
 
     @property
+    def bump(self) -> BumpRequest:
+        """The bump that is meant: the same candidate, and where the new upstream comes from."""
+        return BumpRequest(
+            to=self.to,
+            archs=self.archs,
+            with_=self.with_,
+            source=self.source,
+            upstream_url=self.upstream_url,
+        )
+
+    @property
     def folder(self) -> Path:
         """Where the conflict goes."""
         return self.into if self.into is not None else Path(f"{self.patch}.conflict")
 
-    def command(self, option: str) -> str:
+    def command(self, *options: str) -> str:
         """The command that goes on."""
         into = ["--into", str(self.into)] if self.into is not None else []
-        return shlex.join(["patchkit", "resolve", self.patch, option, *into])
+        return shlex.join(["patchkit", "resolve", self.patch, *options, *into])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +135,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
     told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
-    bump = BumpRequest(
-        to=request.to,
-        archs=request.archs,
-        with_=request.with_,
-        source=request.source,
-        upstream_url=request.upstream_url,
-    )
+    bump = request.bump
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
         target = Target(pin=pin, base=_obtain(bump, pin, told, workspace, cache))
         variant = find_variant(bump, lock, pin.build, workspace, request.patch)
@@ -298,9 +303,10 @@ def _known_target(
     return Target(pin=pin, base=base)
 
 
-def abort_resolve(request: ResolveRequest) -> tuple[str, ...]:
-    """Take the folder of a conflict away; what others put there stays, by name."""
-    return remove_folder(request.folder, read_state(request.folder, request.patch))
+def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
+    """Take the folder of a conflict away; what others put there stays, by name. And the build it was of."""
+    state = read_state(request.folder, request.patch)
+    return remove_folder(request.folder, state), state.build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import click
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
-from patchkit.cli.resolved import resolved_lines
+from patchkit.cli.resolved import next_line, resolved_lines
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def command(
     _refuse_mixed({"--continue": goes_on, "--abort": abort, "--to": bool(options["to"])})
     request = ResolveRequest(**(options | {"to": options["to"] or "latest"}))
     if abort:
-        left = abort_resolve(request)
+        left, build = abort_resolve(request)
         document = {"patch": request.patch, "state": "aborted", "left": list(left)}
-        settings.show(document, [f"{request.patch}: as it was", *_left_lines(request, left)])
+        again = f"next:  {request.command('--to', f'b{build}')}  # begins again"
+        settings.show(document, [f"{request.patch}: as it was", *_left_lines(request, left), again])
         return ExitCode.OK
     workspace = settings.workspace()
     if not goes_on:
@@ -93,14 +94,15 @@ def command(
         from patchkit.carry.authoring.case import Resolved
 
         if isinstance(found, Resolved):
-            settings.show(found.as_json(), resolved_lines(found))
+            settings.show(found.as_json(), [*resolved_lines(found), next_line(found, request)])
             return ExitCode.OK
         if not (edit or editor) or not found.is_plain:
             settings.show(found.as_json(), _conflict_lines(found, request))
             return ExitCode.ANCHOR
         _open(found, editor)
     done, left = continue_resolve(request, workspace)
-    settings.show(done.as_json() | {"left": list(left)}, [*resolved_lines(done), *_left_lines(request, left)])
+    lines = [*resolved_lines(done), *_left_lines(request, left), next_line(done, request)]
+    settings.show(done.as_json() | {"left": list(left)}, lines)
     return ExitCode.OK
 
 

@@ -162,6 +162,19 @@ def test_a_conflict_is_edited_in_a_file_and_continued(mine) -> None:
     assert made(mine, 3) == other(mine).replace("< limit", "< 2*limit")
 
 
+def test_each_way_through_it_ends_with_the_next_command(mine) -> None:
+    settle(conflict(mine), MORE)
+    again = "next:  patchkit resolve mine --to b3  # begins again"
+    assert mine.run("resolve", "mine", "--abort").stdout.splitlines()[-1] == again
+    url = ("--upstream-url", str(mine.upstream))
+    resolve(mine, "mine", "--to", "b3", *url, code=3)
+    settle(mine.root / "mine.conflict/choice.cu", MORE)
+    bump = "next:  patchkit bump --to b3"
+    assert mine.run("resolve", "mine", "--continue").stdout.splitlines()[-1] == bump
+    again = mine.run("resolve", "mine", "--to", "b3", *url).stdout.splitlines()[-1]
+    assert again == f"{bump} {' '.join(url)}"
+
+
 def test_the_same_patch_is_resolved_again_on_a_newer_build(mine) -> None:
     path = conflict(mine)
     settle(path, "    return ne11 < 2*limit;\n")
