@@ -436,3 +436,14 @@ def test_the_group_itself_removed_is_a_conflict_with_intent(ground):
     assert (
         found["fattn-decode-tile"].patch_class == "conflict"
     )  # decode would launch what is not known to exist
+
+
+def test_what_goes_wrong_with_one_patch_is_its_class_and_ends_nothing_else(ground):
+    # A last rendering that lacks the functions: whoever compares with it cannot find them.
+    was = ground.last["fattn-decode-tile"]
+    broken = replace(was, before=dict.fromkeys(was.before, b""))
+    found, _ = ground.step({}, {**ground.last, "fattn-decode-tile": broken})
+    assert found["wmma-tile-params"].patch_class == "clean"
+    assert found["tile-unprune"].reason.startswith("requires 'fattn-decode-tile', which is in conflict")
+    assert found["fattn-decode-tile"].reason.startswith("it cannot be classified: ")
+    assert [error.code for error in found["fattn-decode-tile"].problems] == ["ENTITY_NOT_FOUND"]

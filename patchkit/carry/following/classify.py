@@ -260,25 +260,42 @@ def _with_requirements(
     comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
 ) -> tuple[Classified, ...]:
     """Conflicts of patches that stand on another one in conflict: that one is named, and comes first."""
-    known = {verdict.id: verdict for verdict in verdicts}
     placed = {rendering.patch.id for rendering in renderings}
     patches = {each.patch.id: each.patch for each in comparison.chosen}
+    stuck = {v.id: v for v in verdicts if v.patch_class == "conflict" and v.id not in placed}
 
     def told(verdict: Classified) -> Classified:
-        requires = patches[verdict.id].requires if verdict.patch_class == "conflict" else ()
-        for requirement in requires:
-            needed = known.get(requirement.patch)
-            if needed is None or needed.patch_class != "conflict" or needed.id in placed:
-                continue
-            said = f"requires '{needed.id}', which is {_told_class('conflict')}"
-            reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
-            first = patches[needed.id]
-            step = f"patchkit resolve {needed.id} --to b{comparison.build}: it comes first"
-            is_named = first.is_plain and comparison.is_pin
-            return replace(verdict, reason=reason, next_step=step if is_named else "")
-        return verdict
+        found = _first_in_conflict(verdict.id, patches, stuck, {verdict.id}) if verdict.id in stuck else None
+        if found is None:
+            return verdict
+        required, first = found
+        said = f"requires '{required}', which is {_told_class('conflict')}"
+        reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
+        is_named = patches[first].is_plain and comparison.is_pin
+        step = f"patchkit resolve {first} --to b{comparison.build}: it comes first"
+        return replace(verdict, reason=reason, next_step=step if is_named else "")
 
     return tuple(map(told, verdicts))
+
+
+def _first_in_conflict(
+    name: str, patches: Mapping[str, Patch], stuck: Mapping[str, Classified], seen: set[str]
+) -> tuple[str, str] | None:
+    """What a patch requires that is in conflict, and what comes first of all that this stands on.
+
+    None where that waits for this patch only, as one of a pair does for the other. ``seen`` gets what was
+    looked at.
+    """
+    for requirement in patches[name].requires:
+        if requirement.patch not in stuck or requirement.patch in seen:
+            continue
+        seen.add(requirement.patch)
+        further = _first_in_conflict(requirement.patch, patches, stuck, seen)
+        if further is not None:
+            return requirement.patch, further[1]
+        if stuck[requirement.patch].problems:
+            return requirement.patch, requirement.patch
+    return None
 
 
 def _gone(comparison: Comparison, patch: Patch) -> tuple[Gone, ...]:
