@@ -23,7 +23,7 @@ _LONGEST = 400  # characters of one line that is somebody else's
 _STATES = {
     "blocked": "a patch needs a person; nothing was changed",
     "faulty": "that build is known to compute wrong results; nothing was changed",
-    "unproven": "functions of its patches changed, and no gate was to be run; nothing was changed",
+    "unverified": "functions of its patches changed, and no gate was to be run; nothing was changed",
     "refuted": "a gate failed; nothing was changed",
     "fewer": "patches would be lost; nothing was changed",
 }

@@ -25,7 +25,7 @@ from patchkit.carry.following.successor import Successor
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.lock import Lock, Pin
 
-State = Literal["done", "blocked", "faulty", "unproven", "refuted", "fewer"]
+State = Literal["done", "blocked", "faulty", "unverified", "refuted", "fewer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def ending_lines(bump: Bump, written: Sequence[str] = ()) -> list[str]:
     if bump.state == "faulty":
         return ["", f"FAULTY: that build is known to compute wrong results; {kept}",
                 "next: another build, or with the fault:", f"  {_accepting(bump)}"]  # fmt: skip
-    if bump.state == "unproven":
-        return ["", f"NOT PROVEN: {kept}", "next: run it again without --no-verify"]
+    if bump.state == "unverified":
+        return ["", f"NOT VERIFIED: {kept}", "next: run it again without --no-verify"]
     if bump.state == "refuted":
         return ["", f"FAILED: a gate does not pass; {kept}",
                 "next: mend the patch and run it again; what passed is kept"]  # fmt: skip

@@ -102,7 +102,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
             lock=next_lock,
             newer=newer,
             following=following,
-            drifted=_gates_needed(successors) if state == "unproven" else None,
+            drifted=_gates_needed(successors) if state == "unverified" else None,
         )
         for problem in _problems(bump):
             name_series(problem, stage=stage.root, series=series)
@@ -158,7 +158,7 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     accepted = work.request.accept_faults
     state = _state(made, accepted)
     if state == "done" and work.request.no_verify and _drifted(made):
-        state = "unproven"
+        state = "unverified"
     if state == "done":
         lock, made = settle(made, lock, work.new.build)
         for number, one in enumerate(made):

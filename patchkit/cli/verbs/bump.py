@@ -178,6 +178,6 @@ def _exit_code(bump: Bump) -> ExitCode:
     codes = {
         "blocked": ExitCode.ANCHOR,
         "fewer": ExitCode.FEWER_PATCHES,
-        "unproven": ExitCode.USAGE,
+        "unverified": ExitCode.USAGE,
     }
     return codes.get(bump.state, ExitCode.GATE_FAILED)

@@ -85,8 +85,8 @@ def test_drift_of_an_edited_function_needs_the_gates(river):
     code, document = bump(river, "--to", "b3", "--no-verify")
     assert code == 2
     assert document["error"]["code"] == "BUMP_GATES_NEEDED"
-    assert (document["state"], classes(document)["demo-launch-bounds"]) == ("unproven", "clean")
-    assert Path(document["report"]).name == "bump-b1-b3-unproven.json"
+    assert (document["state"], classes(document)["demo-launch-bounds"]) == ("unverified", "clean")
+    assert Path(document["report"]).name == "bump-b1-b3-unverified.json"
     assert "demo-launch-bounds: demo_kernel" in document["error"]["why"]
     assert river.state() == before
     assert river.left_over() == []
