@@ -111,6 +111,7 @@ def run_try(
     began = time.monotonic()
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     check_archs(toolchain, request.archs, workspace.reporter)
+    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
     cache = open_cache(workspace.cache_root)
     plan = make_plan(request, workspace)
     if plan.errors:
@@ -119,7 +120,6 @@ def run_try(
         candidate, _ = write_plan(plan, repository, unlocked=True)
     subject = make_subject(workspace, repository, candidate, toolchain)
     name, root, before_tree = _before(workspace, request, repository, candidate, against)
-    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
     units, kernels = _compare(SourceTree(root), SourceTree(subject.candidate), subject, compiler)
     checked: tuple[GateResult, ...] = ()
     if run and before_tree != subject.candidate_tree and candidate.commits:

@@ -106,6 +106,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
 
     Raises:
         UnknownGate: ``only`` names none.
+        STORE_PLACE_BAD: ``PATCHKIT_STORE`` is no place of a store.
         CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to verify.
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
         ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
@@ -113,6 +114,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     """
     watch = Stopwatch(workspace.reporter)
     workspace = replace(workspace, reporter=watch)
+    store = open_store(workspace.cache_root, watch)
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware, archs)
@@ -166,7 +168,6 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
                     replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
                 )
             raise
-        store = open_store(workspace.cache_root, watch)
         store.journal.keep(journal_file(workspace.cache_root, tree))
         if store.shared is not None:
             watch.info(f"{store.shared.taken} results came from {store.shared.place}")
