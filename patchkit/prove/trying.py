@@ -33,7 +33,7 @@ from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
 from patchkit.prove.gates.speed import SpeedEvidence
 from patchkit.prove.gates.verify import run_verify
 from patchkit.prove.subject import Subject, make_subject
-from patchkit.toolchain.compile import LINE_TABLES, CompiledUnit, Job, compile_unit, kernel_code
+from patchkit.toolchain.compile import CompiledUnit, compile_unit, device_job, kernel_code
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import check_archs, find_toolchain, rocwmma_for
 from patchkit.toolchain.units import SourceTree, platform_units
@@ -183,8 +183,7 @@ def _compare(
 
     def work(item: tuple[str, str, SourceTree]) -> CompiledUnit:
         unit, arch, tree = item
-        job = Job(tree=tree, unit=unit, arch=arch, which="device", rocwmma=has_rocwmma, flags=LINE_TABLES)
-        return compile_unit(job, compiler)
+        return compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler)
 
     done = run_parallel(
         wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes", stop=compiler.stop

@@ -171,6 +171,11 @@ class Job:
     flags: tuple[str, ...] = ()
 
 
+def device_job(tree: SourceTree, unit: str, arch: str, *, rocwmma: bool) -> Job:
+    """The device pass of a unit as all have it who look at kernels, so that each finds it done."""
+    return Job(tree=tree, unit=unit, arch=arch, which="device", rocwmma=rocwmma, flags=LINE_TABLES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledUnit:
     """What a job gave. ``kernels`` is empty for a host pass; ``seconds`` is what it took when compiled."""
@@ -268,10 +273,15 @@ class _Work:
     compiler: Compiler
     timeout_s: float
 
+    @property
+    def _argv(self) -> list[str]:
+        """The driver's command, without the unit."""
+        return compiler_argv(self.compiler.toolchain, self.job)[:-1]
+
     def front(self) -> tuple[Path, _Facts, bool]:
         """The file of the IR, what the front end said, and whether it was there."""
         job, compiler = self.job, self.compiler
-        argv = compiler_argv(compiler.toolchain, job)[:-1]
+        argv = self._argv
         key = key_of(
             {
                 "format": _FORMAT,
@@ -294,7 +304,7 @@ class _Work:
     def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
         """The key and the folder of the code, what the code generator said, and whether it was there."""
         job, compiler = self.job, self.compiler
-        argv = compiler_argv(compiler.toolchain, job)[:-1]
+        argv = self._argv
         steps = two_steps(argv, job.unit, self.run)
         key = key_of(
             {

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import disk_errors
+from patchkit.toolchain.store import STORES
 
 Kind = Literal["results", "builds", "trees"]
-
-# Below the cache folder: where entries of stores lie, as <2 digits>/<key>.
-_STORES = ("objects", "timing/traces", "timing/played", "recorder/runs", "recorder/models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ def _by_kind(things: list[Thing]) -> dict[Kind, tuple[int, int]]:
 
 
 def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
-    for store in _STORES:
+    for store in STORES.values():
         for path in (cache_root / store).glob("[0-9a-f][0-9a-f]/*"):
             if not path.name.startswith("."):
                 yield "results", path

@@ -19,6 +19,15 @@ from weakref import WeakValueDictionary
 from patchkit.base.files import disk_errors, mark_used, remove_stale, write_whole
 from patchkit.toolchain.shared import SharedStore
 
+STORES = {
+    "objects": "objects",
+    "traces": "timing/traces",
+    "played": "timing/played",
+    "runs": "recorder/runs",
+    "models": "recorder/models",
+}
+"""Where the stores of a cache folder lie below it, by their names."""
+
 
 def key_of(parts: Mapping[str, object]) -> str:
     """The key of what ``parts`` (plain data) determines."""

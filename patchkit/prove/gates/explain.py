@@ -32,7 +32,7 @@ from patchkit.prove.gates.launch.cast import make_cast
 from patchkit.prove.gates.launch.evidence import LaunchRow
 from patchkit.prove.gates.selection import Decision, Selection, select
 from patchkit.prove.subject import Subject, make_subject
-from patchkit.toolchain.compile import LINE_TABLES, CompiledKernel, Job, compile_unit
+from patchkit.toolchain.compile import CompiledKernel, compile_unit, device_job
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain, rocwmma_for
 from patchkit.toolchain.units import SourceTree
@@ -201,14 +201,7 @@ def _code(
     made = run_parallel(
         sorted({unit for launch in attention for unit in launch.kernel.units}),
         lambda unit: compile_unit(
-            Job(
-                tree=backend.tree,
-                unit=unit,
-                arch=arch,
-                which="device",
-                rocwmma=has_rocwmma,
-                flags=LINE_TABLES,  # as the gates have it
-            ),
+            device_job(backend.tree, unit, arch, rocwmma=has_rocwmma),
             compiler,
         ),
         reporter=compiler.reporter,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +16,14 @@ import patchkit
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import write_whole
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.known import program_digest
 from patchkit.prove.gates.base import Gate, GateResult
 from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.machine import host_compiler
+from patchkit.toolchain.parts import sources_digest
 from patchkit.toolchain.store import key_of
 
 _FORMAT = 1
@@ -40,7 +41,8 @@ def key_of_run(subject: Subject, workspace: Workspace, *, full: bool) -> str:
         {
             "format": _FORMAT,
             "patchkit": own_code(),
-            "series": _digest([series.patches, series.templates, series.profiles]),
+            "libraries": program_digest(),  # Python's version and those of what places edits, too
+            "series": [_digest(each) for each in (series.patches, series.templates, series.profiles)],
             "baseline": subject.baseline_tree,
             "candidate": subject.candidate_tree,
             "build": subject.build,
@@ -56,17 +58,11 @@ def key_of_run(subject: Subject, workspace: Workspace, *, full: bool) -> str:
 @lru_cache(maxsize=1)
 def own_code() -> str:
     """A digest of every file of the package."""
-    return _digest([Path(patchkit.__file__).parent])
+    return _digest(Path(patchkit.__file__).parent)
 
 
-def _digest(folders: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                name = path.relative_to(folder).as_posix()
-                digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+def _digest(folder: Path) -> str:
+    return sources_digest(folder, (".",), lambda path: "__pycache__" in path.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from patchkit.base.jobs import run_parallel
 from patchkit.gpu.emulated.runtime import host_job
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compile import LINE_TABLES, CompiledUnit, CompileFailed, Job, compile_unit
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed, compile_unit, device_job
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
@@ -90,8 +90,7 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
         if which == "host":
             job = host_job(tree, unit, arch, compiler, rocwmma=has_rocwmma)
         else:
-            flags = LINE_TABLES
-            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=has_rocwmma, flags=flags)
+            job = device_job(tree, unit, arch, rocwmma=has_rocwmma)
         try:
             return compile_unit(job, compiler)
         except CompileFailed as error:

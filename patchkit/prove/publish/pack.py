@@ -13,16 +13,7 @@ from patchkit.carry.series.lock import PinWanted, load_lock
 from patchkit.toolchain.compiler import journal_file
 from patchkit.toolchain.shared import pack_entry
 from patchkit.toolchain.sides import BUILDS, files_of_build
-from patchkit.toolchain.store import read_journal, shared_key
-
-# Where the stores lie below the cache, by their names.
-_STORES = {
-    "objects": "objects",
-    "traces": "timing/traces",
-    "played": "timing/played",
-    "runs": "recorder/runs",
-    "models": "recorder/models",
-}
+from patchkit.toolchain.store import STORES, Store, read_journal, shared_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +72,7 @@ def _entry(cache_root: Path, store: str, key: str) -> tuple[Path | None, Iterato
         found = next((cache_root / BUILDS).glob(f"*-{key[:16]}"), None)
         is_whole = found is not None and (found / "built.json").is_file()
         return (found, files_of_build(found)) if found is not None and is_whole else (None, iter(()))
-    folder = cache_root / _STORES[store] / key[:2] / key if store in _STORES else None
-    if folder is None or not folder.is_dir():
+    folder = Store(root=cache_root / STORES[store]).find(key) if store in STORES else None
+    if folder is None:
         return None, iter(())
     return folder, (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
