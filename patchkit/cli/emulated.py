@@ -144,7 +144,7 @@ def _upstreams(
         else (subject.candidate, subject.candidate_tree)
     )
     subject.reporter.step(f"building {program} of the {side}")
-    built = build_tree(subject, root, tree, "cpu", (program,))
+    built = build_tree(subject, root, tree, "cpu", (program,), is_timed=False)
     rocwmma = not subject.is_without_rocwmma
     with emulated_side(built, SourceTree(root), gpu, compiler, options, rocwmma=rocwmma) as ready:
         yield Program(

@@ -95,8 +95,11 @@ def build_tree(
     programs: Sequence[str],
     *,
     with_rocwmma: bool | None = None,
+    is_timed: bool = True,
 ) -> BuiltSide:
     """Build one tree of a subject; by default with rocWMMA unless the candidate is built without it.
+
+    ``is_timed``: whether somebody measures how long its programs take.
 
     Raises what :func:`patchkit.toolchain.machine.build_side` raises.
     """
@@ -109,21 +112,32 @@ def build_tree(
         programs=programs,
         workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter),
         with_rocwmma=not subject.is_without_rocwmma if with_rocwmma is None else with_rocwmma,
+        is_timed=is_timed,
     )
 
 
-def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:
-    """Build both trees, sharing what no patch changes.
+def build_sides(
+    subject: Subject,
+    backend: BackendName,
+    programs: Sequence[str] = GATE_PROGRAMS,
+    *,
+    is_timed: bool = True,
+) -> Sides:
+    """Build both trees, sharing what no patch changes; ``is_timed`` as :func:`build_tree`.
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
         The errors of :func:`patchkit.toolchain.machine.build_side` for everything else.
     """
     subject.reporter.step(f"building the baseline for {backend}")
-    before = build_tree(subject, subject.baseline, subject.baseline_tree, backend, programs)
+    before = build_tree(
+        subject, subject.baseline, subject.baseline_tree, backend, programs, is_timed=is_timed
+    )
     subject.reporter.step(f"building the candidate for {backend}")
     try:
-        after = build_tree(subject, subject.candidate, subject.candidate_tree, backend, programs)
+        after = build_tree(
+            subject, subject.candidate, subject.candidate_tree, backend, programs, is_timed=is_timed
+        )
     except BuildFailed as error:
         raise blame_candidate_build(error, subject) from error
     return Sides(before=before, after=after)

@@ -19,6 +19,7 @@ from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.process import Completed, tool_failure
 from patchkit.base.reporter import Work as ToolWork
 from patchkit.toolchain.compiler import Compiler, run_clang
+from patchkit.toolchain.heads import Head, head_of, heads_of
 from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.remarks import (
     REMARK_FLAG,
@@ -27,7 +28,7 @@ from patchkit.toolchain.remarks import (
     parse_diagnostics,
     parse_remarks,
 )
-from patchkit.toolchain.steps import GENERATING_WORDS, two_steps, without_words
+from patchkit.toolchain.steps import GENERATING_WORDS, Steps, two_steps, without_words
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
@@ -122,7 +123,7 @@ def _malformed(name: str, why: str) -> ToolchainError:
     )
 
 
-_FORMAT = 2  # of an entry; a change makes every old entry unknown
+_FORMAT = 3  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8
 _WARNINGS = ("-Wall", "-Wextra")  # compared with the baseline's, which has some
@@ -265,6 +266,15 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
     )
 
 
+def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
+    """sha256 of the IR that the front end leaves: units of equal IR have equal code.
+
+    Raises as :func:`compile_unit`.
+    """
+    ir, _, _ = _Work(job=job, compiler=compiler, timeout_s=timeout_s).front()
+    return hashlib.sha256(ir.read_bytes()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """One job on its way."""
@@ -294,12 +304,31 @@ class _Work:
 
         def fill(folder: Path) -> None:
             steps = two_steps(argv, job.unit, self.run)
-            told = self.run(steps.front_argv(job.unit, folder / _IR_FILE), "compile")
-            _keep(folder, _facts(told, ()))
+            head = head_of(job.tree, job.unit)
+            facts = None if head is None else self._behind(head, steps, folder / _IR_FILE)
+            if facts is None:
+                facts = _facts(self.run(steps.front_argv(job.unit, folder / _IR_FILE), "compile"), ())
+            _keep(folder, facts)
 
         was_there = compiler.store.find(key) is not None
         folder = compiler.store.obtain(key, fill, of=job.tree.root)
         return folder / _IR_FILE, _kept(folder), was_there
+
+    def _behind(self, head: Head, steps: Steps, output: Path) -> _Facts | None:
+        """The IR of a unit behind its head; None where there are errors: the unit itself tells them."""
+        job, compiler = self.job, self.compiler
+
+        def parse(path: Path) -> bytes:
+            return self.run(steps.head_argv(path), "compile", stdin=head.text).stderr
+
+        key = key_of({"steps": steps.head, "tree": str(job.tree.root), "of": job.tree.digest(head.path)})
+        try:
+            with heads_of(compiler.cache_root).parsed(key, parse) as (path, said):
+                argv = steps.rest_argv(job.unit, path, job.tree.root, output)
+                told = self.run(argv, "compile", stdin=head.rest_of(job.unit))
+        except CompileFailed:
+            return None
+        return _facts(replace(told, stderr=said + told.stderr), ())
 
     def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
         """The key and the folder of the code, what the code generator said, and whether it was there."""
@@ -330,10 +359,12 @@ class _Work:
         folder = compiler.store.obtain(key, fill, of=job.tree.root)
         return key, folder, _kept(folder), was_there
 
-    def run(self, argv: Sequence[str], work: ToolWork = "other") -> Completed:
+    def run(self, argv: Sequence[str], work: ToolWork = "other", *, stdin: bytes | None = None) -> Completed:
         """Run clang in the tree; raises what :func:`compile_unit` raises."""
         job, compiler = self.job, self.compiler
-        completed = run_clang(argv, compiler, cwd=job.tree.root, timeout_s=self.timeout_s, work=work)
+        completed = run_clang(
+            argv, compiler, cwd=job.tree.root, timeout_s=self.timeout_s, work=work, stdin=stdin
+        )
         if completed.returncode != 0:
             key = key_of({"argv": list(argv), "sources": job.tree.digest(job.unit)})
             raise _failure(job, completed, compiler.store.keep_failure(key, completed.stderr))

@@ -101,7 +101,9 @@ def read_tests(folder: Path, rows: Sequence[dict[str, object]]) -> tuple[Upstrea
 
 def _build(source: Source, targets: Sequence[str], workshop: Workshop) -> Path:
     compiler = host_compiler(workshop.reporter)
-    part = programs_part(source.root, build=source.build, commit=source.commit, compiler=compiler)
+    part = programs_part(
+        source.root, build=source.build, commit=source.commit, compiler=compiler, is_timed=False
+    )
     return build_part(part, source.root, targets, workshop).folder / "build"
 
 

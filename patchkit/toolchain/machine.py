@@ -40,11 +40,12 @@ def build_side(
     programs: Sequence[str],
     workshop: Workshop,
     with_rocwmma: bool,
+    is_timed: bool = True,
 ) -> BuiltSide:
     """Build what is missing of one tree and put it together.
 
     For HIP upstream's attention kernel on rocWMMA is part of it where there is a rocWMMA, unless that is
-    not wanted.
+    not wanted. ``is_timed``: as :func:`patchkit.toolchain.parts.programs_part`.
 
     Raises:
         COMPILER_MISSING: no compiler for it.
@@ -55,7 +56,13 @@ def build_side(
     compiler = host_compiler(workshop.reporter)
     wanted: list[tuple[Part, Sequence[str]]] = [
         (
-            programs_part(source.root, build=source.build, commit=source.commit, compiler=compiler),
+            programs_part(
+                source.root,
+                build=source.build,
+                commit=source.commit,
+                compiler=compiler,
+                is_timed=is_timed,
+            ),
             programs,
         ),
         (cpu_part(source.root, compiler=compiler), ("ggml-cpu",)),

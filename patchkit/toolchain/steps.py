@@ -18,6 +18,9 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import Completed
 from patchkit.toolchain.remarks import REMARK_FLAG
 
+_NO_PASSES = "-disable-llvm-passes"
+# A head is read from clang's input, which puts "./" before the names of what is included.
+_SHORT = "-fmacro-prefix-map=./="
 _EMITS = frozenset({"-S", "-emit-obj"})
 GENERATING_WORDS = frozenset({"-mllvm"})
 """Options of the code generator, each with a word behind it; the front end is run without."""
@@ -51,13 +54,29 @@ class Steps:
 
     def front_argv(self, unit: str, output: Path) -> list[str]:
         """The front end on a unit: its IR before any optimization."""
-        # Names of what both passes must find again. Clang makes them of the folder, which says nothing.
+        return [*self.front, *self._own(unit), "-o", str(output), "-x", "hip", unit]
+
+    def _own(self, unit: str) -> list[str]:
+        """Names of what both passes must find again. Clang makes them of the folder, which says nothing."""
         own = hashlib.sha256(unit.encode()).hexdigest()[:16]
-        return [
-            *self.front,
-            *("-main-file-name", Path(unit).name, f"-cuid={own}"),
-            *("-o", str(output), "-x", "hip", unit),
-        ]
+        return ["-main-file-name", unit, f"-cuid={own}"]
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The front end on the head of units, without output: what is of one unit only is left out."""
+        words = _without(self.front, (), frozenset({"-fcuda-include-gpubinary"}))
+        front = ["-emit-pch" if word == "-emit-llvm-bc" else word for word in words if word != _NO_PASSES]
+        # Without the time of change of the files, which differs in a copy of the tree.
+        return (*front, "-fno-pch-timestamp", _SHORT)
+
+    def head_argv(self, output: Path) -> list[str]:
+        """The front end on a head, from its input: a precompiled header."""
+        return [*self.head, "-o", str(output), "-x", "hip", "-"]
+
+    def rest_argv(self, unit: str, head: Path, tree: Path, output: Path) -> list[str]:
+        """The front end on the rest of a unit, from its input, behind its head: its IR."""
+        names = ("-include-pch", str(head), _SHORT, f"-fdebug-prefix-map={tree}/=")
+        return [*self.front, *names, *self._own(unit), "-o", str(output), "-x", "hip", "-"]
 
     def back_argv(self, ir: Path, output: Path) -> list[str]:
         """The code generator on what the front end left."""
@@ -114,7 +133,7 @@ def _ask(argv: tuple[str, ...], unit: str, run: Callable[[Sequence[str]], Comple
     front = _without(reading, ("-cuid=",), frozenset({"-o", "-main-file-name", *GENERATING_WORDS}))
     start = (argv[0], "-cc1")  # by its own name: it may be a script that finds its libraries
     return Steps(
-        front=(*start, *front, "-disable-llvm-passes"),
+        front=(*start, *front, _NO_PASSES),
         back=(*start, *_without(words, _READING, _READING_WORDS)),
     )
 

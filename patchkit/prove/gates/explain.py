@@ -173,7 +173,7 @@ def explain_case(
 def _backends(asked: _Asked, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
     """Baseline and candidate, ready to be recorded."""
     subject = asked.subject
-    built = build_sides(subject, "cpu")
+    built = build_sides(subject, "cpu", is_timed=False)
     before, after = (
         build_backend(SourceTree(tree), asked.compiler, arch, programs)
         for tree, programs in ((subject.baseline, built.before), (subject.candidate, built.after))

@@ -35,13 +35,13 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
         :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
     """
     if machine.emulates is None:
-        yield build_sides(subject, machine.backend, programs)
+        yield build_sides(subject, machine.backend, programs, is_timed=not machine.is_cpu)
         return
     if subject.toolchain is None:
         raise ToolchainError(
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
-    sides = build_sides(subject, "cpu", programs)
+    sides = build_sides(subject, "cpu", programs, is_timed=False)
     compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)

@@ -260,7 +260,7 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
         raise ToolchainError(
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
-    sides = build_sides(subject, "cpu", GATE_PROGRAMS)
+    sides = build_sides(subject, "cpu", GATE_PROGRAMS, is_timed=False)
     compiler = as_measured(open_compiler(subject.toolchain, subject.cache_root, subject.reporter))
     gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)

@@ -14,9 +14,17 @@ import pytest
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
 from patchkit.prove.gates.timings import Stopwatch
-from patchkit.toolchain.compile import LINE_TABLES, CompiledUnit, Job, compile_unit, compiler_argv
+from patchkit.toolchain.compile import (
+    LINE_TABLES,
+    CompiledUnit,
+    CompileFailed,
+    Job,
+    compile_unit,
+    compiler_argv,
+)
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.remarks import parse_diagnostics
 from patchkit.toolchain.units import SourceTree
 
 pytestmark = pytest.mark.hip
@@ -154,3 +162,79 @@ def test_a_warning_of_the_generator_is_kept_with_its_line(compile_: Compile) -> 
     made, _ = compile_(asked, ("k < 64", "k < n"), flags=LINE_TABLES)
     flag = "-Wpass-failed=transform-warning"
     assert [str(found.where) for found in made.diagnostics if found.flag == flag] == [f"{UNIT}:9:5"]
+
+
+HEAD = f"{FOLDER}/all.cuh"
+HEADER_FILE = f"{FOLDER}/scale.cuh"
+INSTANCES = {"one": "run_all<32>", "two": "run_all<64>"}
+
+
+@pytest.fixture
+def instances(tree: SourceTree) -> SourceTree:
+    """Two units that only include a file, with a kernel and warnings in it, and instantiate a template."""
+    text = SOURCE.replace("void run(", "template <int n> void run_all(").replace(
+        "int n) { scale", "int m) { scale"
+    )
+    text = text.replace("(x, y, n); }", "(x, y, m + n); int unused; }").replace(
+        "blocks_of(n)", "blocks_of(m)"
+    )
+    (tree.root / HEAD).write_text("#pragma once\n" + text)
+    for name, call in INSTANCES.items():
+        body = f"template void {call}(const float *, float *, int);\n"
+        (tree.root / FOLDER / f"{name}.cu").write_text(
+            f'// One of the instances.\n#include "all.cuh"\n\n{body}'
+        )
+    return SourceTree(tree.root)
+
+
+@pytest.mark.parametrize("which", ["device", "host"])
+def test_the_head_of_units_is_parsed_once_and_changes_no_code(
+    instances: SourceTree, hip_toolchain: Toolchain, tmp_path: Path, which: str
+) -> None:
+    watch = Stopwatch(NullReporter())
+    compiler = open_compiler(hip_toolchain, tmp_path / "cache", watch)
+    with watch.stage("compile"):
+        for name in INSTANCES:
+            unit = f"{FOLDER}/{name}.cu"
+            told: dict[str, object] = {"arch": "gfx1151", "which": which, "rocwmma": False}
+            job = Job(tree=instances, unit=unit, **told)  # type: ignore[arg-type]
+            made = compile_unit(job, compiler)
+            whole = tmp_path / f"{name}.s"
+            own = hashlib.sha256(unit.encode()).hexdigest()[:16]
+            argv = [*compiler_argv(hip_toolchain, job), f"-cuid={own}", "-o", str(whole)]
+            said = run_tool(argv, cwd=instances.root, reporter=NullReporter()).stderr.decode()
+            assert _code(made.output.read_text()) == _code(whole.read_text())
+            assert set(made.diagnostics) == {
+                each for each in parse_diagnostics(said) if each.kind == "warning"
+            }
+            assert any(each.where.path == HEAD for each in made.diagnostics)
+    (count,) = (each.tools for each in watch.stages[-1].spent if each.work == "compile")
+    assert count == 1 + len(INSTANCES)
+
+
+@pytest.mark.parametrize("path", [HEAD, f"{FOLDER}/one.cu"], ids=["head", "rest"])
+def test_an_error_is_told_where_it_is_with_a_head_as_without(
+    instances: SourceTree, hip_toolchain: Toolchain, tmp_path: Path, path: str
+) -> None:
+    file = instances.root / path
+    file.write_text(f"{file.read_text()}int broken = nothing;\n")
+    line = file.read_text().count("\n")
+    compiler = open_compiler(hip_toolchain, tmp_path / "cache", NullReporter())
+    job = Job(tree=instances, unit=f"{FOLDER}/one.cu", arch="gfx1151", which="device", rocwmma=False)
+    with pytest.raises(CompileFailed) as caught:
+        compile_unit(job, compiler)
+    assert str(caught.value.where[0]).startswith(f"{path}:{line}:")
+    assert "nothing" in caught.value.message
+
+
+def test_a_head_that_changed_is_parsed_again(
+    instances: SourceTree, hip_toolchain: Toolchain, tmp_path: Path
+) -> None:
+    compiler = open_compiler(hip_toolchain, tmp_path / "cache", NullReporter())
+    job = Job(tree=instances, unit=f"{FOLDER}/one.cu", arch="gfx1151", which="device", rocwmma=False)
+    first = compile_unit(job, compiler)
+    header = instances.root / HEADER_FILE
+    header.write_text(header.read_text().replace("* 2.0f", "* 3.0f"))
+    second = compile_unit(replace(job, tree=SourceTree(instances.root)), compiler)
+    assert second.key != first.key
+    assert _code(second.output.read_text()) != _code(first.output.read_text())

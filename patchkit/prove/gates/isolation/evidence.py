@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from patchkit.base.text import counted
 from patchkit.prove.gates.base import Count, Evidence, Many, Record
@@ -37,12 +38,17 @@ class Reading(Record):
 
 
 class Compared(Record):
-    """Assembly of one unit for one GPU from both trees; ``difference`` names the first line that differs."""
+    """Code of one unit for one GPU from both trees; ``difference`` names the first line that differs.
+
+    ``form`` is what was compared: of trees with the same IR before any optimization there is one assembly,
+    which nobody needs to write; then there are no ``lines``.
+    """
 
     unit: str
     arch: str
     sha256: str
     lines: Count
+    form: Literal["assembly", "ir"] = "assembly"
     equal: bool
     difference: str
 
@@ -58,10 +64,24 @@ class Compared(Record):
             difference="" if before == after else _first_difference(before, after),
         )
 
+    @classmethod
+    def same_ir(cls, unit: str, arch: str, sha256: str) -> Compared:
+        """Both trees have this IR."""
+        return cls(unit=unit, arch=arch, sha256=sha256, lines=0, form="ir", equal=True, difference="")
+
+    @property
+    def told(self) -> str:
+        """What came out, in some words."""
+        if self.is_uncompiled:
+            return "does not compile in either tree"
+        if not self.equal:
+            return self.difference
+        return "same code" if self.form == "assembly" else "same code, and so before any optimization"
+
     @property
     def is_uncompiled(self) -> bool:
         """Whether neither tree compiles there: an error message is one line."""
-        return self.equal and self.lines == 0
+        return self.equal and self.lines == 0 and self.form == "assembly"
 
 
 class HostBranch(Record):
@@ -153,12 +173,8 @@ def _told(reading: str | Unreadable) -> str:
 
 
 def _assembly(which: str, one: Compared) -> Row:
-    told = "same code" if one.equal else one.difference
-    if one.is_uncompiled:
-        told = "does not compile in either tree"
-    return Row(
-        cells=(one.unit, one.arch, which, str(one.lines), told), state="same" if one.equal else "differs"
-    )
+    lines = str(one.lines) if one.form == "assembly" else "-"
+    return Row(cells=(one.unit, one.arch, which, lines, one.told), state="same" if one.equal else "differs")
 
 
 def _first_difference(before: str, after: str) -> str:

@@ -39,7 +39,7 @@ from patchkit.prove.gates.isolation.readings import (
 )
 from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.subject import PatchPart, Subject
-from patchkit.toolchain.compile import CompileFailed, Job, compile_unit
+from patchkit.toolchain.compile import CompileFailed, Job, compile_unit, ir_digest
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import Toolchain, rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
@@ -83,9 +83,9 @@ def _lines(reads: Sequence[ReadUnit], found: IsolationEvidence) -> Iterator[str]
             f"baseline's, with the branch dead the assembly of {_proven(host)} is"
         )
     for one in found.device_code:
-        state = "does not compile in either tree" if one.is_uncompiled else "code differs"
-        told = f"same code ({one.lines} lines)" if one.equal and not one.is_uncompiled else state
-        yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {told}"
+        size = f" ({one.lines} lines)" if one.equal and one.lines else ""
+        told = one.told if one.equal else "code differs"
+        yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {told}{size}"
     if found.stand_in_headers:
         yield f"empty stand-ins of ours for: {', '.join(found.stand_in_headers)}"
 
@@ -392,7 +392,7 @@ def _compile_both(
     *,
     host_arch: str,
 ) -> list[Compared]:
-    """Assembly of both trees, by unit, GPU and whether rocWMMA is on.
+    """The code of both trees, by unit, GPU and whether rocWMMA is on: assembly where the IR differs.
 
     What the baseline itself does not compile to is said so.
     """
@@ -402,14 +402,23 @@ def _compile_both(
     def work(pair: tuple[str, str, bool]) -> Compared:
         unit, arch, rocwmma = pair
         flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, wanted))
-        texts = []
-        for tree in trees:
-            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags)
-            try:
-                texts.append(compile_unit(job, compiler).output.read_text("utf-8"))
-            except CompileFailed as error:
-                texts.append(error.message)
-        return Compared.of(unit, arch, texts[0], texts[1])
+        jobs = [
+            Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags) for tree in trees
+        ]
+        try:
+            before, after = (ir_digest(job, compiler) for job in jobs)
+        except CompileFailed:
+            pass
+        else:
+            if before == after:
+                return Compared.same_ir(unit, arch, before)
+        return Compared.of(unit, arch, *map(text, jobs))
+
+    def text(job: Job) -> str:
+        try:
+            return compile_unit(job, compiler).output.read_text("utf-8")
+        except CompileFailed as error:
+            return error.message
 
     return run_parallel(
         pairs,

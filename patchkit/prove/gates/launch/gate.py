@@ -83,7 +83,7 @@ class LaunchGate:
             return self._not_built(broken)
         arch = subject.archs[0]
         try:
-            programs = build_sides(subject, "cpu")
+            programs = build_sides(subject, "cpu", is_timed=False)
         except CandidateBuildFailed as error:
             return self._not_built([error])
         before = build_backend(SourceTree(subject.baseline), compiler, arch, programs.before)
@@ -207,7 +207,7 @@ def _built_side(backend: RecordedBackend) -> BuiltSide:
     return BuiltSide(
         programs="upstream's CMake, GGML_BACKEND_DL, CPU only",
         programs_key=backend.programs.identity,
-        host_library=f"host pass of {backend.library.units} units, -O1, with {backend.arch} as the target",
+        host_library=f"host pass of {backend.library.units} units, -O0, with {backend.arch} as the target",
         host_library_key=backend.library.key,
         device_code="none: kernels are registered by name, with the unit they come from",
     )
