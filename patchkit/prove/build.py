@@ -31,10 +31,14 @@ class CandidateBuildFailed(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The first device of a backend; ``emulates`` is the GPU that it is when there is none of its kind."""
+    """The first device of a backend; ``emulates`` is the GPU that it is when there is none of its kind.
+
+    ``is_fresh``: programs run there although the same run was kept.
+    """
 
     backend: BackendName
     emulates: str | None = None
+    is_fresh: bool = False
 
     @property
     def is_emulated(self) -> bool:

@@ -8,9 +8,10 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.reporter import Reporter
@@ -58,11 +59,36 @@ class BuiltPart:
         return self.folder / "build.log"
 
 
+class Watching(Protocol):
+    """A run that is to begin, or was there already."""
+
+    def take(self, out: Path, err: Path) -> float | None:
+        """Give what an earlier run left: the seconds that it took, or None."""
+        ...
+
+    def running(self) -> AbstractContextManager[Mapping[str, str]]:
+        """For the duration of the run: more of its environment."""
+        ...
+
+    def keep(self, seconds: float, out: Path, err: Path) -> None:
+        """Keep what it left."""
+        ...
+
+
+class Keeping(Protocol):
+    """Who keeps the runs of a side, so that they need not run again."""
+
+    def watch(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> Watching | None:
+        """A run with its outputs in ``folder``; None for one that is not kept."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltSide:
     """``folder`` is ready to run; ``module`` is the backend under test, ``cpu`` the CPU backend.
 
-    ``environment`` has the variables that its programs need besides.
+    ``environment`` has the variables that its programs need besides. ``kept`` has its earlier runs, where
+    such a run can be taken for one of today.
     """
 
     tree: str
@@ -72,6 +98,7 @@ class BuiltSide:
     cpu: Path
     parts: tuple[BuiltPart, ...]
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
+    kept: Keeping | None = field(default=None, compare=False, repr=False)
 
     def program(self, name: str) -> Path:
         """The path of one program."""

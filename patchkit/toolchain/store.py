@@ -25,6 +25,7 @@ STORES = {
     "played": "timing/played",
     "runs": "recorder/runs",
     "models": "recorder/models",
+    "kept": "recorder/kept",
 }
 """Where the stores of a cache folder lie below it, by their names."""
 

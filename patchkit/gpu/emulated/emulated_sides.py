@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.files import disk_errors, temporary_folder
 from patchkit.gpu.emulated.emulator import DeviceUnits, EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulated.kept_runs import KeptRuns
 from patchkit.gpu.emulated.runtime import HostLibrary, build_host_library
 from patchkit.toolchain.compile import LINE_TABLES
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.parts import Part
 from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file
+from patchkit.toolchain.store import STORES
 from patchkit.toolchain.units import SourceTree
 
 # Captured graphs would be replayed launch by launch; without them a fault names the operation.
@@ -36,6 +38,7 @@ def emulated_side(
     options: EmulationOptions,
     *,
     rocwmma: bool = True,
+    fresh: bool = False,
 ) -> Iterator[EmulatedSide]:
     """Make a side that was built for the CPU run on the emulated GPU, for the duration of the context.
 
@@ -46,6 +49,7 @@ def emulated_side(
         compiler: for the host code, and for units whose kernels are launched.
         options: how programs run.
         rocwmma: whether upstream's attention kernel on rocWMMA is compiled.
+        fresh: programs run although the same run was kept.
 
     Raises:
         CompileFailed: a unit of the HIP backend has errors.
@@ -61,7 +65,13 @@ def emulated_side(
         units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES, rocwmma=rocwmma)
         with units.served() as variables:
             environment = {**_WITHOUT_GRAPHS, **gpu.environment(folder, options), **variables}
-            yield EmulatedSide(built=replace(built, environment=environment), units=units)
+            kept = KeptRuns(
+                identity=f"{built.identity} on {gpu.identity}",
+                units=units,
+                store=compiler.store.beside(*STORES["kept"].split("/")),
+                is_fresh=fresh,
+            )
+            yield EmulatedSide(built=replace(built, environment=environment, kept=kept), units=units)
 
 
 def _with_library(side: BuiltSide, library: HostLibrary, compiler: Compiler) -> BuiltSide:

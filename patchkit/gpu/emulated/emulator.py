@@ -395,10 +395,16 @@ class _Request(socketserver.StreamRequestHandler):
     server: _Listener
 
     def handle(self) -> None:
-        unit = self.rfile.readline(4096).decode("utf-8", "replace").strip()
-        answer = self.server.units.answer(unit) + "\n"
+        unit, _, folder = self.rfile.readline(8192).decode("utf-8", "replace").strip().partition("\t")
+        answer = self.server.units.answer(unit, Path(folder)) + "\n"
         with contextlib.suppress(ConnectionError):  # who asked has ended, perhaps as another unit failed
             self.wfile.write(answer.encode("utf-8", "replace"))
+
+
+UNITS = "PATCHKIT_EMULATOR_UNITS"
+"""The variable that names the folder in which the runtime looks for the code of units."""
+OF_A_RUN = "run-"
+"""How the names of folders for one run begin."""
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -412,7 +418,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 class DeviceUnits:
     """Device code of one tree's units, compiled when a program first launches a kernel of theirs.
 
-    The runtime looks for a unit's code in ``folder`` and asks this process for what is not there.
+    The runtime looks for a unit's code in ``folder``, or a folder in it that it was told to take, and asks
+    this process for what is not there.
     """
 
     def __init__(
@@ -425,6 +432,7 @@ class DeviceUnits:
         *,
         rocwmma: bool = True,
     ) -> None:
+        self.tree = tree.root
         self._tree = tree
         self._arch = arch
         self._compiler = compiler
@@ -432,26 +440,53 @@ class DeviceUnits:
         self._rocwmma = rocwmma
         self.folder = folder
         self.compiled: dict[str, str] = {}
+        self._outputs: dict[str, Path] = {}
+        self._asked: dict[Path, set[str]] = {}
         self.failed: PatchkitError | None = None
         self._lock = threading.Lock()
 
-    def answer(self, unit: str) -> str:
+    def answer(self, unit: str, folder: Path) -> str:
         """``ok`` once the unit's code lies in the folder, else what is wrong, as one line."""
         if not self._tree.has(unit):
             return f"there is no unit {unit!r}"
+        is_of_a_run = folder.parent == self.folder and folder.name.startswith(OF_A_RUN)
+        if folder != self.folder and not is_of_a_run:
+            return f"{folder} is no folder for device code"
         try:
-            self.provide(unit)
+            self.provide(unit, folder)
         except PatchkitError as error:
             self.failed = error
             return " ".join(error.message.split())
         return "ok"
 
-    def provide(self, unit: str) -> None:
-        """Compile a unit, or take what the store has.
+    def asked(self, folder: Path) -> dict[str, str]:
+        """The units that were asked for in a folder, and the keys of their code."""
+        with self._lock:
+            return {unit: self.compiled[unit] for unit in self._asked.get(folder, ())}
+
+    def key(self, unit: str) -> str:
+        """The key of a unit's code. Raises as :meth:`provide`."""
+        with self._lock:
+            if unit in self.compiled:
+                return self.compiled[unit]
+        self._compile(unit)
+        return self.compiled[unit]
+
+    def provide(self, unit: str, folder: Path | None = None) -> None:
+        """Compile a unit, or take what the store has, and put its code into the folder.
 
         Raises:
             The errors of :func:`patchkit.toolchain.compile.compile_unit`.
         """
+        self.key(unit)
+        folder = folder or self.folder
+        place = folder / unit.replace("/", "_")
+        with self._lock, disk_errors(place, "providing device code"):
+            if not place.is_symlink():
+                place.symlink_to(self._outputs[unit])
+            self._asked.setdefault(folder, set()).add(unit)
+
+    def _compile(self, unit: str) -> None:
         job = Job(
             tree=self._tree,
             unit=unit,
@@ -461,12 +496,9 @@ class DeviceUnits:
             form="object",
             flags=self._flags,
         )
-        compiled = compile_unit(job, self._compiler)
-        place = self.folder / unit.replace("/", "_")
-        with self._lock, disk_errors(place, "providing device code"):
-            if not place.is_symlink():
-                place.symlink_to(compiled.output)
-            self.compiled[unit] = compiled.key
+        made = compile_unit(job, self._compiler)
+        with self._lock:
+            self.compiled[unit], self._outputs[unit] = made.key, made.output
 
     @contextlib.contextmanager
     def served(self) -> Iterator[dict[str, str]]:
@@ -479,7 +511,7 @@ class DeviceUnits:
             thread.start()
             try:
                 yield {
-                    "PATCHKIT_EMULATOR_UNITS": str(self.folder),
+                    UNITS: str(self.folder),
                     "PATCHKIT_EMULATOR_SERVER": str(place),
                 }
             finally:

@@ -108,7 +108,7 @@ def run_attention(
         file.write_text("".join(case_line(case) for case in cases), "ascii")
     argv = [str(driver), str(side.module), device, str(file)]
     try:
-        ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
+        ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s, kept=side.kept)
     except ToolchainError as error:
         if error.code != "PROGRAM_CRASHED":
             raise

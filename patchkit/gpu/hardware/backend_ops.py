@@ -16,7 +16,7 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.program import Place, Ran, run_program
-from patchkit.toolchain.sides import BuiltSide, put_file
+from patchkit.toolchain.sides import BuiltSide, Keeping, put_file
 
 Mode = Literal["test", "support"]
 
@@ -77,6 +77,7 @@ class Stage:
     module: Path
     reference: Path
     side_environment: Mapping[str, str] = field(default_factory=dict)
+    kept: Keeping | None = field(default=None, compare=False, repr=False)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -101,6 +102,7 @@ def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
         module=side.module,
         reference=folder / reference.cpu.name,
         side_environment=side.environment,
+        kept=side.kept,
     )
 
 
@@ -122,6 +124,7 @@ def run_mode(
         env=stage.environment,
         timeout_s=timeout_s,
         accept=frozenset({0, 1}) if mode == "test" else frozenset({0}),
+        kept=stage.kept,
     )
     loaded = [path for _, path in loaded_backends(ran.talk())]
     wanted = [str(stage.reference), str(stage.module)]
@@ -160,8 +163,11 @@ class Part:
         )
 
 
-def parts_of(cases: Sequence[str], size: int = 64) -> Iterator[tuple[str, ...]]:
-    """Cut a list of cases: neighbours stay together, as they often share tables and code."""
+def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
+    """Cut a list of cases: neighbours stay together, as they often share tables and code.
+
+    A part is what is taken again, or not, so none is large.
+    """
     for start in range(0, len(cases), size):
         yield tuple(cases[start : start + size])
 

@@ -129,7 +129,7 @@ def run_logits(
     with disk_errors(out, "removing the logits of an earlier run"):
         out.unlink(missing_ok=True)
     argv = [str(driver), "run", str(side.folder), str(model), str(out), *scene.words(device)]
-    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
+    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s, kept=side.kept)
     return ran, out
 
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol
@@ -16,6 +17,7 @@ from patchkit.base.files import disk_errors, full_disk, write_whole
 from patchkit.base.process import Completed, ToolTimeout, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.runner import Job, Runner
+from patchkit.toolchain.sides import Keeping
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
@@ -173,7 +175,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A run that ended with an accepted status. ``command`` can be pasted into a shell."""
+    """A run that ended with an accepted status. ``command`` can be pasted into a shell.
+
+    ``is_kept``: it is an earlier run, taken again.
+    """
 
     argv: tuple[str, ...]
     command: str
@@ -181,6 +186,7 @@ class Ran:
     stdout: Path
     stderr: Path
     seconds: float
+    is_kept: bool = False
 
     def text(self) -> str:
         """What it printed."""
@@ -199,8 +205,11 @@ def run_program(
     env: Mapping[str, str] | None = None,
     timeout_s: float,
     accept: frozenset[int] = frozenset({0}),
+    kept: Keeping | None = None,
 ) -> Ran:
     """Run to the end, with the output in ``place.folder``/<name>.out and .err.
+
+    Where ``kept`` has such a run that ended well, nothing runs, and what it left lies there again.
 
     Raises:
         PROGRAM_HUNG, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as they say.
@@ -212,12 +221,29 @@ def run_program(
     settings = [f"{key}={shlex.quote(value)}" for key, value in (env or {}).items()]
     command = " ".join([*settings, shlex.join(argv)])
     told: dict[str, object] = {"command": command, "state": "running"}
+    watched = kept.watch(argv, env or {}, place.folder) if kept and place.elsewhere is None else None
+    earlier_s = None if watched is None else watched.take(out, err)
     with disk_errors(place.folder, "keeping the output of a program"):
         place.folder.mkdir(parents=True, exist_ok=True)
+        if earlier_s is not None:
+            _write(record, {"command": command, "state": "taken again", "status": 0, "seconds": earlier_s})
+            return Ran(
+                argv=tuple(argv),
+                command=command,
+                status=0,
+                stdout=out,
+                stderr=err,
+                seconds=earlier_s,
+                is_kept=True,
+            )
         _write(record, told)
-        with out.open("wb") as stdout, err.open("wb") as stderr:
+        with (
+            out.open("wb") as stdout,
+            err.open("wb") as stderr,
+            watched.running() if watched is not None else nullcontext({}) as more,
+        ):
             try:
-                completed = _run(name, argv, place, env or {}, timeout_s, (stdout, stderr))
+                completed = _run(name, argv, place, {**(env or {}), **more}, timeout_s, (stdout, stderr))
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
                 failure = full_disk(place.folder, "keeping the output of a program") or failure
             except PatchkitError as error:
@@ -238,6 +264,8 @@ def run_program(
         _write(record, told)
     if failure is not None:
         raise failure
+    if watched is not None and completed.returncode == 0:
+        watched.keep(round(completed.seconds, 2), out, err)
     return Ran(
         argv=tuple(argv),
         command=command,

@@ -132,6 +132,7 @@ def _complete(
         place=place,
         env={**side.environment, **EmulationOptions(report=report).variables()},
         timeout_s=_TIMEOUT_S,
+        kept=side.kept,
     )
     check_device(machine, ran.talk(), subject.archs, ran.stderr)
     rows = read_rows(ran.text(), ran.stdout)

@@ -93,7 +93,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     elif not emulated and (elsewhere or set(found) & set(archs)):
         machine = Machine(backend="hip")
     elif (arch := choose_emulated(archs)) is not None:
-        machine = Machine(backend="hip", emulates=arch)
+        machine = Machine(backend="hip", emulates=arch, is_fresh=fresh)
     gates: list[Gate] = []
     if machine is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"

@@ -378,6 +378,8 @@ def _parts(
 ) -> tuple[Part, ...]:
     """For each process its cases: on both sides the same, whatever is left out."""
     parts = (tuple(case for case in some if case not in left_out) for some in parts_of(cases))
+    if tools.scheduler is not None:  # who keeps runs is in this process
+        stage = replace(stage, kept=None)
     return tuple(
         Part(
             stage=_with_variables(tools, stage, f"test-{side}-{number}"),

@@ -48,8 +48,12 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
     options = EmulationOptions()
     rocwmma = not subject.is_without_rocwmma
     with (
-        emulated_side(sides.before, trees[0], gpu, compiler, options, rocwmma=rocwmma) as before,
-        emulated_side(sides.after, trees[1], gpu, compiler, options, rocwmma=rocwmma) as after,
+        emulated_side(
+            sides.before, trees[0], gpu, compiler, options, rocwmma=rocwmma, fresh=machine.is_fresh
+        ) as before,
+        emulated_side(
+            sides.after, trees[1], gpu, compiler, options, rocwmma=rocwmma, fresh=machine.is_fresh
+        ) as after,
     ):
         yield replace(sides, before=before.built, after=after.built)
 

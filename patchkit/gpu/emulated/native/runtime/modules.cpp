@@ -110,13 +110,13 @@ class connection {
     int error_ = 0;
 };
 
-// Asks for a unit's code to be made. Empty when that went well, else what is wrong.
-std::string ask_server(const char * path, const std::string & unit) {
+// Asks for a unit's code to be put into a folder. Empty when that went well, else what is wrong.
+std::string ask_server(const char * path, const std::string & unit, const char * folder) {
     connection server(path);
     if (server.error() != 0) {
         return std::string("cannot connect to ") + path + ": " + std::strerror(server.error());
     }
-    const std::string answer = server.say(unit + "\n") ? server.hear_line() : "";
+    const std::string answer = server.say(unit + "\t" + folder + "\n") ? server.hear_line() : "";
     if (answer == "ok") {
         return "";
     }
@@ -141,7 +141,7 @@ bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
         say("there is no device code of " + unit + " at " + path);
         return false;
     }
-    const std::string wrong = ask_server(server, unit);
+    const std::string wrong = ask_server(server, unit, folder);
     if (!wrong.empty()) {
         say("device code of " + unit + " could not be made: " + wrong);
         return false;

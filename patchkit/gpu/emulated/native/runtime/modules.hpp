@@ -3,7 +3,7 @@
 // A binary is a bundle of code objects, one code object, or the marker that patchkit puts in place of device code
 // (PATCHKIT-UNIT and the unit's path). Code of a marked unit is the file $PATCHKIT_EMULATOR_UNITS/UNIT, with _ for
 // each / of its path. Where that is missing, whoever listens at the socket $PATCHKIT_EMULATOR_SERVER is sent the
-// path and a newline, and makes it; the answer is one line, "ok" or what went wrong.
+// path, a tab, the folder and a newline, and puts it there; the answer is one line, "ok" or what went wrong.
 #pragma once
 
 #include "../emulator/code_object.hpp"

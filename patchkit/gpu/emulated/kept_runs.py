@@ -1,0 +1,210 @@
+"""Runs on the emulated GPU that are taken again while nothing that they execute changed.
+
+What a program does there depends on the program, on the host code of its side, on the emulator, and on the
+code of the kernels that it launches. The last is known when it has run: which units it asked for. So a run
+is kept under all of it, each unit by the content of its code; a patch that changes one unit leaves every run
+that never asks for that unit as it was. Only runs that ended well, without any finding, are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import disk_errors
+from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
+from patchkit.toolchain.store import STORES, Store, key_of
+
+_FORMAT = 1
+_STORE = STORES["kept"]
+_REPORT = "PATCHKIT_EMULATOR_REPORT"
+# Variables that are places: what lies there is in the identity of the side and of the emulated GPU.
+_PLACES = frozenset(
+    {
+        "LD_LIBRARY_PATH",
+        "PATCHKIT_EMULATOR",
+        "PATCHKIT_EMULATOR_DISASSEMBLER",
+        "PATCHKIT_EMULATOR_OBJECTS",
+        "PATCHKIT_EMULATOR_SERVER",
+        "PATCHKIT_RECORDER_DEVICE",
+        UNITS,
+        _REPORT,
+    }
+)
+_OUT, _ERR, _END, _UNITS = "out", "err", "end.json", "units.json"
+_CACHE, _PLACE = b"{patchkit cache}", b"{place of the run}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRuns:
+    """Those of one side. ``identity`` covers its programs, its host code and the GPU.
+
+    With ``is_fresh`` none is taken again, and all are kept.
+    """
+
+    identity: str
+    units: DeviceUnits
+    store: Store
+    is_fresh: bool = False
+
+    def watch(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> Watched | None:
+        """A run that is to begin; None for one that depends on other files.
+
+        A file in ``folder`` that the command names is an input where it is there already, else an output.
+
+        Raises CacheError when the disk refuses.
+        """
+        inputs: dict[str, str] = {}
+        outputs: list[Path] = []
+        cache = self.store.root.parents[len(Path(_STORE).parts) - 1]
+        for word in argv:
+            path = Path(word)
+            if not path.is_absolute():
+                continue
+            if path.is_relative_to(folder):
+                if path.is_file():
+                    inputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+                else:
+                    outputs.append(path)
+            elif not path.is_relative_to(cache):
+                return None
+        report = env.get(_REPORT)
+        settings = {name: value for name, value in env.items() if name not in _PLACES}
+        places = _Places(cache=cache, folder=folder)
+        what = {
+            "format": _FORMAT,
+            "side": self.identity,
+            "argv": [places.hidden(word.encode()).decode() for word in argv],
+            "env": {name: places.hidden(value.encode()).decode() for name, value in settings.items()},
+            "inputs": inputs,
+        }
+        return Watched(
+            kept=self,
+            key=key_of(what),
+            outputs=tuple(outputs),
+            report=None if report is None else Path(report),
+            places=places,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """The folders of this machine that a program may print."""
+
+    cache: Path
+    folder: Path
+
+    def hidden(self, data: bytes) -> bytes:
+        """Text without them."""
+        return data.replace(os.fsencode(self.folder), _PLACE).replace(os.fsencode(self.cache), _CACHE)
+
+    def shown(self, data: bytes) -> bytes:
+        """Text with them."""
+        return data.replace(_PLACE, os.fsencode(self.folder)).replace(_CACHE, os.fsencode(self.cache))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One run. ``key`` says all of it but the code of its kernels."""
+
+    kept: KeptRuns
+    key: str
+    outputs: tuple[Path, ...]
+    report: Path | None
+    places: _Places
+    _asked: dict[str, str] = field(default_factory=dict)
+
+    def take(self, out: Path, err: Path) -> float | None:
+        """Give what an earlier run left; the seconds that it took, or None when there is none.
+
+        Raises CacheError when the disk refuses.
+        """
+        entry = None if self.kept.is_fresh else self._entry()
+        if entry is None:
+            return None
+        try:
+            seconds = float(json.loads((entry / _END).read_text("utf-8"))["seconds"])
+            found = {place: (entry / name).read_bytes() for name, place in self._files()}
+            for name, place in self._texts(out, err):
+                found[place] = self.places.shown((entry / name).read_bytes())
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        for place, data in found.items():
+            with disk_errors(place, "taking a run again"):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+        return seconds
+
+    def _entry(self) -> Path | None:
+        """The run that asked for these units and found the code there that they have today."""
+        listed = self.kept.store.look(self.key)
+        if listed is None:
+            return None
+        try:
+            units = json.loads((listed / _UNITS).read_text("utf-8"))
+            asked = {str(unit): self.kept.units.key(str(unit)) for unit in units}
+        except (OSError, ValueError, TypeError, PatchkitError):
+            return None  # a unit that is gone, or does not compile: the run itself will say so
+        return self.kept.store.look(self._with(asked))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Mapping[str, str]]:
+        """For the duration of the run: the variables by which it is known which units it asks for."""
+        above = self.kept.units.folder
+        with disk_errors(above, "providing device code"):
+            own = Path(tempfile.mkdtemp(prefix=OF_A_RUN, dir=above))
+        try:
+            yield {UNITS: str(own)}
+            self._asked.update(self.kept.units.asked(own))
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+    def keep(self, seconds: float, out: Path, err: Path) -> None:
+        """Keep a run that ended well, unless something was found. Raises CacheError when the disk refuses."""
+        if not self._is_clean() or not all(path.is_file() for path in (out, err, *self.outputs)):
+            return
+        listed = json.dumps(sorted(self._asked))
+        tree = self.kept.units.tree
+
+        def fill_list(folder: Path) -> None:
+            (folder / _UNITS).write_text(listed, "utf-8")
+
+        def fill(folder: Path) -> None:
+            for name, place in self._texts(out, err):
+                (folder / name).write_bytes(self.places.hidden(place.read_bytes()))
+            for name, place in self._files():
+                shutil.copyfile(place, folder / name)
+            (folder / _END).write_text(json.dumps({"seconds": seconds}), "utf-8")
+
+        self.kept.store.obtain(self.key, fill_list, of=tree)
+        self.kept.store.obtain(self._with(self._asked), fill, of=tree)
+
+    def _with(self, asked: Mapping[str, str]) -> str:
+        return key_of({"run": self.key, "units": dict(asked)})
+
+    def _texts(self, out: Path, err: Path) -> Iterator[tuple[str, Path]]:
+        yield from ((_OUT, out), (_ERR, err))
+        if self.report is not None:
+            yield "report.json", self.report
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        yield from ((f"output-{number}", path) for number, path in enumerate(self.outputs))
+
+    def _is_clean(self) -> bool:
+        """Whether nothing was found, and every process of the run came to its end."""
+        if self.report is None:
+            return True
+        try:
+            told = json.loads(self.report.read_bytes())
+            is_well = not told["findings"] and told["fault"] is None and told["processes"] == 1
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return False
+        return is_well and not any(self.report.parent.glob("*.findings"))
