@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -195,6 +195,14 @@ class Ran:
     def talk(self) -> str:
         """What it wrote to stderr."""
         return self.stderr.read_text("utf-8", "replace")
+
+
+def told_again(runs: Iterable[Ran]) -> Iterator[str]:
+    """A sentence where earlier runs stand for runs of today."""
+    each = tuple(runs)
+    again = sum(run.is_kept for run in each)
+    if again:
+        yield f"{again} of {len(each)} runs taken again: no code that they execute changed"
 
 
 def run_program(

@@ -13,7 +13,7 @@ from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
-from patchkit.gpu.hardware.program import Elsewhere, Place
+from patchkit.gpu.hardware.program import Elsewhere, Place, told_again
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import (
     Count,
@@ -230,7 +230,7 @@ class BackendOpsGate:
                 *told_aborting(upstream.aborting),
                 *aborting,
             ),
-            lines=tuple(_lines(evidence, len(upstream.tests[1]), own)),
+            lines=(*_lines(evidence, len(upstream.tests[1]), own), *told_again(upstream.runs)),
         )
 
     def _evidence(

@@ -44,6 +44,7 @@ class Completed(Record):
     """A run of llama-bench that came to its end: its tests, and every kernel that it launched.
 
     ``on_cpu`` are calls of hipBLAS or rocBLAS, which no kernel of upstream's computes: the CPU did.
+    ``is_kept``: an earlier run was taken again.
     """
 
     side: str
@@ -51,16 +52,18 @@ class Completed(Record):
     tests: Many[str]
     kernels: Many[Launched]
     on_cpu: Many[str] = ()
+    is_kept: bool = False
 
     @property
     def line(self) -> str:
         """For a person."""
         launches = sum(one.launches for one in self.kernels)
         executed = sum(one.instructions for one in self.kernels)
+        again = "; taken again: no code that it executes changed" if self.is_kept else ""
         on_cpu = f"; computed on the CPU: {', '.join(self.on_cpu)}" if self.on_cpu else ""
         return (
             f"{self.side}: {len(self.tests)} tests, {launches} launches of {len(self.kernels)} kernels, "
-            f"{executed} instructions executed by waves{on_cpu}"
+            f"{executed} instructions executed by waves{on_cpu}{again}"
         )
 
 
@@ -150,6 +153,7 @@ def _complete(
         tests=tuple(row.test.name for row in rows),
         kernels=tuple(_launched(told)),
         on_cpu=tuple(sorted({one.call for one in told.on_cpu})),
+        is_kept=ran.is_kept,
     )
 
 

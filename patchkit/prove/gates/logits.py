@@ -23,7 +23,7 @@ from patchkit.gpu.hardware.logits import (
     save_base,
     scenes,
 )
-from patchkit.gpu.hardware.program import Elsewhere, Place
+from patchkit.gpu.hardware.program import Elsewhere, Place, Ran, told_again
 from patchkit.prove.build import (
     CandidateBuildFailed,
     Machine,
@@ -228,8 +228,10 @@ class LogitsGate:
 
     def _run(self, subject: Subject, sides: Sides) -> GateResult:
         chosen = self._chosen(subject)
+        ran: list[Ran] = []
         pairs = [
-            self._pair(subject, sides, name, path, scene) for name, path, scene in self._runs(subject, chosen)
+            self._pair(subject, sides, name, path, scene, ran)
+            for name, path, scene in self._runs(subject, chosen)
         ]
         read = None
         if self.model is not None and self.text is not None:
@@ -284,6 +286,7 @@ class LogitsGate:
                     f"({worst.model}, {worst.scene.name}); baseline there {worst.before.nmse:.1e}"
                 ),
                 *((read.line,) if read is not None else ()),
+                *told_again(ran),
             ),
         )
 
@@ -365,7 +368,10 @@ class LogitsGate:
                 yield f"{model.name}: this upstream does not know that architecture"
         yield from chosen.not_run()
 
-    def _pair(self, subject: Subject, sides: Sides, name: str, path: Path, scene: Scene) -> Pair:
+    def _pair(
+        self, subject: Subject, sides: Sides, name: str, path: Path, scene: Scene, runs: list[Ran]
+    ) -> Pair:
+        """Three runs, which are added to ``runs``, and how far they are apart."""
         subject.reporter.step(f"logits of {name}, {scene.name}")
         place = self._place(subject, name)
         driver = build_driver("logits", sides.before, subject.baseline, subject.cache_root, subject.reporter)
@@ -383,6 +389,7 @@ class LogitsGate:
                 timeout_s=self.timeout_s,
                 place=place,
             )
+            runs.append(ran)
             if on != _CPU:
                 check_device(self.machine, ran.talk(), subject.archs, ran.stderr)
             return logits
