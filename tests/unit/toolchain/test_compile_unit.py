@@ -50,7 +50,7 @@ echo "k.cu:3:7: warning: unused variable 'x' [-Wunused-variable]" >&2
 def tree(tmp_path: Path) -> SourceTree:
     path = tmp_path / "tree" / UNIT
     path.parent.mkdir(parents=True)
-    path.write_text('#include "k.cuh"\n')
+    path.write_text('#include "k.cuh"\n#define A_UNIT_THAT_STANDS_FOR_ITSELF\n')
     (path.parent / "k.cuh").write_text("int x;\n")
     return SourceTree(tmp_path / "tree")
 
