@@ -14,12 +14,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, working_folder
 from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
 from patchkit.toolchain.store import STORES, Store, key_of
 
@@ -41,6 +41,66 @@ _PLACES = frozenset(
 )
 _OUT, _ERR, _END, _UNITS = "out", "err", "end.json", "units.json"
 _CACHE, _PLACE = b"{patchkit cache}", b"{place of the run}"
+
+
+def obtain_by_units(
+    store: Store, key: str, units: DeviceUnits, run: Callable[[Path, Mapping[str, str]], None]
+) -> Path:
+    """The folder of what a run leaves, by ``key`` and the code of the units that it asks for.
+
+    ``key`` says all else that it depends on. ``run`` fills a folder, with more of its environment.
+    Raises what ``run`` raises, and CacheError when the disk refuses.
+    """
+    entry = _entry(store, key, units)
+    if entry is not None:
+        return entry
+    with working_folder(store.root, ".partial-run-", "keeping a run") as folder:
+        with _noting(units) as (variables, asked):
+            run(folder, variables)
+
+        def take(made: Path) -> None:
+            for path in folder.iterdir():
+                path.rename(made / path.name)
+
+        return _keep(store, key, units, asked(), take)
+
+
+def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
+    """The run that asked for these units and found the code there that they have today."""
+    listed = store.look(key)
+    if listed is None:
+        return None
+    try:
+        names = json.loads((listed / _UNITS).read_text("utf-8"))
+        asked = {str(unit): units.key(str(unit)) for unit in names}
+    except (OSError, ValueError, TypeError, PatchkitError):
+        return None  # a unit that is gone, or does not compile: the run itself will say so
+    return store.look(_with(key, asked))
+
+
+def _keep(
+    store: Store, key: str, units: DeviceUnits, asked: Mapping[str, str], fill: Callable[[Path], None]
+) -> Path:
+    def fill_list(folder: Path) -> None:
+        (folder / _UNITS).write_text(json.dumps(sorted(asked)), "utf-8")
+
+    store.obtain(key, fill_list, of=units.tree)
+    return store.obtain(_with(key, asked), fill, of=units.tree)
+
+
+def _with(key: str, asked: Mapping[str, str]) -> str:
+    return key_of({"run": key, "units": dict(asked)})
+
+
+@contextlib.contextmanager
+def _noting(units: DeviceUnits) -> Iterator[tuple[Mapping[str, str], Callable[[], Mapping[str, str]]]]:
+    """For the duration of a run: more of its environment, and which units it asked for."""
+    with disk_errors(units.folder, "providing device code"):
+        own = Path(tempfile.mkdtemp(prefix=OF_A_RUN, dir=units.folder))
+    try:
+        yield {UNITS: str(own)}, lambda: units.asked(own)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +187,8 @@ class Watched:
 
         Raises CacheError when the disk refuses.
         """
-        entry = None if self.kept.is_fresh else self._entry()
+        kept = self.kept
+        entry = None if kept.is_fresh else _entry(kept.store, self.key, kept.units)
         if entry is None:
             return None
         try:
@@ -143,39 +204,17 @@ class Watched:
                 place.write_bytes(data)
         return seconds
 
-    def _entry(self) -> Path | None:
-        """The run that asked for these units and found the code there that they have today."""
-        listed = self.kept.store.look(self.key)
-        if listed is None:
-            return None
-        try:
-            units = json.loads((listed / _UNITS).read_text("utf-8"))
-            asked = {str(unit): self.kept.units.key(str(unit)) for unit in units}
-        except (OSError, ValueError, TypeError, PatchkitError):
-            return None  # a unit that is gone, or does not compile: the run itself will say so
-        return self.kept.store.look(self._with(asked))
-
     @contextlib.contextmanager
     def running(self) -> Iterator[Mapping[str, str]]:
         """For the duration of the run: the variables by which it is known which units it asks for."""
-        above = self.kept.units.folder
-        with disk_errors(above, "providing device code"):
-            own = Path(tempfile.mkdtemp(prefix=OF_A_RUN, dir=above))
-        try:
-            yield {UNITS: str(own)}
-            self._asked.update(self.kept.units.asked(own))
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+        with _noting(self.kept.units) as (variables, asked):
+            yield variables
+            self._asked.update(asked())
 
     def keep(self, seconds: float, out: Path, err: Path) -> None:
         """Keep a run that ended well, unless something was found. Raises CacheError when the disk refuses."""
         if not self._is_clean() or not all(path.is_file() for path in (out, err, *self.outputs)):
             return
-        listed = json.dumps(sorted(self._asked))
-        tree = self.kept.units.tree
-
-        def fill_list(folder: Path) -> None:
-            (folder / _UNITS).write_text(listed, "utf-8")
 
         def fill(folder: Path) -> None:
             for name, place in self._texts(out, err):
@@ -184,11 +223,7 @@ class Watched:
                 shutil.copyfile(place, folder / name)
             (folder / _END).write_text(json.dumps({"seconds": seconds}), "utf-8")
 
-        self.kept.store.obtain(self.key, fill_list, of=tree)
-        self.kept.store.obtain(self._with(self._asked), fill, of=tree)
-
-    def _with(self, asked: Mapping[str, str]) -> str:
-        return key_of({"run": self.key, "units": dict(asked)})
+        _keep(self.kept.store, self.key, self.kept.units, self._asked, fill)
 
     def _texts(self, out: Path, err: Path) -> Iterator[tuple[str, Path]]:
         yield from ((_OUT, out), (_ERR, err))

@@ -16,6 +16,7 @@ from patchkit.base.process import ToolTimeout, run_tool
 from patchkit.gpu.emulated.cases import Case, case_line
 from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
 from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulated.kept_runs import obtain_by_units
 from patchkit.gpu.emulated.log import parse_recording
 from patchkit.gpu.emulated.operations import OperationCase, operation_line
 from patchkit.gpu.emulated.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, build_driver
@@ -95,11 +96,15 @@ def _traces(folder: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
-    """Records on one side; by ``identity``, that of its tree, recordings are found again."""
+    """Records on one side.
+
+    What was recorded is found again by ``identity``, where somebody knows what it hangs on, else by the code
+    of the units that the operation launches kernels of.
+    """
 
     side: EmulatedSide
     tree: SourceTree
-    identity: str
+    identity: str | None
     gpu: EmulatedGpu
     compiler: Compiler
 
@@ -124,7 +129,7 @@ class Recorder:
         key = key_of(
             {
                 "format": _FORMAT,
-                "tree": self.identity,
+                "tree": self.identity or self.side.built.identity,
                 "emulator": self.gpu.identity,
                 "compiler": self.compiler.identity,
                 "options": self.compiler.toolchain.device_options,
@@ -133,13 +138,20 @@ class Recorder:
                 "blocks": [_SAMPLED, _SEEN, _LATER],
             }
         )
-        folder = store.obtain(key, lambda made: self._run(driver, line, case, made), of=self.tree.root)
+
+        def run(folder: Path, more: Mapping[str, str]) -> None:
+            self._run(driver, line, case, folder, more)
+
+        if self.identity is not None:
+            folder = store.obtain(key, lambda made: run(made, {}), of=self.tree.root)
+        else:
+            folder = obtain_by_units(store, key, self.side.units, run)
         if (folder / _UNSUPPORTED).exists():
             return None
         products = (folder / _PRODUCTS).read_text("utf-8").splitlines()
         return Recorded(traces=_traces(folder), products=tuple(products))
 
-    def _run(self, driver: Path, line: str, case: Timed, folder: Path) -> None:
+    def _run(self, driver: Path, line: str, case: Timed, folder: Path, more: Mapping[str, str]) -> None:
         cases, log = folder / "case", folder / "log"
         with disk_errors(cases, _RECORDING):
             cases.write_text(line, "utf-8")
@@ -147,6 +159,7 @@ class Recorder:
             **self.side.built.environment,
             "GGML_BACKEND_PATH": str(self.side.built.module),
             **recording_variables(folder),
+            **more,
             "PATCHKIT_RECORDER_LOG": str(log),
         }
         variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"
@@ -231,8 +244,9 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     if sources.changes:
         root = overlay_tree(root, sources.changes, sources.what, below=".")
     tree = SourceTree(root)
-    identity = root.name if sources.known_as is None else f"{sources.source.root.name} {sources.known_as}"
-    identity = identity if sources.rocwmma else f"{identity} without rocWMMA"
+    identity = None if sources.known_as is None else f"{sources.source.root.name} {sources.known_as}"
+    if identity is not None and not sources.rocwmma:
+        identity += " without rocWMMA"
     with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma) as side:
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 

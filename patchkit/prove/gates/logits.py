@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
+from patchkit.base.jobs import run_parallel
 from patchkit.gpu.emulated.models import model_file
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import PROGRAM as PERPLEXITY
@@ -229,10 +231,19 @@ class LogitsGate:
     def _run(self, subject: Subject, sides: Sides) -> GateResult:
         chosen = self._chosen(subject)
         ran: list[Ran] = []
-        pairs = [
-            self._pair(subject, sides, name, path, scene, ran)
-            for name, path, scene in self._runs(subject, chosen)
-        ]
+        wanted = list(self._runs(subject, chosen))
+        if self.machine.is_emulated:  # several at once: most of it is waiting for the compiler of one unit
+            stop = threading.Event()
+            pairs = run_parallel(
+                wanted,
+                lambda one: self._pair(subject, sides, *one, ran, stop),
+                reporter=subject.reporter,
+                what="logits",
+                unit="scenes",
+                stop=stop,
+            )
+        else:
+            pairs = [self._pair(subject, sides, *one, ran) for one in wanted]
         read = None
         if self.model is not None and self.text is not None:
             read = self._read(subject, sides, Text(model=self.model, text=self.text))
@@ -369,11 +380,18 @@ class LogitsGate:
         yield from chosen.not_run()
 
     def _pair(
-        self, subject: Subject, sides: Sides, name: str, path: Path, scene: Scene, runs: list[Ran]
+        self,
+        subject: Subject,
+        sides: Sides,
+        name: str,
+        path: Path,
+        scene: Scene,
+        runs: list[Ran],
+        stop: threading.Event | None = None,
     ) -> Pair:
         """Three runs, which are added to ``runs``, and how far they are apart."""
         subject.reporter.step(f"logits of {name}, {scene.name}")
-        place = self._place(subject, name)
+        place = replace(self._place(subject, name), stop=stop)
         driver = build_driver("logits", sides.before, subject.baseline, subject.cache_root, subject.reporter)
         device = self.machine.device
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
+from patchkit.base.jobs import run_parallel
 from patchkit.base.text import counted
 from patchkit.base.verdict import MODELLED
 from patchkit.carry.series.promises import SpeedShape
@@ -229,16 +230,26 @@ def _judged(
 ) -> Iterator[JudgedShape]:
     """Those of the patches that are live on the GPU."""
     measured = hardware_bench(subject)
+    live = [one for one in named if arch in one.part.archs]
     with _recorders(subject, arch) as (before, after):
-        for one in named:
-            if arch not in one.part.archs:
-                continue
-            subject.reporter.step(f"modelling {shape_text(one.shape)} on {arch}")
-            times = (
+
+        def times_of(one: _Named) -> tuple[OperationTime | None, OperationTime | None]:
+            return (
                 time_operation(machine, one.case, before, repeated=False),
                 _of_candidate(machine, one.case, after),
             )
-            yield judged_shape(one.part.id, one.shape, machine, times, measured)
+
+        # Several at once: most of it is waiting for the compiler of one unit.
+        times = run_parallel(
+            live,
+            times_of,
+            reporter=subject.reporter,
+            what=f"modelling on {arch}",
+            unit="shapes",
+            stop=before.compiler.stop,
+        )
+    for one, both in zip(live, times, strict=True):
+        yield judged_shape(one.part.id, one.shape, machine, both, measured)
 
 
 def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, TimedMachine]]:
@@ -271,7 +282,7 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
     ):
 
         def recorder(side: EmulatedSide, tree: SourceTree) -> Recorder:
-            return Recorder(side=side, tree=tree, identity=tree.root.name, gpu=gpu, compiler=compiler)
+            return Recorder(side=side, tree=tree, identity=None, gpu=gpu, compiler=compiler)
 
         yield recorder(before, trees[0]), recorder(after, trees[1])
 

@@ -11,7 +11,7 @@ import pytest
 
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.emulator import UNITS, DeviceUnits
-from patchkit.gpu.emulated.kept_runs import KeptRuns
+from patchkit.gpu.emulated.kept_runs import KeptRuns, obtain_by_units
 from patchkit.gpu.hardware.program import Place, Ran, run_program
 from patchkit.toolchain.store import Store
 from patchkit.toolchain.units import SourceTree
@@ -207,3 +207,29 @@ def test_a_program_may_not_name_a_folder_elsewhere(world: World, tmp_path: Path)
     for folder in (tmp_path, tmp_path / "units" / "..", tmp_path / "units" / "other"):
         assert units.answer("a", folder) == f"{folder} is no folder for device code"
     assert UNITS == "PATCHKIT_EMULATOR_UNITS"
+
+
+def test_what_a_run_leaves_is_found_by_the_code_it_asked_for(world: World, tmp_path: Path) -> None:
+    ran = []
+
+    def obtain() -> Path:
+        for unit, code in world.code.items():
+            (tmp_path / "tree" / unit).write_text(code)
+        units = _Units(tmp_path / "tree", tmp_path / "units")
+
+        def run(folder: Path, variables: Mapping[str, str]) -> None:
+            assert units.answer("a", Path(variables[UNITS])) == "ok"
+            (folder / "trace").write_text(world.code["a"])
+            ran.append(folder)
+
+        with units.served():
+            return obtain_by_units(Store(root=tmp_path / "store"), "00key", units, run)
+
+    first = obtain()
+    world.code["b"] = "other code"
+    assert obtain() == first
+    world.code["a"] = "other code"
+    second = obtain()
+    assert (len(ran), (first / "trace").read_text()) == (2, "code of a")
+    assert (second / "trace").read_text() == "other code"
+    assert not any(folder.exists() for folder in ran)
