@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
-from patchkit.base.reporter import Reporter
+from patchkit.base.reporter import Reporter, Work
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
@@ -21,7 +21,7 @@ _LIBRARIES: dict[str, Sequence[str]] = {
 }
 _INCLUDES = ("include", "ggml/include")
 _TIMEOUT_S = 600.0
-_CXX = "c++"
+_CXX, _OBJECT = "c++", "driver.o"
 # Deprecated names are the ones that every build has.
 _FLAGS = ("-std=c++17", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
 
@@ -36,27 +36,17 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     """
     source = _NATIVE / f"{name}.cpp"
     store = Store(root=cache_root / "objects")
-    key = key_of(
-        {
-            "driver": name,
-            "source": [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, CASE_READER)],
-            "flags": _FLAGS,
-            "libraries": str(side.folder),
-            "side": side.identity,
-        }
-    )
-    argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
+    texts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, CASE_READER)]
+    # Sides that share their programs share upstream's headers, and so the object.
+    headers = sorted(built.part.key for built in side.parts if built.part.name == "programs")
+    of_object = key_of({"driver": name, "source": texts, "flags": _FLAGS, "programs": headers})
+    compile_argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
     for include in _INCLUDES:
-        argv += ["-isystem", str(tree / include)]
-    argv += [str(source), f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]
-    argv += [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
+        compile_argv += ["-isystem", str(tree / include)]
 
-    def fill(folder: Path) -> None:
-        reporter.step(f"building the driver {name}")
+    def run(argv: Sequence[str], work: Work) -> None:
         try:
-            run_tool(
-                [*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter, work="compile"
-            )
+            run_tool(argv, timeout_s=_TIMEOUT_S, reporter=reporter, work=work)
         except ToolFailed as error:
             raise ToolchainError(
                 f"patchkit's driver {name} does not compile against this upstream",
@@ -66,4 +56,15 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
                 hint=error.hint,
             ) from error
 
-    return store.obtain(key, fill) / name
+    def compile_it(folder: Path) -> None:
+        reporter.step(f"building the driver {name}")
+        run([*compile_argv, "-c", str(source), "-o", str(folder / _OBJECT)], "compile")
+
+    def link_it(folder: Path) -> None:
+        made = store.obtain(of_object, compile_it) / _OBJECT
+        libraries = [f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]
+        places = [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
+        run([_CXX, "-pthread", str(made), *libraries, *places, "-o", str(folder / name)], "link")
+
+    key = key_of({"object": of_object, "libraries": str(side.folder), "side": side.identity})
+    return store.obtain(key, link_it) / name
