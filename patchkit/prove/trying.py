@@ -7,15 +7,16 @@ GPU and the shapes that patches name on the timing model, as ``verify`` runs the
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import ErrorGroup, GitError
-from patchkit.base.jobs import run_parallel
+from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
@@ -45,6 +46,7 @@ GATES = ("backend-ops", "speed")
 
 # What differs in the assembly of equal code: comments, lines of the source, and numbers of labels.
 _NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)\d+:", re.MULTILINE)
+_WORD = re.compile(rb"[A-Za-z_]\w+")
 _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 
 
@@ -99,8 +101,12 @@ def run_try(
     against: Against,
     run: bool,
     environ: Mapping[str, str],
+    hear: Callable[[Sequence[KernelRow]], None] | None = None,
 ) -> Tried:
     """Place, compile, compare, and with ``run`` emulate and model.
+
+    ``hear`` is told the changed kernels of a unit as soon as it is compiled. Units that name what stands in
+    changed lines come first: of a row of a table, most often the one that it is about.
 
     Raises:
         An ErrorGroup of what could not be placed.
@@ -120,7 +126,9 @@ def run_try(
         candidate, _ = write_plan(plan, repository, unlocked=True)
     subject = make_subject(workspace, repository, candidate, toolchain)
     name, root, before_tree = _before(workspace, request, repository, candidate, against)
-    units, kernels = _compare(SourceTree(root), SourceTree(subject.candidate), subject, compiler)
+    units, kernels = _compare(
+        SourceTree(root), SourceTree(subject.candidate), subject, compiler, hear or (lambda _: None)
+    )
     checked: tuple[GateResult, ...] = ()
     if run and before_tree != subject.candidate_tree and candidate.commits:
         hardware = choose_hardware(candidate.archs, None, model=None, emulated=True)
@@ -173,32 +181,75 @@ def _before(
 
 
 def _compare(
-    before: SourceTree, after: SourceTree, subject: Subject, compiler: Compiler
+    before: SourceTree,
+    after: SourceTree,
+    subject: Subject,
+    compiler: Compiler,
+    hear: Callable[[Sequence[KernelRow]], None],
 ) -> tuple[int, list[KernelRow]]:
     """How many units differ in the bytes they can read, and the kernels whose code does."""
     both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
     units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    wanted = [(unit, arch, tree) for unit in units for arch in subject.archs for tree in (before, after)]
+    wanted = [(unit, arch) for unit in _likely_first(units, before, after) for arch in subject.archs]
 
-    def work(item: tuple[str, str, SourceTree]) -> CompiledUnit:
-        unit, arch, tree = item
-        return compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler)
+    def work(item: tuple[str, str]) -> list[KernelRow]:
+        unit, arch = item
+        old, new = (
+            compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler)
+            for tree in (before, after)
+        )
+        return [] if old.key == new.key else _changed_rows(old, new, subject, compiler)
 
-    done = run_parallel(
-        wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes", stop=compiler.stop
-    )
-    pairs = [(old, new) for old, new in zip(done[::2], done[1::2], strict=True) if old.key != new.key]
-    mangled = [kernel.name for pair in pairs for unit in pair for kernel in unit.kernels]
-    names = demangle(mangled, compiler.toolchain, compiler.reporter)
-    rows: list[KernelRow] = []
-    for old, new in pairs:
-        limits = limits_of(subject.profiles[new.arch])
-        changed = _changed_kernels(old, new)
-        mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
-        found = kernel_rows(old, new, names, limits)
-        rows += [row for name, row in zip(mine, found, strict=True) if name in changed]
-    return len(units), rows
+    found: dict[tuple[str, str], list[KernelRow]] = {}
+    with local_pool("threads", cores()) as pool:
+        for item, rows in run_tasks(
+            pool,
+            work,
+            wanted,
+            reporter=compiler.reporter,
+            what="compiling units",
+            unit="units",
+            stop=compiler.stop,
+        ):
+            found[item] = rows
+            if rows:
+                hear(rows)
+    return len(units), [row for item in sorted(found) for row in found[item]]
+
+
+def _changed_rows(
+    old: CompiledUnit, new: CompiledUnit, subject: Subject, compiler: Compiler
+) -> list[KernelRow]:
+    changed = _changed_kernels(old, new)
+    mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
+    names = demangle(mine, compiler.toolchain, compiler.reporter)
+    rows = kernel_rows(old, new, names, limits_of(subject.profiles[new.arch]))
+    return [row for name, row in zip(mine, rows, strict=True) if name in changed]
+
+
+def _likely_first(units: Sequence[str], before: SourceTree, after: SourceTree) -> list[str]:
+    """Units by how many words of their own text stand in changed lines; an order, nothing hangs on it."""
+    files = {path for unit in units for path in after.closure(unit)}
+    changed: set[bytes] = set()
+    for path in sorted(files):
+        texts = [tree.read(path) if tree.has(path) else b"" for tree in (before, after)]
+        if texts[0] != texts[1]:
+            changed |= _words_of_changes(*texts)
+    words = {unit: set(_WORD.findall(after.read(unit))) for unit in units}
+    everywhere = set.intersection(*words.values()) if words else set()
+    return sorted(units, key=lambda unit: -len((words[unit] - everywhere) & changed))
+
+
+def _words_of_changes(old: bytes, new: bytes) -> set[bytes]:
+    """The words of the lines that only one has, and of the two before each: a condition, say."""
+    sides = [text.splitlines() for text in (old, new)]
+    matcher = difflib.SequenceMatcher(None, *sides, autojunk=False)
+    lines: list[bytes] = []
+    for tag, first, until, start, stop in matcher.get_opcodes():
+        if tag != "equal":
+            lines += [*sides[0][max(0, first - 2) : until], *sides[1][max(0, start - 2) : stop]]
+    return set(_WORD.findall(b"\n".join(lines)))
 
 
 def _changed_kernels(old: CompiledUnit, new: CompiledUnit) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +62,7 @@ def command(settings: Settings, wanted: Request, *, against: Against, run: bool,
         _watch(settings, workspace, request, against, run=run)
     from patchkit.prove.trying import run_try
 
-    done = run_try(workspace, request, against=against, run=run, environ=os.environ)
+    done = run_try(workspace, request, against=against, run=run, environ=os.environ, hear=_hearing(workspace))
     settings.show(_document(done), list(_lines(done, run=run)))
     return ExitCode.GATE_FAILED if done.failed else ExitCode.OK
 
@@ -86,11 +86,23 @@ def _watch(
             continue
         seen = state
         try:
-            done = run_try(workspace, request, against=against, run=run, environ=os.environ)
+            done = run_try(
+                workspace, request, against=against, run=run, environ=os.environ, hear=_hearing(workspace)
+            )
             settings.terminal.data("\n".join(_lines(done, run=run)))
         except PatchkitError as error:
             settings.terminal.complain(error)
         workspace.reporter.info(f"waiting for the next save in {series.patches.parent}; Ctrl-C ends it")
+
+
+def _hearing(workspace: Workspace) -> Callable[[Sequence[KernelRow]], None]:
+    """Tells the kernels of a unit while the others are compiled: a second look may not be needed."""
+
+    def hear(rows: Sequence[KernelRow]) -> None:
+        for line in _kernels(tuple(rows), f"{rows[0].unit.rpartition('/')[2]}: "):
+            workspace.reporter.info(line)
+
+    return hear
 
 
 def _document(done: Tried) -> dict[str, object]:
@@ -127,10 +139,10 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
         yield "not run: leave out --no-run to emulate and model it"
 
 
-def _kernels(rows: tuple[KernelRow, ...]) -> Iterator[str]:
+def _kernels(rows: tuple[KernelRow, ...], of: str = "") -> Iterator[str]:
     if not rows:
         return
-    yield f"{len(rows)} kernels changed, before -> now (by the compiler):"
+    yield f"{of}{len(rows)} kernels changed, before -> now (by the compiler):"
     head = ("VGPRs", "spilled", "waves", "LDS", "kernel")
     cells = [head, *(_cells(row) for row in rows[:_SHOWN])]
     widths = [max(len(line[at]) for line in cells) for at in range(len(head) - 1)]
