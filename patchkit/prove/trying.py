@@ -244,7 +244,7 @@ def _likely_first(units: Sequence[str], before: SourceTree, after: SourceTree) -
 def _words_of_changes(old: bytes, new: bytes) -> set[bytes]:
     """The words of the lines that only one has, and of the two before each: a condition, say."""
     sides = [text.splitlines() for text in (old, new)]
-    matcher = difflib.SequenceMatcher(None, *sides, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, sides[0], sides[1], autojunk=False)
     lines: list[bytes] = []
     for tag, first, until, start, stop in matcher.get_opcodes():
         if tag != "equal":
