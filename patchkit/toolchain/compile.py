@@ -328,7 +328,9 @@ class _Work:
                 told = self.run(argv, "compile", stdin=head.rest_of(job.unit))
         except CompileFailed:
             return None
-        return _facts(replace(told, stderr=said + told.stderr), ())
+        # What was parsed before has the whole path of its file.
+        said += told.stderr.replace(os.fsencode(f"{job.tree.root}/"), b"")
+        return _facts(replace(told, stderr=said), ())
 
     def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
         """The key and the folder of the code, what the code generator said, and whether it was there."""
