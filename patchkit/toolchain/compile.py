@@ -210,10 +210,24 @@ LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
 """For code whose places are to be known: the lines of each instruction. The code is the same without."""
 
 
+ROCWMMA_DEFINITION = "-DGGML_HIP_ROCWMMA_FATTN"
+
+
 def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
     """The ``-D`` options upstream's CMake gives a HIP unit with default options."""
-    names = [*_DEFINITIONS, "GGML_HIP_ROCWMMA_FATTN"] if rocwmma else list(_DEFINITIONS)
-    return tuple(f"-D{name}" for name in names)
+    names = tuple(f"-D{name}" for name in _DEFINITIONS)
+    return (*names, ROCWMMA_DEFINITION) if rocwmma else names
+
+
+def without_unread(flags: Sequence[str], tree: SourceTree, unit: str) -> tuple[str, ...]:
+    """The flags without the definition for rocWMMA where no file of the unit has its name in it.
+
+    Most units read it at no build, and since build 11549 none does: with it and without they are one unit.
+    """
+    name = ROCWMMA_DEFINITION.removeprefix("-D").encode()
+    if ROCWMMA_DEFINITION not in flags or tree.mentions(unit, name):
+        return tuple(flags)
+    return tuple(flag for flag in flags if flag != ROCWMMA_DEFINITION)
 
 
 def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
@@ -222,7 +236,7 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
         str(toolchain.clang),
         *hip_flags(toolchain, job.arch, which=job.which),
         *_WARNINGS,
-        *hip_definitions(rocwmma=job.rocwmma),
+        *without_unread(hip_definitions(rocwmma=job.rocwmma), job.tree, job.unit),
         *kv_definitions(job.tree.root),
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
         *([REMARK_FLAG] if job.which == "device" and job.form == "assembly" else []),

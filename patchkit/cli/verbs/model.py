@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,9 +293,8 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 def _tests(
     timings: Timings, network: ModelShape, upstream: str | None, of: Mapping[str, Any]
 ) -> dict[str, dict[str, ModelTime]]:
-    from functools import cache
-
-    from patchkit.gpu.modelled.network import Batch, time_model
+    from patchkit.base.jobs import run_parallel
+    from patchkit.gpu.modelled.network import Batch, operations_of, time_model
 
     batches = {}
     if of["prompt"]:
@@ -308,11 +306,25 @@ def _tests(
         raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
     with contextlib.ExitStack() as stack:
-        for side, recorder in _recorders(timings, upstream, stack, with_rocwmma=True).items():
-            timed = cache(partial(timings.time, recorder=recorder, repeated=False))
+        recorders = _recorders(timings, upstream, stack, with_rocwmma=True)
+        cases = dict.fromkeys(
+            case for batch in batches.values() for case in operations_of(network, batch, of["kv_type"])
+        )
+        wanted = [(side, case) for case in cases for side in recorders]
+        times = run_parallel(
+            wanted,
+            lambda one: timings.time(one[1], recorders[one[0]], repeated=False),
+            reporter=timings.workspace.reporter,
+            what=f"modelling {network.name}",
+            unit="operations",
+            stop=timings.compiler.stop,
+        )
+        for side in recorders:
+            known = {
+                case: time for (of_side, case), time in zip(wanted, times, strict=True) if of_side == side
+            }
             for test, batch in batches.items():
-                timings.workspace.reporter.step(f"modelling {test} of {side}")
-                found[test][side] = time_model(network, batch, of["kv_type"], timed)
+                found[test][side] = time_model(network, batch, of["kv_type"], known.__getitem__)
     return found
 
 

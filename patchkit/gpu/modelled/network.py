@@ -101,6 +101,11 @@ def time_model(
     return ModelTime(batch=batch, parts=tuple(parts), missing=tuple(missing))
 
 
+def operations_of(model: ModelShape, batch: Batch, kv: str) -> tuple[Timed, ...]:
+    """Each operation of a batch once."""
+    return tuple(dict.fromkeys(_operations(model, batch, kv)))
+
+
 def _operations(model: ModelShape, batch: Batch, kv: str) -> Iterator[Timed]:
     for weight in model.weights:
         tokens = batch.outputs if weight.after_last_attention else batch.tokens

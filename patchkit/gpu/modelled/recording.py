@@ -239,6 +239,7 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
         programs=GATE_PROGRAMS,
         workshop=Workshop(cache_root=compiler.cache_root, reporter=compiler.reporter),
         with_rocwmma=False,
+        is_timed=False,
     )
     root = sources.source.root
     if sources.changes:

@@ -86,9 +86,12 @@ def test_only_what_can_change_the_output_compiles_again(tree: SourceTree, compil
     (tree.root / "ggml/src/ggml-cuda/other.cuh").write_text("not included")
     assert compile_unit(_job(SourceTree(tree.root)), compiler).cached
     assert not compile_unit(replace(_job(tree), arch="gfx1100"), compiler).cached
-    assert not compile_unit(replace(_job(tree), rocwmma=False), compiler).cached
+    assert compile_unit(replace(_job(tree), rocwmma=False), compiler).cached  # nothing reads its macro
     (tree.root / "ggml/src/ggml-cuda/k.cuh").write_text("int y;\n")
     assert not compile_unit(_job(SourceTree(tree.root)), compiler).cached
+    (tree.root / "ggml/src/ggml-cuda/k.cuh").write_text("#ifdef GGML_HIP_ROCWMMA_FATTN\n#endif\n")
+    for rocwmma in (True, False):
+        assert not compile_unit(replace(_job(SourceTree(tree.root)), rocwmma=rocwmma), compiler).cached
     assert not compile_unit(_job(tree), compiler_of(_GOOD + "# another compiler\n")).cached
 
 

@@ -19,7 +19,7 @@ from patchkit.base.source import SourceText
 from patchkit.carry.cpp.lexer import TokenKind, lex
 from patchkit.prove.gates.isolation.evidence import Reading, Unreadable
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compile import hip_definitions
+from patchkit.toolchain.compile import hip_definitions, without_unread
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import RocWmma, Toolchain, hip_flags, rocwmma_for
 from patchkit.toolchain.preprocess import PreprocessFailed, head_digest, reading_digest, reading_text
@@ -370,7 +370,7 @@ def explain(
 
 
 def _job(configuration: Configuration, unit: str, tree: SourceTree) -> Job:
-    flags = (*configuration.flags, *kv_definitions(tree.root))
+    flags = (*without_unread(configuration.flags, tree, unit), *kv_definitions(tree.root))
     return Job(tree=tree, unit=unit, flags=flags, name=configuration.name)
 
 
