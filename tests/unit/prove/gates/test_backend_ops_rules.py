@@ -19,7 +19,7 @@ from patchkit.prove.gates.backend_ops import (
     judge_own,
     near_misses,
 )
-from patchkit.prove.gates.operations import OpsRun, ops_of, sample_of
+from patchkit.prove.gates.operations import OpsRun, elements_of, ops_of, sample_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
@@ -177,3 +177,28 @@ def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:
     check_device(Machine(backend="cpu"), "", ("gfx1151",), tmp_path)
     featured = "  Device 0: AMD Instinct, gfx90a:sramecc+:xnack- (0x90a), VMM: no\n"
     check_device(Machine(backend="hip"), featured, ("gfx90a",), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("case", "elements"),
+    [
+        ("MUL_MAT(type_a=f32,type_b=f32,m=16384,n=1,k=16384,bs=[1,1],nr=[1,1],per=[0,1,2,3])", 2**28),
+        ("MUL_MAT(type_a=f16,type_b=f32,m=16,n=8,k=256,bs=[10,3],nr=[1,2])", 16 * 256 * 30),
+        ("MUL_MAT_ID(type_a=iq3_s,type_b=f32,n_mats=1024,n_used=10,b=0,m=128,n=1,k=512)", 2**26),
+        ("ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0)", 128 * 32 * 2),
+        ("SOLVE_TRI(type=f32,lhs)", 0),
+    ],
+)
+def test_the_size_of_a_case_is_read_from_its_text(case: str, elements: int) -> None:
+    assert elements_of(case) == elements
+
+
+def test_a_sample_has_the_large_cases_only_where_there_are_no_others() -> None:
+    def product(kind: str, m: int) -> Row:
+        params = f"type_a={kind},type_b=f32,m={m},n=1,k=16384,bs=[1,1]"
+        return Row(op="MUL_MAT", params=params, is_supported=True, error="", device="d")
+
+    small = [product("f16", m) for m in range(1, 9)]
+    chosen = sample_of([product("f16", 16384), product("f16", 8192), *small, product("f32", 16384)])
+    assert {case for case in chosen if "f16" in case} <= {row.case for row in small}
+    assert [case for case in chosen if "f32,type_b" in case] == [product("f32", 16384).case]
