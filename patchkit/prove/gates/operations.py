@@ -448,7 +448,7 @@ ON_CPU = (ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours the
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 # 524 of the 5248 that build 6900 supports: every head size and grouping, decode and batch.
 EMULATED_SAMPLE = r"kv=(113|512),nb=(1|35),(mask=1,sinks=1|mask=0,sinks=0),.*type_K(V)?=(f16|q8_0)"
-# Of a sample: 128 MB of floats. A case of MUL_MAT_HADAMARD at build 11549 has 2^28, and took 5 GB in its checks.
+# Of a sample: 128 MB of floats. MUL_MAT_HADAMARD has one of 2^28 at build 11549, which took 5 GB in its checks.
 _MOST_ELEMENTS = 2**25
 _SHAPE = re.compile(r"\bne\w*=\[([0-9,]+)\]")
 _BATCHES = re.compile(r"\bbs=\[([0-9,]+)\]")
