@@ -92,7 +92,9 @@ class HardwareChoice:
                 hint="--runner ssh://host",
             )
 
-    def choose(self, workspace: Workspace, archs: Sequence[str], *, full: bool = False) -> Hardware:
+    def choose(
+        self, workspace: Workspace, archs: Sequence[str], *, full: bool = False, only: Sequence[str] = ()
+    ) -> Hardware:
         """The gates that run on hardware; no connection yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
         if tuple(archs) == (PLAIN,) and self.backend != "cpu":
             self._refuse_device()
@@ -113,6 +115,7 @@ class HardwareChoice:
             emulated=self.emulated,
             full=full,
             scheduler=self.scheduler,
+            only=only,
         )
 
     def _refuse_device(self) -> None:

@@ -131,7 +131,7 @@ def run_try(
     )
     checked: tuple[GateResult, ...] = ()
     if run and before_tree != subject.candidate_tree and candidate.commits:
-        hardware = choose_hardware(candidate.archs, None, model=None, emulated=True)
+        hardware = choose_hardware(candidate.archs, None, model=None, emulated=True, only=GATES)
         here = {gate.name for gate in hardware.gates}
         report = run_verify(
             workspace,

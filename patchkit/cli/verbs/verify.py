@@ -147,7 +147,7 @@ def command(
     report = run_verify(
         workspace,
         archs=chosen.archs,
-        hardware=hardware.choose(workspace, chosen.archs, full=full),
+        hardware=hardware.choose(workspace, chosen.archs, full=full, only=gates),
         upstream=chosen.upstream,
         only=gates,
         full=full,

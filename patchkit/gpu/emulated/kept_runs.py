@@ -25,7 +25,8 @@ from patchkit.toolchain.store import STORES, Store, key_of
 
 _FORMAT = 1
 _STORE = STORES["kept"]
-_REPORT = "PATCHKIT_EMULATOR_REPORT"
+REPORT = "PATCHKIT_EMULATOR_REPORT"
+"""The variable that names the file which says at the end what ran."""
 # Variables that are places: what lies there is in the identity of the side and of the emulated GPU.
 _PLACES = frozenset(
     {
@@ -36,7 +37,7 @@ _PLACES = frozenset(
         "PATCHKIT_EMULATOR_SERVER",
         "PATCHKIT_RECORDER_DEVICE",
         UNITS,
-        _REPORT,
+        REPORT,
     }
 )
 _OUT, _ERR, _END, _UNITS = "out", "err", "end.json", "units.json"
@@ -63,6 +64,16 @@ def obtain_by_units(
                 path.rename(made / path.name)
 
         return _keep(store, key, units, asked(), take)
+
+
+def is_clean_report(report: Path) -> bool:
+    """Whether a run wrote a report, found nothing, and every process of it came to its end."""
+    try:
+        told = json.loads(report.read_bytes())
+        is_well = not told["findings"] and told["fault"] is None and told["processes"] == 1
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return is_well and not any(report.parent.glob("*.findings"))
 
 
 def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
@@ -136,7 +147,7 @@ class KeptRuns:
                     outputs.append(path)
             elif not path.is_relative_to(cache):
                 return None
-        report = env.get(_REPORT)
+        report = env.get(REPORT)
         settings = {name: value for name, value in env.items() if name not in _PLACES}
         places = _Places(cache=cache, folder=folder)
         what = {
@@ -213,7 +224,8 @@ class Watched:
 
     def keep(self, seconds: float, out: Path, err: Path) -> None:
         """Keep a run that ended well, unless something was found. Raises CacheError when the disk refuses."""
-        if not self._is_clean() or not all(path.is_file() for path in (out, err, *self.outputs)):
+        is_clean = self.report is None or is_clean_report(self.report)
+        if not is_clean or not all(path.is_file() for path in (out, err, *self.outputs)):
             return
 
         def fill(folder: Path) -> None:
@@ -232,14 +244,3 @@ class Watched:
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         yield from ((f"output-{number}", path) for number, path in enumerate(self.outputs))
-
-    def _is_clean(self) -> bool:
-        """Whether nothing was found, and every process of the run came to its end."""
-        if self.report is None:
-            return True
-        try:
-            told = json.loads(self.report.read_bytes())
-            is_well = not told["findings"] and told["fault"] is None and told["processes"] == 1
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return False
-        return is_well and not any(self.report.parent.glob("*.findings"))

@@ -33,6 +33,7 @@ from patchkit.prove.gates.operations import (
     BackendOpsBroken,
     OpsRun,
     OwnPair,
+    Runs,
     Selected,
     Tools,
     is_same,
@@ -156,6 +157,7 @@ class BackendOpsGate:
     timeout_s: float = TIMEOUT_S
     elsewhere: Elsewhere | None = None
     is_sample: bool = False
+    is_looked_at: bool = False
     scheduler: str | None = None
 
     @classmethod
@@ -167,6 +169,7 @@ class BackendOpsGate:
             elsewhere=setup.elsewhere,
             cases=gate_cases(is_sample=is_sample),
             is_sample=is_sample,
+            is_looked_at=setup.is_looked_at,
             scheduler=setup.scheduler,
         )
 
@@ -183,12 +186,13 @@ class BackendOpsGate:
             CacheError: the disk refused.
         """
         try:
-            with sides_on(self.machine, subject) as sides:
-                return self._run(subject, sides)
+            looked = Runs(folder=runs_folder(subject, NAME, self.machine))
+            with sides_on(self.machine, subject) as sides, looked.kept():
+                return self._run(subject, sides, looked)
         except (CandidateBuildFailed, BackendOpsBroken) as error:
             return GateResult.ended_by(self.name, error)
 
-    def _run(self, subject: Subject, sides: Sides) -> GateResult:
+    def _run(self, subject: Subject, sides: Sides, looked: Runs) -> GateResult:
         place = Place(
             folder=runs_folder(subject, NAME, self.machine),
             reporter=subject.reporter,
@@ -201,6 +205,7 @@ class BackendOpsGate:
             place=place,
             timeout_s=self.timeout_s,
             scheduler=self.scheduler,
+            looked=looked.variables if self.is_looked_at else None,
         )
         chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
         subject.reporter.step(f"test-backend-ops of {chosen.told} on {self.machine.told}")

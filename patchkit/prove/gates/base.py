@@ -167,6 +167,7 @@ class DeviceSetup:
     ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
     ``text`` are the user's. ``full``: as thorough as they can be, where the default is a sample.
     ``scheduler``: the address of a Dask scheduler whose workers share the work of the emulated GPU.
+    ``is_looked_at``: the gate that looks for faults runs, too, and wants the same runs with its checks.
     """
 
     machine: Machine
@@ -176,6 +177,7 @@ class DeviceSetup:
     text: Path | None = None
     full: bool = False
     scheduler: str | None = None
+    is_looked_at: bool = False
 
 
 class Gate(Protocol):

@@ -64,6 +64,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     emulated: bool = False,
     full: bool = False,
     scheduler: str | None = None,
+    only: Sequence[str] = (),
 ) -> Hardware:
     """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
 
@@ -78,6 +79,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         emulated: run them on the emulated GPU, though this machine may have it.
         full: all cases, where the default on the emulated GPU or the CPU is a sample.
         scheduler: a Dask scheduler, for the emulated GPU.
+        only: the gates that are asked for; none: all.
     """
     not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
     if tuple(archs) == (PLAIN,):
@@ -109,6 +111,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
             text=text,
             full=full,
             scheduler=scheduler,
+            is_looked_at=machine.is_emulated and not fresh and (not only or "sanitize" in only),
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
         if machine.is_emulated or machine.is_cpu:

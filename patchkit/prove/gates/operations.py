@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError
+from patchkit.base.files import disk_errors
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
+from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.hardware.attention import Measured, run_attention
 from patchkit.gpu.hardware.backend_ops import (
     Choice,
@@ -95,7 +100,7 @@ class Tools:
     """What both kinds of runs need.
 
     ``variables`` gives what a run of tests of that name has in its environment besides its side's, and
-    ``forget`` is told the name of one that counts for nothing.
+    ``forget`` is told the name of one that counts for nothing. With ``looked`` what it gives is tried first.
     """
 
     subject: Subject
@@ -106,6 +111,7 @@ class Tools:
     scheduler: str | None = None
     variables: Callable[[str], Mapping[str, str]] = _no_more
     forget: Callable[[str], None] = _nothing
+    looked: Callable[[str], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +126,49 @@ class OpsRun:
     status: int
     runs: tuple[Ran, ...]
     aborting: tuple[AbortedCase, ...] = ()
+
+
+RUN_REPORT = "report.json"
+"""What a run with checks says at its end, in its folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Where each run leaves what it did: a folder of its own below ``looked``, by the run's name."""
+
+    folder: Path
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """For the duration of the context; what a run that was killed left goes first. Raises CacheError."""
+        shutil.rmtree(self.looked, ignore_errors=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.looked, ignore_errors=True)
+
+    @property
+    def looked(self) -> Path:
+        """All of it: reports and code objects."""
+        return self.folder / "looked"
+
+    def variables(self, name: str) -> Mapping[str, str]:
+        """The environment of a run of that name, which begins anew. Raises CacheError."""
+        place = self.looked / name
+        shutil.rmtree(place, ignore_errors=True)
+        with disk_errors(place, "preparing a run"):
+            place.mkdir(parents=True, exist_ok=True)
+        return EmulationOptions(checks=usual_checks(), report=place / RUN_REPORT, objects=place).variables()
+
+    def forget(self, name: str) -> None:
+        """Leave out what a run of that name did."""
+        shutil.rmtree(self.looked / name, ignore_errors=True)
+
+    def of(self, side: str) -> list[Path]:
+        """The runs of a side. Ours ran once where both are the same files: then it is the baseline's."""
+        tests = [path for path in self.looked.glob(f"test-{side}*") if path.is_dir()]
+        own = [path for path in (self.looked / f"own-{side}", self.looked / "own-baseline") if path.is_dir()]
+        return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
 
 
 OwnPair = tuple[Measured, Measured]  # one of our cases, on the baseline and on the candidate
@@ -403,10 +452,16 @@ def _parts(
             timeout_s=tools.timeout_s,
             folder=tools.place.folder,
             is_pinned=tools.scheduler is None,
+            looked=None if tools.looked is None else _looked(tools, stage, f"test-{side}-{number}"),
         )
         for number, some in enumerate(parts)
         if some
     )
+
+
+def _looked(tools: Tools, stage: Stage, name: str) -> Stage:
+    more = {} if tools.looked is None else tools.looked(name)
+    return replace(stage, side_environment={**stage.side_environment, **more})
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
@@ -448,7 +503,7 @@ ON_CPU = (ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours the
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 # 524 of the 5248 that build 6900 supports: every head size and grouping, decode and batch.
 EMULATED_SAMPLE = r"kv=(113|512),nb=(1|35),(mask=1,sinks=1|mask=0,sinks=0),.*type_K(V)?=(f16|q8_0)"
-# Of a sample: 128 MB of floats. MUL_MAT_HADAMARD has one of 2^28 at build 11549, which took 5 GB in its checks.
+# Of a sample: 128 MB of floats. MUL_MAT_HADAMARD has one of 2^28 at build 11549, which took 5 GB with checks.
 _MOST_ELEMENTS = 2**25
 _SHAPE = re.compile(r"\bne\w*=\[([0-9,]+)\]")
 _BATCHES = re.compile(r"\bbs=\[([0-9,]+)\]")

@@ -6,19 +6,17 @@ import contextlib
 import difflib
 import hashlib
 import shlex
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors, open_regular
+from patchkit.base.files import open_regular
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import (
     CodePlace,
-    EmulationOptions,
     EmulationReport,
     Found,
     load_report,
@@ -36,11 +34,13 @@ from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
 from patchkit.prove.gates.operations import (
     ATTENTION,
     EMULATED_SAMPLE,
+    RUN_REPORT,
     TIMEOUT_S,
     AbortedCase,
     BackendOpsBroken,
     OpsRun,
     OwnPair,
+    Runs,
     Selected,
     Tools,
     run_ops,
@@ -54,7 +54,6 @@ from patchkit.prove.subject import Subject
 NAME = "sanitize"
 _SHOWN = 20  # findings that become errors of their own, and lines of the terminal
 _SHOWN_FRAMES = 4
-_REPORT = "report.json"
 _OURS = "attention cases of patchkit's own"
 _LONGEST_LINE = 120
 _MOST_SOURCE = 16 << 20
@@ -279,45 +278,6 @@ class SanitizeGate:
         return f"patchkit sanitize --arch {self.machine.emulates} {build} -- test-backend-ops test -b ROCm0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
-    """Where each run leaves what it did: a folder of its own below ``looked``, by the run's name."""
-
-    folder: Path
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """For the duration of the context; what a run that was killed left goes first. Raises CacheError."""
-        shutil.rmtree(self.looked, ignore_errors=True)
-        try:
-            yield
-        finally:
-            shutil.rmtree(self.looked, ignore_errors=True)
-
-    @property
-    def looked(self) -> Path:
-        """All of it: reports and code objects."""
-        return self.folder / "looked"
-
-    def variables(self, name: str) -> Mapping[str, str]:
-        """The environment of a run of that name, which begins anew. Raises CacheError."""
-        place = self.looked / name
-        shutil.rmtree(place, ignore_errors=True)
-        with disk_errors(place, "preparing a run"):
-            place.mkdir(parents=True, exist_ok=True)
-        return EmulationOptions(checks=usual_checks(), report=place / _REPORT, objects=place).variables()
-
-    def forget(self, name: str) -> None:
-        """Leave out what a run of that name did."""
-        shutil.rmtree(self.looked / name, ignore_errors=True)
-
-    def of(self, side: str) -> list[Path]:
-        """The runs of a side. Ours ran once where both are the same files: then it is the baseline's."""
-        tests = [path for path in self.looked.glob(f"test-{side}*") if path.is_dir()]
-        own = [path for path in (self.looked / f"own-{side}", self.looked / "own-baseline") if path.is_dir()]
-        return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
-
-
 Line = tuple[object, ...]
 LineOf = Callable[[str, int | None], Line]
 
@@ -447,8 +407,8 @@ def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bo
     for place in runs.of(side):
         notes, processes = left_behind(place)
         cut_short += processes
-        if not may_be_short or (place / _REPORT).exists():
-            reports.append(load_report(place / _REPORT))
+        if not may_be_short or (place / RUN_REPORT).exists():
+            reports.append(load_report(place / RUN_REPORT))
             notes = [*reports[-1].findings, *notes]
         for one in distinct([_pooled(note, place) for note in notes], lines):
             key = fault_key(one, line_of)
