@@ -737,6 +737,9 @@ void products() {
         constexpr int both[][2] = {{150, 2}, {168, 14}, {151, 0}, {152, 1}, {160, 3}, {162, 10}};
         constexpr int compute[][2] = {{150, 0}, {151, 2}, {152, 7}, {162, 9}};
         const auto is_offered = [](int a, int b, int c, int as) {
+            if (a == 4) {
+                return b == 4 && c == 5 && as == 3; // integers of 8 bits, which add up to 32
+            }
             const bool same = a == b && (a == c || (a < 2 && c == 2)); // 16 bits may become f32
             return same && (a == 0 ? as == 1 || (as == 0 && c == 0) : a == 1 || a == 2 ? as == 1 : a == 3 && as == 2);
         };

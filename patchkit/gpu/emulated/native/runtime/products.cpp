@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -408,46 +409,47 @@ template <typename Shape> PART void compute(const job & of, workspace & in) {
 
 // Some right-hand sides of a triangular system, a lane each. Element l of unknown j is at
 // rights[j * to_unknown + l * to_side]; how much of unknown i goes into equation j is at[i * to_i + j * to_j].
-struct substitution {
-    float * rights;
+template <typename T> struct substitution {
+    T * rights;
     int64_t to_unknown, to_side, unknowns, count;
-    const float * a;
+    const T * a;
     int64_t to_i, to_j;
     bool is_forward, has_unit_diagonal;
-    float alpha;
+    T alpha;
 };
 
 constexpr int64_t sides_at_once = 32;
 
-substitution substitution_of(const triangular_system & s, const sides & at, int64_t first, int64_t count) {
+template <typename T>
+substitution<T> substitution_of(const triangular_system & s, const sides & at, int64_t first, int64_t count) {
     const bool i_is_row   = s.is_left == s.is_transposed;
     const int64_t to_side = s.is_left ? s.leading_b : 1;
     return {
-        at.b + first * to_side,
+        static_cast<T *>(at.b) + first * to_side,
         s.is_left ? 1 : s.leading_b,
         to_side,
         s.is_left ? s.m : s.n,
         count,
-        at.a,
+        static_cast<const T *>(at.a),
         i_is_row ? 1 : s.leading_a,
         i_is_row ? s.leading_a : 1,
         i_is_row == s.is_upper,
         s.has_unit_diagonal,
-        s.alpha,
+        T(s.alpha),
     };
 }
 
 // Unknown j, when those before it are known.
-template <int Lanes> PART void find_unknown(const substitution & of, float * x, int64_t step) {
+template <typename T, int Lanes> PART void find_unknown(const substitution<T> & of, T * x, int64_t step) {
     constexpr int vectors = int(sides_at_once) / Lanes;
     const int64_t last    = of.unknowns - 1;
     const int64_t j       = of.is_forward ? step : last - step;
-    vec<float, Lanes> sums[vectors];
+    vec<T, Lanes> sums[vectors];
     std::memcpy(sums, x + j * sides_at_once, sizeof(sums));
     for (int64_t known = 0; known < step; ++known) {
         const int64_t i = of.is_forward ? known : last - known;
-        const float a   = of.a[i * of.to_i + j * of.to_j];
-        vec<float, Lanes> before[vectors];
+        const T a       = of.a[i * of.to_i + j * of.to_j];
+        vec<T, Lanes> before[vectors];
         std::memcpy(before, x + i * sides_at_once, sizeof(before));
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) {
@@ -455,7 +457,7 @@ template <int Lanes> PART void find_unknown(const substitution & of, float * x, 
         }
     }
     if (!of.has_unit_diagonal) {
-        const float a = of.a[j * of.to_i + j * of.to_j];
+        const T a = of.a[j * of.to_i + j * of.to_j];
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) {
             sums[v] /= a;
@@ -464,9 +466,9 @@ template <int Lanes> PART void find_unknown(const substitution & of, float * x, 
     std::memcpy(x + j * sides_at_once, sums, sizeof(sums));
 }
 
-template <int Lanes> PART void substitute(const substitution & of, workspace & in) {
-    const size_t bytes = size_t(of.unknowns * sides_at_once) * sizeof(float);
-    auto * x           = static_cast<float *>(in.get(bytes, 0, 0).sums);
+template <typename T, int Lanes> PART void substitute(const substitution<T> & of, workspace & in) {
+    const size_t bytes = size_t(of.unknowns * sides_at_once) * sizeof(T);
+    auto * x           = static_cast<T *>(in.get(bytes, 0, 0).sums);
     std::memset(x, 0, bytes);
     if (of.alpha != 0) {
         for (int64_t j = 0; j < of.unknowns; ++j) {
@@ -475,7 +477,7 @@ template <int Lanes> PART void substitute(const substitution & of, workspace & i
             }
         }
         for (int64_t step = 0; step < of.unknowns; ++step) {
-            find_unknown<Lanes>(of, x, step);
+            find_unknown<T, Lanes>(of, x, step);
         }
     }
     for (int64_t j = 0; j < of.unknowns; ++j) {
@@ -496,7 +498,9 @@ template <typename T> void compute_plain(const job & of, workspace & in) {
 #endif
 }
 
-void substitute_plain(const substitution & of, workspace & in) { substitute<4>(of, in); }
+template <typename T> void substitute_plain(const substitution<T> & of, workspace & in) {
+    substitute<T, 16 / int(sizeof(T))>(of, in);
+}
 
 #if defined(__x86_64__)
 #define AVX2 __attribute__((target("avx2,fma")))
@@ -510,12 +514,17 @@ template <typename T> AVX512 void compute_avx512(const job & of, workspace & in)
     compute<shape<T, 64, 3, 8>>(of, in);
 }
 
-AVX2 void substitute_avx2(const substitution & of, workspace & in) { substitute<8>(of, in); }
-AVX512 void substitute_avx512(const substitution & of, workspace & in) { substitute<16>(of, in); }
+template <typename T> AVX2 void substitute_avx2(const substitution<T> & of, workspace & in) {
+    substitute<T, 32 / int(sizeof(T))>(of, in);
+}
+
+template <typename T> AVX512 void substitute_avx512(const substitution<T> & of, workspace & in) {
+    substitute<T, 64 / int(sizeof(T))>(of, in);
+}
 #endif
 
 using compute_function    = void (*)(const job &, workspace &);
-using substitute_function = void (*)(const substitution &, workspace &);
+template <typename T> using substitute_function = void (*)(const substitution<T> &, workspace &);
 
 template <typename T> compute_function compute_of([[maybe_unused]] cpu_level level) {
 #if defined(__x86_64__)
@@ -528,15 +537,15 @@ template <typename T> compute_function compute_of([[maybe_unused]] cpu_level lev
     return compute_plain<T>;
 }
 
-substitute_function substitute_of([[maybe_unused]] cpu_level level) {
+template <typename T> substitute_function<T> substitute_of([[maybe_unused]] cpu_level level) {
 #if defined(__x86_64__)
     switch (level) {
-        case cpu_level::avx512: return substitute_avx512;
-        case cpu_level::avx2: return substitute_avx2;
+        case cpu_level::avx512: return substitute_avx512<T>;
+        case cpu_level::avx2: return substitute_avx2<T>;
         case cpu_level::plain: break;
     }
 #endif
-    return substitute_plain;
+    return substitute_plain<T>;
 }
 
 // Calls `work` for every number below `count`.
@@ -583,14 +592,34 @@ tile tile_size(const product & wanted, size_t batch, unsigned threads) {
     return size;
 }
 
+template <typename T>
+void solve_in(const triangular_system & wanted, const std::vector<sides> & batch, unsigned threads, cpu_level level) {
+    const int64_t unknowns = wanted.is_left ? wanted.m : wanted.n;
+    const int64_t rights   = wanted.is_left ? wanted.n : wanted.m;
+    if (unknowns == 0 || rights == 0 || batch.empty()) {
+        return;
+    }
+    const int64_t groups    = (rights + sides_at_once - 1) / sides_at_once;
+    const double operations = double(unknowns) * double(unknowns) * double(rights) * double(batch.size());
+    const auto substitute   = substitute_of<T>(level);
+    share_out(int64_t(batch.size()) * groups, worth_having(threads, operations), [&](int64_t i, workspace & own) {
+        const int64_t first = i % groups * sides_at_once;
+        const int64_t count = std::min(sides_at_once, rights - first);
+        substitute(substitution_of<T>(wanted, batch[size_t(i / groups)], first, count), own);
+    });
+}
+
 } // namespace
 
 size_t bytes_of(number type) {
     switch (type) {
-        case number::f64: return 8;
-        case number::f32: return 4;
-        default: return 2;
+        case number::i8: return 1;
+        case number::f16: case number::bf16: return 2;
+        case number::f32: case number::i32: return 4;
+        case number::f64: case number::complex_f32: return 8;
+        case number::complex_f64: return 16;
     }
+    return 0;
 }
 
 const char * name_of(number type) {
@@ -599,26 +628,70 @@ const char * name_of(number type) {
         case number::bf16: return "bf16";
         case number::f32: return "f32";
         case number::f64: return "f64";
+        case number::i8: return "i8";
+        case number::i32: return "i32";
+        case number::complex_f32: return "complex f32";
+        case number::complex_f64: return "complex f64";
     }
     return "";
 }
 
-double value_at(number type, const void * place) {
-    if (type == number::f64) {
-        double value;
-        std::memcpy(&value, place, sizeof(value));
-        return value;
-    }
-    if (type == number::f32) {
-        float value;
-        std::memcpy(&value, place, sizeof(value));
-        return double(value);
-    }
-    uint16_t halves[4] = {};
-    std::memcpy(halves, place, sizeof(halves[0]));
+bool is_complex(number type) { return type == number::complex_f32 || type == number::complex_f64; }
+
+namespace {
+
+template <typename T> T read(const void * place) {
+    T value;
+    std::memcpy(&value, place, sizeof(value));
+    return value;
+}
+
+template <typename T> void write(void * place, T value) { std::memcpy(place, &value, sizeof(value)); }
+
+// With one lane to read or write, as the functions of products have them.
+template <typename Type> double widened(const void * place) {
+    uint16_t halves[4] = {read<uint16_t>(place)};
     vec<float, 4> value;
-    type == number::f16 ? as_f16::widen<4>(value, halves) : as_bf16::widen<4>(value, halves);
+    Type::template widen<4>(value, halves);
     return double(value[0]);
+}
+
+template <typename Type> void narrowed(void * place, double value) {
+    uint16_t halves[4];
+    const vec<float, 4> wide = {float(value)};
+    Type::template narrow<4>(halves, wide);
+    write(place, halves[0]);
+}
+
+// Integers go round, as those of the GPU do.
+int64_t wrapped(double value) {
+    constexpr double range = 0x1p32;
+    return std::isfinite(value) ? int64_t(std::fmod(value, range)) : 0;
+}
+
+} // namespace
+
+double value_at(number type, const void * place) {
+    switch (type) {
+        case number::f16: return widened<as_f16>(place);
+        case number::bf16: return widened<as_bf16>(place);
+        case number::f32: case number::complex_f32: return double(read<float>(place));
+        case number::f64: case number::complex_f64: return read<double>(place);
+        case number::i8: return read<int8_t>(place);
+        case number::i32: return read<int32_t>(place);
+    }
+    return 0;
+}
+
+void put_value(number type, void * place, double value) {
+    switch (type) {
+        case number::f16: return narrowed<as_f16>(place, value);
+        case number::bf16: return narrowed<as_bf16>(place, value);
+        case number::f32: case number::complex_f32: return write(place, float(value));
+        case number::f64: case number::complex_f64: return write(place, value);
+        case number::i8: return write(place, int8_t(wrapped(value)));
+        case number::i32: return write(place, int32_t(wrapped(value)));
+    }
 }
 
 cpu_level best_cpu_level() {
@@ -635,6 +708,10 @@ cpu_level best_cpu_level() {
 }
 
 bool can_multiply(const product & wanted) {
+    const auto is_float = [](number type) { return type <= number::f64; };
+    if (!is_float(wanted.a.type) || !is_float(wanted.b.type) || !is_float(wanted.c.type)) {
+        return false;
+    }
     const bool any = wanted.a.type == number::f64 || wanted.b.type == number::f64 || wanted.c.type == number::f64;
     const bool all = wanted.a.type == number::f64 && wanted.b.type == number::f64 && wanted.c.type == number::f64;
     return any == all;
@@ -661,19 +738,11 @@ void multiply(const product & wanted, const std::vector<factors> & batch, unsign
 }
 
 void solve(const triangular_system & wanted, const std::vector<sides> & batch, unsigned threads, cpu_level level) {
-    const int64_t unknowns = wanted.is_left ? wanted.m : wanted.n;
-    const int64_t rights   = wanted.is_left ? wanted.n : wanted.m;
-    if (unknowns == 0 || rights == 0 || batch.empty()) {
-        return;
+    if (wanted.type == number::f64) {
+        solve_in<double>(wanted, batch, threads, level);
+    } else {
+        solve_in<float>(wanted, batch, threads, level);
     }
-    const int64_t groups    = (rights + sides_at_once - 1) / sides_at_once;
-    const double operations = double(unknowns) * double(unknowns) * double(rights) * double(batch.size());
-    const auto substitute   = substitute_of(level);
-    share_out(int64_t(batch.size()) * groups, worth_having(threads, operations), [&](int64_t i, workspace & own) {
-        const int64_t first = i % groups * sides_at_once;
-        const int64_t count = std::min(sides_at_once, rights - first);
-        substitute(substitution_of(wanted, batch[size_t(i / groups)], first, count), own);
-    });
 }
 
 } // namespace patchkit

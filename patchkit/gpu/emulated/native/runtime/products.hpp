@@ -16,13 +16,20 @@
 
 namespace patchkit {
 
-enum class number : uint8_t { f16, bf16, f32, f64 };
+// Complex numbers are two of the type, the real part first.
+enum class number : uint8_t { f16, bf16, f32, f64, i8, i32, complex_f32, complex_f64 };
 
 size_t bytes_of(number type);
 const char * name_of(number type);
 
-// The number of that type that lies there.
+bool is_complex(number type);
+
+// The number of that type that lies there, of a complex one the real part.
 double value_at(number type, const void * place);
+
+// Rounded once, to nearest even, and so small that an integer has it; of a complex number this is the real part, and
+// the other one stays.
+void put_value(number type, void * place, double value);
 
 // How wide the CPU computes: each level is compiled, the best that the CPU has is used.
 enum class cpu_level : uint8_t { plain, avx2, avx512 };
@@ -50,25 +57,26 @@ struct factors {
     void * c;
 };
 
-// Whether the types go together: f64 only with f64.
+// Whether the types go together: f64 only with f64, and neither integers nor complex numbers.
 bool can_multiply(const product & wanted);
 
 // Products of a batch must not write what another of them reads.
 void multiply(const product & wanted, const std::vector<factors> & batch, unsigned threads,
               cpu_level level = best_cpu_level());
 
-// X op(A) = alpha B, or op(A) X = alpha B with A on the left, in f32; A is triangular, X takes the place of B, which
+// X op(A) = alpha B, or op(A) X = alpha B with A on the left, in f32 or f64; A is triangular, X takes the place of B, which
 // has m rows and n columns. A is not read when alpha is zero.
 struct triangular_system {
     bool is_left, is_upper, is_transposed, has_unit_diagonal;
     int64_t m, n;
     int64_t leading_a, leading_b;
-    float alpha;
+    double alpha;
+    number type = number::f32;
 };
 
 struct sides {
-    const float * a;
-    float * b;
+    const void * a;
+    void * b;
 };
 
 void solve(const triangular_system & wanted, const std::vector<sides> & batch, unsigned threads,
