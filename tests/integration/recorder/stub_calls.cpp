@@ -414,6 +414,7 @@ void streams_and_events() {
     row(CALL(hipStreamGetFlags_spt), hipSuccess, stream(hipErrorContextIsDestroyed), place<unsigned>("flags"));
     row(CALL(hipStreamGetPriority), hipSuccess, stream(hipErrorContextIsDestroyed), place<int>("priority"));
     row(CALL(hipStreamGetPriority_spt), hipSuccess, stream(hipErrorContextIsDestroyed), place<int>("priority"));
+    row(CALL(hipGetStreamDeviceId), 0, stream(-1));
     row(CALL(hipStreamGetDevice), hipSuccess, stream(hipErrorContextIsDestroyed), place<hipDevice_t>("device"));
     holds("hipStreamGetFlags", "what the stream was made with", [] {
         hipStream_t stream = nullptr;

@@ -2,6 +2,7 @@
 
 #include "allocations.hpp"
 #include "emulation.hpp"
+#include "missing_calls.hpp"
 #include "schedule.hpp"
 
 #include <algorithm>
@@ -184,6 +185,7 @@ void ** __hipRegisterFatBinary(const void * data) {
     if (data == nullptr) {
         return nullptr;
     }
+    patchkit::refuse_missing_calls(); // of a library that was loaded later
     auto made = std::make_shared<module>(static_cast<const fat_binary_wrapper *>(data)->binary);
     const std::lock_guard<std::mutex> guard(registry_mutex());
     void * handle = made.get();

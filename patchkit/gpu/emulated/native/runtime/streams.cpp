@@ -106,6 +106,9 @@ hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t * device) {
     return answered(hipSuccess);
 }
 
+// An ordinal in the place of an error: thrust asks for it.
+int hipGetStreamDeviceId(hipStream_t stream) { return is_stream(stream) ? 0 : -1; }
+
 // Low and high, as clr's hip_internal.hpp has them.
 hipError_t hipDeviceGetStreamPriorityRange(int * least, int * greatest) {
     if (least != nullptr) {

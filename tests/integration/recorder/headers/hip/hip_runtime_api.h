@@ -305,6 +305,7 @@ hipError_t hipStreamSynchronize(hipStream_t);
 hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned);
 hipError_t hipStreamGetFlags(hipStream_t, unsigned *);
 hipError_t hipStreamGetPriority(hipStream_t, int *);
+int hipGetStreamDeviceId(hipStream_t);
 hipError_t hipStreamGetDevice(hipStream_t, hipDevice_t *);
 hipError_t hipStreamGetCaptureInfo(hipStream_t, hipStreamCaptureStatus *, unsigned long long *);
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *);
