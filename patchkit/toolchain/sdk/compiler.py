@@ -22,10 +22,11 @@ from patchkit.toolchain.sdk.versions import clang_version, known_archs
 _TOOLS = ("ld.lld", "clang-offload-bundler", "llvm-objdump", "llvm-readelf", "llvm-cxxfilt")
 
 
-_PACKAGES = ("clang-{n}", "clang-tools-{n}", "lld-{n}", "llvm-{n}", "libclang-rt-{n}-dev")
+# The last is for hipcc -fopenmp, which 36 programs of HeCBench are built with.
+_PACKAGES = ("clang-{n}", "clang-tools-{n}", "lld-{n}", "llvm-{n}", "libclang-rt-{n}-dev", "libomp-{n}-dev")
 
 
-_OF_LLVM = re.compile(r"(?:lib)?(?:clang|llvm|lld)")
+_OF_LLVM = re.compile(r"(?:lib)?(?:clang|llvm|lld|omp)")
 
 
 # Shared libraries; not headers, not the C library, which is every program's, not those of 32-bit programs.
@@ -105,7 +106,11 @@ def obtain_compiler(
             hint="add a suite with a newer one to apt's sources (backports or updates)",
         )
     closure = client.closure([name.format(n=newest) for name in _PACKAGES], what)
-    wanted = parts_to_unpack(closure, _installed(client.reporter))
+    # An older release's libomp may stand in for this one's, and depends on 26 MB that it does not use.
+    others = re.compile(rf"libllvm(?!{newest}\b)\d+")
+    wanted = tuple(
+        one for one in parts_to_unpack(closure, _installed(client.reporter)) if not others.fullmatch(one.name)
+    )
     client.download(wanted, prefix / "debs", what)
     packages = unpack(prefix / "debs", wanted, prefix / "compiler", client.reporter)
     _write_wrappers(prefix, newest)

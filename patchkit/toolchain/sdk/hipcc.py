@@ -11,6 +11,7 @@ from pathlib import Path
 
 from patchkit.base.files import disk_errors
 from patchkit.toolchain.sdk.flags import needs_wave_macro
+from patchkit.toolchain.sdk.pins import load_pins
 from patchkit.toolchain.sdk.prefix import Prefix
 
 _SCRIPTS = Path(__file__).resolve().parent / "scripts"
@@ -30,6 +31,7 @@ def write_hipcc(prefix: Prefix) -> None:
         "@HIP_VERSION@": record.hip_version,
         "@CLANG@": _word(record.compiler),
         "@DEVICE_LIBS@": _word(record.device_libs),
+        "@ARCH@": load_pins().smoke_arch,
         "@WAVE_SIZE@": f"-imacros {_word(f'bin/{_HEADER}')}" if wave else "",
     }.items():
         text = text.replace(mark, value)

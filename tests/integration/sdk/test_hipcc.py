@@ -150,14 +150,70 @@ def test_the_compilers_errors_come_through(prefix, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "clang++: error: no input files\n")
 
 
-def test_who_names_no_gpu_is_told_which_one_it_is(prefix, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "archs", "why"),
+    [
+        (None, {"gfx1151"}, "gfx1151 (since no GPU is in this machine)"),
+        ("gfx1100,gfx90a", {"gfx1100", "gfx90a"}, "gfx1100 gfx90a (as HCC_AMDGPU_TARGET says)"),
+    ],
+)
+def test_who_names_no_gpu_is_told_which_one_it_is(
+    prefix, tmp_path: Path, monkeypatch, target: str | None, archs: set[str], why: str
+) -> None:
+    if target is None and list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*")):
+        pytest.skip("this machine has a GPU, whose name is taken")
+    monkeypatch.delenv("HCC_AMDGPU_TARGET", raising=False)
+    if target is not None:
+        monkeypatch.setenv("HCC_AMDGPU_TARGET", target)
     (tmp_path / "a.hip").write_text(_PROGRAM, "utf-8")
     done = _hipcc(prefix, tmp_path, "-c", "a.hip")
     assert (done.returncode, done.stderr) == (
         0,
-        "hipcc: no --offload-arch is given; clang takes gfx906 for granted\n",
+        f"hipcc: no --offload-arch is given: the code is for {why}\n",
     )
-    assert _archs(tmp_path / "a.o") == {"gfx906"}
+    assert _archs(tmp_path / "a.o") == archs
+
+
+_OPENMP = """\
+#include <omp.h>
+#include <cstdio>
+int main() {
+    int sum = 0;
+#pragma omp parallel num_threads(2) reduction(+ : sum)
+    sum += omp_get_num_threads();
+    std::printf("%d\\n", sum);
+}
+"""
+
+
+def test_host_code_may_use_openmp(prefix, tmp_path: Path) -> None:
+    if not any(package.name.startswith("libomp") for package in prefix.record.compiler_packages):
+        pytest.skip("the compiler is this machine's")
+    (tmp_path / "a.hip").write_text(_OPENMP, "utf-8")
+    _made(_hipcc(prefix, tmp_path, "--offload-arch=gfx1151", "-fopenmp", "a.hip", "-o", "program"))
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
+def test_a_compiler_without_openmp_is_told(prefix, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    script = prefix.hipcc.read_text("utf-8").replace(prefix.record.compiler, "bin/clang++")
+    (tmp_path / "bin" / "hipcc").write_text(script, "utf-8")
+    (tmp_path / "bin" / "clang++").write_text("#!/bin/sh\necho libomp.so\n", "utf-8")
+    for program in (tmp_path / "bin").iterdir():
+        program.chmod(0o755)
+    argv = [str(tmp_path / "bin" / "hipcc"), "-fopenmp", "a.o"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "hipcc: -fopenmp needs LLVM's OpenMP library" in done.stderr
+    assert "patchkit sdk install --again" in done.stderr
+
+
+def test_genco_makes_device_code_alone(prefix, tmp_path: Path) -> None:
+    (tmp_path / "a.hip").write_text(_PROGRAM, "utf-8")
+    _made(_hipcc(prefix, tmp_path, "--genco", "--offload-arch=gfx1151", "a.hip", "-o", "a.co"))
+    assert _archs(tmp_path / "a.co") == {"gfx1151"}
+    assert b"main" not in (tmp_path / "a.co").read_bytes()
 
 
 def test_a_language_can_be_named_and_c_is_c(prefix, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # hipcc of a patchkit SDK: compiles and links HIP programs without ROCm. Its arguments are clang's.
 #
-# As with AMD's, a file that ends like C++, CUDA or HIP is HIP unless -x says otherwise, and -O3 is the default.
+# As with AMD's, a file that ends like C++, CUDA or HIP is HIP unless -x says otherwise, and -O3 is the default;
+# --genco makes device code alone, and without --offload-arch the code is for the GPU of this machine.
 
 self=$0
 while [ -L "$self" ]; do
@@ -13,18 +14,25 @@ while [ -L "$self" ]; do
 done
 prefix=$(CDPATH= cd -- "$(dirname -- "$self")/.." && pwd) || exit 1
 
-names_language=no names_arch=no
+names_language=no names_arch=no has_hip=no has_openmp=no last=
 for argument do
     case $argument in
+        -xhip | -xcuda) names_language=yes has_hip=yes ;;
         -x*) names_language=yes ;;
-        --offload-arch=* | --cuda-gpu-arch=* | --cuda-host-only | --offload-host-only) names_arch=yes ;;
+        hip | cuda) [ "$last" != -x ] || has_hip=yes ;;
+        --offload-arch | --offload-arch=* | --cuda-gpu-arch=* | --cuda-host-only | --offload-host-only)
+            names_arch=yes
+            ;;
+        -fopenmp | -fopenmp=libomp) has_openmp=yes ;;
+        -fno-openmp) has_openmp=no ;;
         --version) echo "HIP version: @HIP_VERSION@" ;;
     esac
+    last=$argument
 done
 
 # Before a file that is HIP comes -x hip, before the next that is not -x none. Behind -- nothing is an option, and all
 # files are HIP.
-language=none is_value=no is_behind=no has_hip=no
+language=none is_value=no is_behind=no
 for argument do
     shift
     kind=file
@@ -34,6 +42,7 @@ for argument do
     elif [ $is_behind = no ]; then
         case $argument in
             --) kind=option is_behind=yes ;;
+            --genco) kind=option argument=--cuda-device-only ;;
             -[ABDFGILTUbelouxz] | -M[FJQT] | -X* | -mllvm | -mmlir | \
                 -include | -include-pch | -imacros | -isystem | -isystem-after | -iquote | -idirafter | \
                 -isysroot | -iprefix | -iwithprefix | -iwithprefixbefore | -iwithsysroot | -ivfsoverlay | \
@@ -62,12 +71,46 @@ for argument do
     set -- "$@" "$argument"
 done
 
+# The GPUs of this machine, as its driver names them: 110501 is gfx1151, 90010 gfx90a.
+find_gpus() {
+    cat /sys/class/kfd/kfd/topology/nodes/*/properties 2>/dev/null |
+        while read -r name value; do
+            if [ "$name" = gfx_target_version ] && [ "$value" -gt 0 ]; then
+                printf 'gfx%d%x%x\n' $((value / 10000)) $((value / 100 % 100)) $((value % 100))
+            fi
+        done | sort -u
+}
+
 if [ $has_hip = yes ] && [ $names_arch = no ]; then
-    echo "hipcc: no --offload-arch is given; clang takes gfx906 for granted" >&2
+    archs=$(echo "${HCC_AMDGPU_TARGET:-}" | tr ',' ' ') why="as HCC_AMDGPU_TARGET says"
+    if [ -z "$archs" ]; then
+        archs=$(find_gpus) why="the GPU of this machine"
+    fi
+    if [ -z "$archs" ]; then
+        archs=@ARCH@ why="since no GPU is in this machine"
+    fi
+    for arch in $archs; do
+        set -- "--offload-arch=$arch" "$@"
+    done
+    echo "hipcc: no --offload-arch is given: the code is for" $archs "($why)" >&2
+fi
+
+if [ $has_openmp = yes ]; then
+    openmp=$(@CLANG@ -print-file-name=libomp.so)
+    case $openmp in
+        /*) ;;
+        *)
+            echo "hipcc: -fopenmp needs LLVM's OpenMP library, which this SDK's compiler does not have;" \
+                "patchkit sdk install --again brings it, or install libomp-dev of the compiler's version" >&2
+            exit 1
+            ;;
+    esac
+    openmp=$(dirname -- "$openmp")
+    set -- --start-no-unused-arguments -L"$openmp" "-Wl,-rpath,$openmp" --end-no-unused-arguments "$@"
 fi
 
 exec @CLANG@ --start-no-unused-arguments \
     --rocm-path="$prefix/usr" --hip-path="$prefix/usr" --rocm-device-lib-path=@DEVICE_LIBS@ \
     -O3 -D__HIP_PLATFORM_AMD__ -D__HIP_ROCclr__=1 -isystem "$prefix/usr/include" @WAVE_SIZE@ \
-    --hip-link -L"$prefix/usr/lib" -fuse-ld=lld --rtlib=compiler-rt -unwindlib=libgcc \
+    --hip-link -L"$prefix/usr/lib" -fuse-ld=lld -Wl,-z,lazy --rtlib=compiler-rt -unwindlib=libgcc \
     --end-no-unused-arguments "$@"

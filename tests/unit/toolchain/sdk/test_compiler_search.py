@@ -86,6 +86,8 @@ def test_only_llvm_and_missing_libraries_are_unpacked() -> None:
         "libclang-rt-22-dev",
         "libllvm22",
         "lld-22",
+        "libomp-22-dev",
+        "libomp5-22",
         "libz3-4",
         "libxml2",
         "libc6",
@@ -94,4 +96,12 @@ def test_only_llvm_and_missing_libraries_are_unpacked() -> None:
     names += ("lib32gcc-s1", "gcc-12", "libstdc++-12-dev", "binutils")
     closure = [Wanted(name=name, version="1", size=1) for name in names]
     kept = {one.name for one in parts_to_unpack(closure, {"libxml2", "clang-22", "libllvm22"})}
-    assert kept == {"clang-22", "libclang-rt-22-dev", "libllvm22", "lld-22", "libz3-4"}
+    assert kept == {
+        "clang-22",
+        "libclang-rt-22-dev",
+        "libllvm22",
+        "lld-22",
+        "libomp-22-dev",
+        "libomp5-22",
+        "libz3-4",
+    }
