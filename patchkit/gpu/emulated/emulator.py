@@ -24,7 +24,7 @@ from patchkit.gpu.emulated.device import PlayedDevice, device_text
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compile import Job, compile_unit
 from patchkit.toolchain.compiler import Compiler, nice
-from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree
 
@@ -210,13 +210,17 @@ class EmulationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedGpu:
-    """A GPU that programs can run on. ``level`` is what it uses of the CPU."""
+    """A GPU that programs can run on. ``level`` is what it uses of the CPU.
+
+    ``device_compiler`` is the command by which programs compile device code while they run (hiprtc).
+    """
 
     device: PlayedDevice
     runtime: Path
     library: Path
     disassembler: Path
     level: Level
+    device_compiler: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -238,6 +242,7 @@ class EmulatedGpu:
             "PATCHKIT_RECORDER_DEVICE": str(file),
             "PATCHKIT_EMULATOR": str(self.library),
             "PATCHKIT_EMULATOR_DISASSEMBLER": str(self.disassembler),
+            "PATCHKIT_EMULATOR_COMPILER": "\n".join(self.device_compiler),
             **options.variables(),
         }
 
@@ -256,6 +261,10 @@ def emulated_gpu(device: PlayedDevice, compiler: Compiler) -> EmulatedGpu:
         library=build_emulator(compiler, level),
         disassembler=find_disassembler(compiler.toolchain),
         level=level,
+        device_compiler=(
+            str(compiler.toolchain.clang),
+            *hip_flags(compiler.toolchain, device.arch, which="device"),
+        ),
     )
 
 

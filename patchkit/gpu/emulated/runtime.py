@@ -40,7 +40,7 @@ _STUB_HEADERS = _files(
 STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
 OPERATIONS_DRIVER = "drivers/op_cases.cpp"
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 600.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 # What a library built against a real ROCm 6 or 7 asks the loader for; ours asks for the first.
@@ -48,6 +48,9 @@ STUB_NAMES = (
     "libamdhip64.so",
     "libamdhip64.so.6",
     "libamdhip64.so.7",
+    "libhiprtc.so",
+    "libhiprtc.so.6",
+    "libhiprtc.so.7",
     "libhipblas.so.2",
     "libhipblas.so.3",
     "librocblas.so.4",
@@ -68,23 +71,48 @@ def build_stub(compiler: Compiler) -> Path:
         CacheError: the disk refused.
     """
     toolchain = compiler.toolchain
-    argv = [
-        *cxx_of(toolchain),
+    flags = [
         STUB_STANDARD,
         "-O1",
         "-fPIC",
-        "-shared",
         "-pthread",
         *_WARNINGS,
         "-D__HIP_PLATFORM_AMD__",
         "-isystem",
         str(toolchain.root / "include"),
-        f"-Wl,--no-undefined,-soname,{STUB_NAMES[0]}",
-        *(str(_NATIVE / name) for name in _STUB_SOURCES),
-        "-ldl",
     ]
-    sources = [*_STUB_SOURCES, *_STUB_HEADERS]
-    return _built(compiler, {"what": "stub"}, argv, sources, STUB_NAMES[0], links=STUB_NAMES[1:])
+    link = ["-shared", f"-Wl,--no-undefined,-soname,{STUB_NAMES[0]}"]
+
+    def fill(folder: Path) -> None:
+        def compile_one(source: str) -> Path:
+            made = folder / f"{Path(source).stem}.o"
+            _run_compiler(compiler, [*flags, "-c", str(_NATIVE / source)], made, "stub", source)
+            return made
+
+        objects = run_parallel(
+            _STUB_SOURCES,
+            compile_one,
+            reporter=compiler.reporter,
+            what="building the launch recorder: stub",
+            unit="files",
+            stop=compiler.stop,
+        )
+        argv = ["-pthread", *link, *map(str, objects), "-ldl"]
+        _run_compiler(compiler, argv, folder / STUB_NAMES[0], "stub", _STUB_SOURCES[0])
+        for made in objects:
+            made.unlink()
+        for name in STUB_NAMES[1:]:
+            (folder / name).symlink_to(STUB_NAMES[0])
+
+    key = key_of(
+        {
+            "what": "stub",
+            "compiler": compiler.identity,
+            "sources": _digests([*_STUB_SOURCES, *_STUB_HEADERS]),
+            "names": STUB_NAMES,
+        }
+    )
+    return compiler.store.obtain(key, fill)
 
 
 def build_driver(
@@ -96,7 +124,7 @@ def build_driver(
         RECORDER_NOT_BUILT: it does not compile against this ggml.
         CacheError: the disk refused.
     """
-    argv = [*cxx_of(compiler.toolchain), "-std=c++17", "-O1", *_WARNINGS]
+    argv = ["-std=c++17", "-O1", *_WARNINGS]
     places = [
         "-Wno-deprecated-declarations",  # those that build 11549 warns of are the ones that every build has
         *("-isystem", str(tree / "ggml/include"), str(_NATIVE / source)),
@@ -111,39 +139,40 @@ def build_driver(
 
 
 def _built(
-    compiler: Compiler,
-    parts: Mapping[str, object],
-    argv: Sequence[str],
-    sources: Sequence[str],
-    name: str,
-    *,
-    links: Sequence[str] = (),
+    compiler: Compiler, parts: Mapping[str, object], argv: Sequence[str], sources: Sequence[str], name: str
 ) -> Path:
-    digests = {source: hashlib.sha256((_NATIVE / source).read_bytes()).hexdigest() for source in sources}
-    key = key_of({"compiler": compiler.identity, "sources": digests, **parts})
+    key = key_of({"compiler": compiler.identity, "sources": _digests(sources), **parts})
 
     def fill(folder: Path) -> None:
         compiler.reporter.step(f"building the launch recorder: {parts['what']}")
-        try:
-            run_tool(
-                [*nice(), *argv, "-o", str(folder / name)],
-                timeout_s=_TIMEOUT_S,
-                reporter=compiler.reporter,
-                work="compile",
-            )
-        except (ToolFailed, ToolCrashed) as error:
-            refused = disk_error_from_tool(error, folder.parent, f"building the recorder's {parts['what']}")
-            raise refused or ToolchainError(
-                f"the launch recorder's {parts['what']} does not compile with this toolchain",
-                code="RECORDER_NOT_BUILT",
-                where=Location(path=str(_NATIVE / sources[0])),
-                why=error.why,
-                hint="patchkit doctor shows the headers and the compiler that were used",
-            ) from error
-        for link in links:
-            (folder / link).symlink_to(name)
+        _run_compiler(compiler, argv, folder / name, str(parts["what"]), sources[0])
 
     return compiler.store.obtain(key, fill)
+
+
+def _digests(sources: Sequence[str]) -> dict[str, str]:
+    return {source: hashlib.sha256((_NATIVE / source).read_bytes()).hexdigest() for source in sources}
+
+
+def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, what: str, source: str) -> None:
+    """Compile or link a part of the recorder; ``source`` is where an error is shown to be."""
+    try:
+        run_tool(
+            [*nice(), *cxx_of(compiler.toolchain), *arguments, "-o", str(output)],
+            timeout_s=_TIMEOUT_S,
+            reporter=compiler.reporter,
+            stop=compiler.stop,
+            work="compile",
+        )
+    except (ToolFailed, ToolCrashed) as error:
+        refused = disk_error_from_tool(error, output.parent, f"building the recorder's {what}")
+        raise refused or ToolchainError(
+            f"the launch recorder's {what} does not compile with this toolchain",
+            code="RECORDER_NOT_BUILT",
+            where=Location(path=str(_NATIVE / source)),
+            why=error.why,
+            hint="patchkit doctor shows the headers and the compiler that were used",
+        ) from error
 
 
 # The unit whose executed basic blocks are recorded on request: upstream's choice of the attention kernel.

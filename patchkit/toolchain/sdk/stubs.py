@@ -39,6 +39,7 @@ _OF_THE_COMPILER = (
 _DECLARED = {
     "libamdhip64": ("hip", r"\bhip[A-Z]\w*"),
     "libhipblas": ("hipblas", r"\bhipblas[A-Z]\w*"),
+    "libhiprtc": ("hip", r"\bhiprtc[A-Z]\w*"),
 }
 
 
@@ -51,6 +52,7 @@ _TEXT = frozenset(
         "hipKernelNameRef",
         "hipKernelNameRefByPtr",
         "hipblasStatusToString",
+        "hiprtcGetErrorString",
     }
 )
 

@@ -36,7 +36,10 @@ def test_types_that_hipblas_does_not_multiply_are_refused_aloud(program, execute
     done = execute(program, "refuses")
     assert (done.returncode, done.stdout) == (0, "")
     said = "patchkit: hipblasGemmEx is not supported: {}, computed as f32"
-    assert done.stderr.splitlines() == [said.format("f32 times f16 to f32"), said.format("i8 times i8 to i32")]
+    assert done.stderr.splitlines() == [
+        said.format("f32 times f16 to f32"),
+        said.format("i8 times i8 to i32"),
+    ]
 
 
 @pytest.mark.parametrize(
