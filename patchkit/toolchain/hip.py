@@ -17,7 +17,7 @@ from patchkit.base.files import file_sha256
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.flags import Pass, hip_arguments
-from patchkit.toolchain.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
+from patchkit.toolchain.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix, sdk_folder
 from patchkit.toolchain.sdk.versions import (
     check_bitcode,
     clang_version,
@@ -184,7 +184,8 @@ class Toolchain:
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
     """The first ROCm that serves, in the order of :func:`patchkit.toolchain.hip.places`, else the SDK.
 
-    A ROCm that patchkit found by itself and that lacks something is passed over, saying so.
+    A ROCm that patchkit found by itself and that lacks something is passed over, saying so. ROCM_PATH may
+    name the SDK: whoever builds by Makefiles of others sets it for them.
 
     Raises:
         ROCM_UNUSABLE: ROCM_PATH names one that lacks something.
@@ -194,6 +195,8 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
     """
     passed_over = []
     for place in places(environ):
+        if place.asked_for and _is_sdk(place.root, cache_root):
+            break
         found = look_at(place, environ)
         try:
             return _from_rocm(found, reporter)
@@ -220,6 +223,10 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
         device_libs=prefix.device_libs,
         rocwmma=_of_prefix(prefix),
     )
+
+
+def _is_sdk(root: Path, cache_root: Path) -> bool:
+    return root.resolve().is_relative_to(sdk_folder(cache_root).resolve())
 
 
 def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) -> None:

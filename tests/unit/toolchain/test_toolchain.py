@@ -199,6 +199,12 @@ def test_an_incomplete_rocm_nobody_named_is_passed_over_aloud(
     assert "device libs" in said.texts[0]
 
 
+@pytest.mark.parametrize("named", ["current", "current/usr", "0123456789ab/usr"])
+def test_rocm_path_may_name_the_sdk(find, sdk: Path, named: str) -> None:
+    # Makefiles that ask for /opt/rocm otherwise are given the prefix by it, and it is no whole ROCm.
+    assert find(sdk, {"ROCM_PATH": str(sdk / "sdk" / named)}).kind == "sdk"
+
+
 def test_a_compiler_that_is_no_clang_is_an_error(find, rocm: Path, tmp_path: Path) -> None:
     put(rocm / "lib/llvm/bin/clang++", "#!/bin/sh\necho 'gcc (GCC) 12'\n")
     with refused("ROCM_UNUSABLE") as caught:
