@@ -1,0 +1,727 @@
+"""What becomes of HIP programs that nobody here wrote: built unchanged and run on the emulated GPU.
+
+The programs are those of a checkout of HeCBench (every folder `src/NAME-hip`) or of ROCm/rocm-examples. Each
+is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as docs/guide/no-rocm.md
+tells a user, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the arguments that
+its Makefile has. Only how often it repeats what it measures is set to one: no time of an emulated GPU means
+anything. What it ends with is one verdict:
+
+    right                   it ended with 0, and printed no word of failure
+    own fault               its own fault is known: foreign_programs.toml has it, with the reason
+    lacks data              it reads a file that is not in the checkout
+    needs another library   beyond HIP, hipBLAS, hiprtc, thrust, rocPRIM and hipCUB
+    does not build, refused, time limit, wrong      with the reason
+
+    python benchmarks/foreign_programs.py ~/HeCBench --work /tmp/programs --jobs 2 --limit-s 60
+
+Verdicts go to WORK/verdicts-NAME.jsonl, a line each. A program whose files, patchkit's code and SDK are those
+of its verdict is not run again: what was stopped goes on. The order is random, the same for the same --seed,
+so that a part of them says something of all. `--record` writes docs/records/data, of which
+benchmarks/records.py makes tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from records import write_record
+
+import patchkit
+from patchkit.base.workspace import default_cache_root
+from patchkit.toolchain.parts import sources_digest
+from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
+
+GOOD = ("right", "own fault")
+OUTSIDE = ("lacks data", "needs another library")
+
+_HERE = Path(__file__).parent
+_BUILD_S = 900.0
+# Wall seconds for one of the processor: other work may have the machine, and a program that sleeps ends, too.
+_PATIENCE = 20.0
+_LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
+_SHOWN = 160
+_SIGNALLED = 128  # a shell's status of what a signal ended
+_LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
+_SOURCES = frozenset((".cu", ".cpp", ".cc", ".c", ".hip", ".h", ".hpp", ".cuh"))
+
+# By the first part of an included path, the library that is none of those asked for.
+_OTHER_LIBRARIES = {
+    "GL": "OpenGL",
+    "GLFW": "GLFW",
+    "benchmark": "Google Benchmark",
+    "boost": "Boost",
+    "fmt": "fmt",
+    "gdal": "GDAL",
+    "glad": "glad",
+    "gsl": "GSL",
+    "gtest": "GoogleTest",
+    "hipblaslt": "hipBLASLt",
+    "hipfft": "hipFFT",
+    "hiprand": "hipRAND",
+    "hiprand.h": "hipRAND",
+    "hipsolver": "hipSOLVER",
+    "hipsparse": "hipSPARSE",
+    "miopen": "MIOpen",
+    "mpi.h": "MPI",
+    "rccl": "RCCL",
+    "rocblas": "rocBLAS",
+    "rocfft": "rocFFT",
+    "rocrand": "rocRAND",
+    "rocsolver": "rocSOLVER",
+    "rocsparse": "rocSPARSE",
+    "rocwmma": "rocWMMA",
+    "tbb": "TBB",
+    "vulkan": "Vulkan",
+}
+_INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([\w.]+)', re.MULTILINE)
+_NEIGHBOUR = re.compile(rb"\.\./([\w+-][\w.+-]*)")
+_NO_HEADER = re.compile(r"fatal error: '([^']+)' file not found")
+_NO_LIBRARY = re.compile(r"(?:unable to find library|cannot find) (-l\w+)")
+_NO_PROGRAM = re.compile(
+    r"make: \*\*\* \[[^]]*\] Error 127|: not found$|No such file or directory$", re.MULTILINE
+)
+_USAGE = re.compile(r"[Uu]sage[^;]{0,800}")
+_JOINT = re.compile(r'"\s*"')  # between the pieces of one text
+_NAMED_ARGUMENT = re.compile(r"[<\[]([^<>\[\]\"\n]+)[>\]]")
+_READ_ARGUMENT = re.compile(r"(\w+)\s*=\s*(?:\(\w+\)\s*)?(?:std::)?(?:ato|sto|strto)\w+\s*\(\s*argv\[(\d+)\]")
+_LAUNCHES = re.compile(r"<<<|Launch\w*Kernel|hipcub|thrust|rocprim|hipblas|hipGraphLaunch")
+_REPEATS = re.compile(
+    r"repeat|repetition|iteration|n_?iters?\b|\biters?\b|\btimes\b|trials|\bn?_?runs\b|\bloops?\b|passes|_?steps\b",
+    re.IGNORECASE,
+)
+# A word of failure, and what looks like one: a count of zero, a name of an option.
+_FAILED = re.compile(
+    r"\bFAIL(?:S|ED|URE)?\b|\bmis-?match(?:es)?\b|\bincorrect\b|\bnot correct\b|\bwrong\b"
+    r"|\btests? did not pass\b|\bINVALID\b|\bnot equal\b|verification: ?fail|error encountered",
+    re.IGNORECASE,
+)
+_NO_FAILURE = re.compile(
+    r"\b(?:no|0|zero)\s+\w*\s*(?:fail|mis-?match|error|wrong)|(?:fail\w*|mis-?match\w*|wrong)\w*\s*[:=]\s*0\b",
+    re.IGNORECASE,
+)
+_CHECKED = re.compile(
+    r"\bPASS(?:ED|ES)?\b|\bsucce(?:ss|eded)\w*\b|\bcorrect\b|validat|verif|\bok\b|\bmatch", re.IGNORECASE
+)
+_NO_FILE = re.compile(
+    r"^.*(?:(?:can(?:not|'t)|could(?: not|n't)|unable to|failed to|fail(?:ed|s)?|error)[^\n]*"
+    r"(?:open|read|load|find)|no such file|(?:open|read)\w*[^\n]*(?:fail|error)|file not found).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OURS = re.compile(
+    r"^.*(?:patchkit emulator: |patchkit: |undefined symbol: |error while loading shared).*$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One folder of a collection, relative to the checkout's root."""
+
+    name: str
+    folder: str
+    command: tuple[str, ...]  # that builds it, in its folder
+    runs: Callable[[Path], Sequence[str]] = field(repr=False)
+    """Lines of a shell that run it, by its folder; `_LAUNCHER` stands before the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A line that was run: status, what it printed, processor seconds, and what patchkit's report says."""
+
+    line: str
+    status: int
+    output: str
+    seconds: float
+    launches: int = 0
+    instructions: int = 0
+    fault: str | None = None
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A verdict and why."""
+
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How programs are built and run."""
+
+    root: Path  # of the copy
+    work: Path
+    prefix: Prefix
+    cache_root: Path
+    arch: str
+    limit_s: float
+    sanitize: bool
+    code: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """To run programs: patchkit and make on PATH."""
+        bin_folders = [self.work / "bin" / self.arch, self.prefix.hipcc.parent, Path(sys.executable).parent]
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, bin_folders), os.environ["PATH"]]),
+            "PATCHKIT_CACHE": str(self.cache_root),
+            "LC_ALL": "C",
+        }
+
+    @property
+    def building(self) -> dict[str, str]:
+        """What a user of the SDK without ROCm sets to build: their Makefiles ask for /opt/rocm otherwise."""
+        usr = str(self.prefix.hipcc.parent.parent / "usr")
+        return {
+            **self.environment,
+            "ROCM_PATH": usr,
+            "HIP_PATH": usr,
+            "HIP_ARCHITECTURES": self.arch,
+            "CLANG": "clang",
+            "CLANG_OFFLOAD_BUNDLER": "clang-offload-bundler",
+            "HIPCXX": "hipcc",
+            "LLVM_DIS": "llvm-dis",
+            "LLVM_MC": "llvm-mc",
+        }
+
+
+# Which programs there are.
+
+
+def programs_of(checkout: Path) -> tuple[str, list[Program]]:
+    """The collection that the checkout is, and its programs."""
+    if (checkout / "HIP-Basic").is_dir():
+        return "rocm-examples", list(_examples(checkout))
+    if (checkout / "src").is_dir() and any((checkout / "src").glob("*-hip")):
+        return "hecbench", list(_benchmarks(checkout))
+    raise SystemExit(f"{checkout} is neither a checkout of HeCBench nor of rocm-examples")
+
+
+def _benchmarks(checkout: Path) -> Iterable[Program]:
+    for makefile in sorted(checkout.glob("src/*-hip/Makefile")):
+        folder = makefile.parent
+        yield Program(
+            name=folder.name.removesuffix("-hip"),
+            folder=folder.relative_to(checkout).as_posix(),
+            command=("make",),
+            runs=_lines_of_make_run,
+        )
+
+
+def _examples(checkout: Path) -> Iterable[Program]:
+    """Folders with a Makefile that names an EXAMPLE; the others make those below them."""
+    for makefile in sorted(checkout.rglob("Makefile")):
+        named = re.search(r"^EXAMPLE *:?= *(\S+)", makefile.read_text("utf-8", "replace"), re.MULTILINE)
+        if named:
+            folder = makefile.parent.relative_to(checkout)
+            yield Program(
+                name=folder.as_posix(),
+                folder=folder.as_posix(),
+                command=("make", "ROCM_INSTALL_DIR={usr}"),
+                runs=_programs_in,
+            )
+
+
+def _programs_in(folder: Path) -> list[str]:
+    """What its Makefile made: every file that can be run and is new, with no argument."""
+    made = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and os.access(path, os.X_OK) and path.read_bytes()[:4] == b"\x7fELF"
+    ]
+    return [f"{_LAUNCHER} ./{path.name}" for path in made if not path.name.endswith((".o", ".so", ".hsaco"))]
+
+
+def _lines_of_make_run(folder: Path) -> list[str]:
+    argv = ["make", "--dry-run", "run", f"LAUNCHER={_LAUNCHER}"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    return launching_lines(done.stdout)
+
+
+def launching_lines(told: str) -> list[str]:
+    """Those lines of what make would do that run the program."""
+    lines = [line.strip() for line in told.replace("\\\n", " ").splitlines()]
+    runs = [line for line in lines if _LAUNCHER in line]
+    if not runs:  # its Makefile has no LAUNCHER: the last line that starts something of its own
+        started = [line for line in lines if re.search(r"(?:^|&& *)\./\w+", line)]
+        runs = [re.sub(r"(^|&& *)(?=\./)", rf"\1{_LAUNCHER} ", line) for line in started[-1:]]
+    return list(dict.fromkeys(runs))
+
+
+# How a program is run.
+
+
+def fewer_repeats(line: str, repeats: frozenset[int]) -> str:
+    """The line with 1 for the arguments of those numbers, and behind options that say how often to repeat."""
+    head, _, rest = line.partition(_LAUNCHER)
+    words = rest.split()
+    for index, word in enumerate(words):
+        is_of_option = index > 1 and words[index - 1].startswith("-") and _REPEATS.search(words[index - 1])
+        if word.isdigit() and (index in repeats or is_of_option):
+            words[index] = "1"
+    return f"{head}{_LAUNCHER} {' '.join(words)}"
+
+
+def repeats_of(sources: Iterable[str]) -> frozenset[int]:
+    """Which arguments, from 1, a program calls a number of repetitions where it reads or explains them."""
+    found: set[int] = set()
+    for text in sources:
+        found.update(int(index) for name, index in _READ_ARGUMENT.findall(text) if _REPEATS.search(name))
+        for usage in _USAGE.findall(text):
+            names = _NAMED_ARGUMENT.findall(_JOINT.sub("", usage))
+            found.update(index for index, name in enumerate(names, 1) if _REPEATS.search(name))
+    return frozenset(found)
+
+
+def _texts(folder: Path, suffixes: frozenset[str] = _SOURCES) -> Iterable[str]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in suffixes and path.is_file():
+            yield path.read_text("utf-8", "replace")
+
+
+def build(program: Program, setting: Setting) -> str | None:
+    """Builds it in the copy; None, or what the compiler said."""
+    usr = str(setting.prefix.hipcc.parent.parent / "usr")
+    argv = [word.format(usr=usr) for word in program.command]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=setting.root / program.folder,
+            env=setting.building,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_BUILD_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"error: not built within {_BUILD_S:.0f} s"
+    return done.stdout if done.returncode else None
+
+
+def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
+    """Runs a line with a limit of processor seconds for each process."""
+    report = setting.work / "reports" / f"{program.name.replace('/', '_')}.json"
+    report.unlink(missing_ok=True)
+    verb = "sanitize" if setting.sanitize else "emulate"
+    launcher = ["patchkit", verb, "--arch", setting.arch, "--threads", "1", "--report", str(report), "--"]
+    limit = int(seconds) + 2  # patchkit's own start
+    limited = f"ulimit -S -t {limit}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", limited],
+        cwd=setting.root / program.folder,
+        env=setting.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        killer = threading.Timer(limit * _PATIENCE, os.killpg, (process.pid, 9))
+        killer.start()
+        if process.stdout is None:
+            raise AssertionError("asked for a pipe")
+        output = process.stdout.read()
+        _, waited, used = os.wait4(process.pid, 0)
+        killer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(waited)
+    ran = Ran(
+        line=line.replace(f"{_LAUNCHER} ", ""),
+        status=process.returncode if process.returncode >= 0 else _SIGNALLED - process.returncode,
+        output=output.decode("utf-8", "replace"),
+        seconds=round(used.ru_utime + used.ru_stime, 1),
+    )
+    return _with_report(ran, report, sanitized=setting.sanitize)
+
+
+def _with_report(ran: Ran, path: Path, *, sanitized: bool) -> Ran:
+    try:
+        report: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return ran
+    if sanitized:
+        return replace(
+            ran,
+            status=report["status"],
+            launches=report["launches"],
+            instructions=report["instructions"],
+            fault=report["fault"],
+            findings=tuple(f"{one['kind']}: {one['title']}" for one in report["findings"]),
+        )
+    return replace(
+        ran,
+        launches=sum(one["launches"] for one in report["kernels"]) + len(report["on_cpu"]),
+        instructions=sum(one["instructions"] for one in report["kernels"]),
+        fault=report["fault"],
+    )
+
+
+# What becomes of it.
+
+
+def judge_build(output: str) -> Judged:
+    """Of a build that failed."""
+    if missing := _NO_HEADER.search(output):
+        other = _OTHER_LIBRARIES.get(missing[1].split("/")[0])
+        if other:
+            return Judged(verdict="needs another library", why=other)
+        return Judged(verdict="does not build", why=f"no header {missing[1]}")
+    if missing := _NO_LIBRARY.search(output):
+        return Judged(verdict="does not build", why=f"no library for {missing[1]}")
+    errors = [
+        line for line in output.splitlines() if re.search(r"\berror\b|undefined symbol|Error 127", line)
+    ]
+    first = errors[0] if errors else (output.strip().splitlines() or ["it says nothing"])[-1]
+    return Judged(verdict="does not build", why=_without_places(first))
+
+
+def judge(ran: Ran, *, launches: bool = True) -> Judged:
+    """Of one run, of a program whose source ``launches`` kernels."""
+    if ran.status in (_SIGNALLED + signal.SIGKILL, _SIGNALLED + signal.SIGXCPU):
+        return Judged(verdict="time limit", why="")
+    if ran.status or ran.fault is not None:
+        return _judge_failed(ran)
+    lines = ran.output.splitlines()
+    if failed := [line for line in lines if _FAILED.search(line) and not _NO_FAILURE.search(line)]:
+        return Judged(verdict="wrong", why=_without_places(failed[0]))
+    if launches and not ran.launches:
+        return Judged(verdict="wrong", why="it launched no kernel")
+    return Judged(verdict="right", why="" if _CHECKED.search(ran.output) else "checks nothing itself")
+
+
+def _judge_failed(ran: Ran) -> Judged:
+    if ran.fault is not None:
+        return Judged(verdict="refused", why=_without_places(ran.fault))
+    if ours := _OURS.search(ran.output):
+        return Judged(verdict="refused", why=_without_places(ours[0]))
+    if (lacks := _NO_FILE.search(ran.output)) and not ran.launches:
+        return Judged(verdict="lacks data", why=_without_places(lacks[0]))
+    # Its last words, without those of patchkit's about them, which it indents.
+    last = [line for line in ran.output.splitlines() if line.strip() and not line.startswith("  ")]
+    return Judged(verdict="wrong", why=f"status {ran.status}: {_without_places(last[-1] if last else '')}")
+
+
+def judge_all(rans: Sequence[Ran], *, launches: bool = True) -> Judged:
+    """The worst of all runs."""
+    judged = [judge(ran, launches=launches) for ran in rans]
+    order = ("wrong", "refused", "time limit", "lacks data")
+    for verdict in order:
+        bad = [one for one in judged if one.verdict == verdict]
+        if bad:
+            some = f" ({len(bad)} of {len(judged)} runs)" if len(bad) < len(judged) else ""
+            return replace(bad[0], why=bad[0].why + some)
+    return next((one for one in judged if not one.why), judged[0])
+
+
+def _without_places(text: str) -> str:
+    """One line without folders and addresses of this machine."""
+    text = re.sub(r"(?:/[\w.+-]+)+/", "", text.strip())
+    text = re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
+    return text[:_SHOWN]
+
+
+def other_library(texts: Iterable[bytes]) -> str | None:
+    """The first library it includes that is none of those asked for."""
+    for text in texts:
+        for name in _INCLUDED.findall(text):
+            if other := _OTHER_LIBRARIES.get(name.decode()):
+                return other
+    return None
+
+
+# All of them.
+
+
+def verdict_of(program: Program, setting: Setting, checkout: Path, known: Known) -> dict[str, object]:
+    """Builds and runs one program; the line of the verdicts' file."""
+    setting = replace(setting, arch=known.archs.get(program.name, setting.arch))
+    judged, rans = _seen(program, setting, checkout)
+    measured = judged
+    judged = known.verdicts.get((program.name, judged.verdict), judged)
+    return {
+        **asdict(judged),
+        "arch": setting.arch,
+        "seen": f"{measured.verdict}: {measured.why}" if measured != judged else "",
+        "runs": [{key: value for key, value in asdict(ran).items() if key != "output"} for ran in rans],
+    }
+
+
+def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
+    source, folder = checkout / program.folder, setting.root / program.folder
+    files = [path for path in sorted(source.rglob("*")) if path.suffix in _SOURCES and path.is_file()]
+    if other := other_library(path.read_bytes() for path in files):
+        return Judged(verdict="needs another library", why=other), []
+    shutil.rmtree(folder)
+    shutil.copytree(source, folder, symlinks=True)
+    log = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
+    if (failed := build(program, setting)) is not None:
+        log.write_text(failed, "utf-8")
+        return judge_build(failed), []
+    lines = program.runs(folder)
+    if not lines:
+        return Judged(verdict="wrong", why="nothing says how it is run"), []
+    repeats = repeats_of(_texts(source))
+    rans: list[Ran] = []
+    left = setting.limit_s
+    for line in lines:
+        rans.append(run(fewer_repeats(line, repeats), program, setting, left))
+        left -= rans[-1].seconds
+        if left <= 0:
+            break
+    log.write_text("\n".join(f"$ {ran.line}\n{ran.output}" for ran in rans), "utf-8")
+    launches = any(_LAUNCHES.search(text) for text in _texts(source))
+    return judge_all(rans, launches=launches), rans
+
+
+def files_digest(program: Program, checkout: Path) -> str:
+    """Of the program's files and those of the folders beside it that it names."""
+    folder = checkout / program.folder
+    names = {folder.name}
+    for path in folder.rglob("*"):
+        if path.is_file() and (path.suffix in _SOURCES or path.name == "Makefile"):
+            names.update(name.decode() for name in _NEIGHBOUR.findall(path.read_bytes()))
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        top = folder.parent / name
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            if path.is_file():
+                content = (
+                    path.read_bytes() if path.stat().st_size <= _LARGE else str(path.stat().st_size).encode()
+                )
+                digest.update(path.relative_to(folder.parent).as_posix().encode() + b"\0")
+                digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()[:16]
+
+
+def code_digest(prefix: Prefix) -> str:
+    """Of what of patchkit decides a verdict, and of the SDK."""
+    package = Path(patchkit.__file__).parent
+    sources = sources_digest(package, ("gpu", "toolchain"), lambda path: "__pycache__" in path.parts)
+    return hashlib.sha256(f"{sources} {prefix.hipcc.resolve()}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a person found out about programs, by name: verdicts, and the GPU that one has code for."""
+
+    verdicts: Mapping[tuple[str, str], Judged]
+    """By the name and the script's own verdict: of a program that ends otherwise today it says nothing."""
+    archs: Mapping[str, str]
+
+
+def load_known(collection: str) -> Known:
+    """Of one collection."""
+    document = tomllib.loads((_HERE / "foreign_programs.toml").read_text("utf-8"))
+    chosen = [one for one in document["program"] if one["collection"] == collection]
+    return Known(
+        verdicts={
+            (one["name"], one["instead_of"]): Judged(verdict=one["verdict"], why=one["why"])
+            for one in chosen
+            if "verdict" in one
+        },
+        archs={one["name"]: one["arch"] for one in chosen if "arch" in one},
+    )
+
+
+def load_verdicts(path: Path) -> dict[str, dict[str, Any]]:
+    """The newest of each program. A line that was cut off when the script was stopped is none."""
+    found: dict[str, dict[str, Any]] = {}
+    if path.is_file():
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                one = json.loads(line)
+            except ValueError:
+                continue
+            found[one["name"]] = one
+    return found
+
+
+def main() -> int:
+    """Runs what has no verdict yet; 1 when less than the share that is asked for end right."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="a folder for the copy, logs and verdicts")
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only this; again for more"
+    )
+    parser.add_argument(
+        "--again", action="append", default=[], metavar="VERDICT", help="run these in any case"
+    )
+    parser.add_argument(
+        "--older",
+        action="store_true",
+        help="take verdicts of older code of patchkit as they are, but for --again",
+    )
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds for each program")
+    parser.add_argument("--total-s", type=float, default=float("inf"), help="start nothing after so long")
+    parser.add_argument("--seed", type=int, default=44, help="of the order")
+    parser.add_argument("--sanitize", action="store_true", help="with all usual checks")
+    parser.add_argument("--least", type=float, default=0.9, help="the share that must end right")
+    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
+    parser.add_argument(
+        "--record", action="store_true", help="write the data of docs/records, and run nothing"
+    )
+    options = parser.parse_args()
+    checkout: Path = options.checkout.resolve()
+    collection, programs = programs_of(checkout)
+    setting = _prepared(options, checkout, collection)
+    place = options.work / f"verdicts-{collection}{'-sanitize' if options.sanitize else ''}.jsonl"
+    verdicts = load_verdicts(place)
+    random.Random(options.seed).shuffle(programs)  # noqa: S311  # an order, no secret
+    if options.only:
+        programs = [one for one in programs if one.name in options.only]
+    if not options.record:
+        _run_all(programs, verdicts, place, setting, checkout, options)
+    chosen = {one.name: verdicts[one.name] for one in programs if one.name in verdicts}
+    print("\n".join(summary(chosen.values())))
+    if options.record:
+        _record(collection, chosen, len(programs), checkout, options)
+    counts = Counter(str(one["verdict"]) for one in chosen.values())
+    within = sum(counts[verdict] for verdict in counts if verdict not in OUTSIDE)
+    return int(sum(counts[verdict] for verdict in GOOD) < options.least * within)
+
+
+def _prepared(options: argparse.Namespace, checkout: Path, collection: str) -> Setting:
+    """The copy of the checkout, and a hipcc that names the GPU."""
+    prefix = current_prefix(options.cache_dir)
+    if prefix is None:
+        raise SystemExit("there is no SDK: patchkit sdk install brings one")
+    work: Path = options.work.resolve()
+    root = work / collection
+    for folder in (work / "logs", work / "reports"):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not root.exists():
+        shutil.copytree(checkout, root, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    # As HIPCC_COMPILE_FLAGS_APPEND does for AMD's: their Makefiles leave the GPU to the machine.
+    for arch in {options.arch, *load_known(collection).archs.values()}:
+        compiler = work / "bin" / arch / "hipcc"
+        compiler.parent.mkdir(parents=True, exist_ok=True)
+        compiler.write_text(f'#!/bin/sh\nexec {prefix.hipcc} --offload-arch={arch} "$@"\n', "utf-8")
+        compiler.chmod(0o755)
+    return Setting(
+        root=root,
+        work=work,
+        prefix=prefix,
+        cache_root=options.cache_dir.resolve(),
+        arch=options.arch,
+        limit_s=options.limit_s,
+        sanitize=options.sanitize,
+        code=code_digest(prefix),
+    )
+
+
+def _run_all(
+    programs: Sequence[Program],
+    verdicts: dict[str, dict[str, Any]],
+    place: Path,
+    setting: Setting,
+    checkout: Path,
+    options: argparse.Namespace,
+) -> None:
+    known = load_known(programs_of(checkout)[0])
+    began = time.monotonic()
+    lock = threading.Lock()
+
+    def take(program: Program) -> None:
+        files = files_digest(program, checkout)
+        old = verdicts.get(program.name)
+        if old is not None and _still_holds(old, files, setting, options):
+            return
+        if time.monotonic() - began > options.total_s:
+            return
+        found = verdict_of(program, setting, checkout, known)
+        line = {"name": program.name, "files": files, "code": setting.code, **found}
+        with lock:
+            verdicts[program.name] = line
+            with place.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            print(f"{program.name}: {line['verdict']}: {line['why']}", file=sys.stderr, flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for _ in pool.map(take, programs):
+            pass
+
+
+def _still_holds(old: Mapping[str, Any], files: str, setting: Setting, options: argparse.Namespace) -> bool:
+    if old["files"] != files or old["verdict"] in options.again:
+        return False
+    return bool(options.older) or old["code"] == setting.code
+
+
+def summary(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Counts, and what is behind those that are not right, the most frequent first."""
+    found = list(verdicts)
+    counts = Counter(str(one["verdict"]) for one in found)
+    within = sum(number for verdict, number in counts.items() if verdict not in OUTSIDE)
+    good = sum(counts[verdict] for verdict in GOOD)
+    lines = [f"{len(found)} programs", *(f"{number:5} {verdict}" for verdict, number in counts.most_common())]
+    share = f" ({good / within:.1%})" if within else ""
+    lines.append(f"{good} of {within} whose data is there and that need no other library{share}")
+    why = Counter((one["verdict"], one["why"]) for one in found if one["verdict"] not in (*GOOD, *OUTSIDE))
+    for (verdict, reason), number in why.most_common():
+        names = [one["name"] for one in found if (one["verdict"], one["why"]) == (verdict, reason)]
+        lines.append(f"{number:5} {verdict}: {reason}   [{', '.join(names[:8])}]")
+    return lines
+
+
+def _record(
+    collection: str,
+    chosen: Mapping[str, Mapping[str, Any]],
+    programs: int,
+    checkout: Path,
+    options: argparse.Namespace,
+) -> None:
+    argv = ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    rows = {
+        name: {"verdict": one["verdict"], "why": one["why"], "findings": _kinds(one)}
+        for name, one in sorted(chosen.items())
+    }
+    words = ["--arch", options.arch, "--limit-s", f"{options.limit_s:g}", "--seed", str(options.seed)]
+    if options.sanitize:
+        words.append("--sanitize")
+    write_record(
+        f"foreign-programs-{collection}{'-sanitize' if options.sanitize else ''}",
+        f"python benchmarks/foreign_programs.py CHECKOUT {' '.join(words)}",
+        {
+            "collection": collection,
+            "checkout": commit,
+            "programs": programs,
+            "arch": options.arch,
+            "verdicts": rows,
+        },
+    )
+
+
+def _kinds(verdict: Mapping[str, Any]) -> dict[str, int]:
+    found = Counter(str(one).partition(":")[0] for ran in verdict["runs"] for one in ran["findings"])
+    return dict(sorted(found.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""The judge of benchmarks/foreign_programs.py: what a program that nobody here wrote ended with."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("foreign_programs")
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "more", "verdict", "why"),
+    [
+        (0, "sum is 5\n", {}, "right", "checks nothing itself"),
+        (0, "PASS\n", {}, "right", ""),
+        (0, "step 1: PASS\nstep 2: FAIL\n", {}, "wrong", "step 2: FAIL"),
+        (0, "failures: 0, PASS\n", {}, "right", ""),
+        (0, "no mismatch: PASS\n", {}, "right", ""),
+        (0, "PASS\n", {"launches": 0}, "wrong", "it launched no kernel"),
+        (1, "Usage: sum N\n", {}, "wrong", "status 1: Usage: sum N"),
+        (1, "cannot open /data/points.txt\n", {"launches": 0}, "lacks data", "cannot open points.txt"),
+        (1, "cannot open out.txt\n", {}, "wrong", "status 1: cannot open out.txt"),
+        (127, "./sum: undefined symbol: hipblasX\n", {}, "refused", "./sum: undefined symbol: hipblasX"),
+        (134, "", {"fault": "kernel sum: malloc in kernels"}, "refused", "kernel sum: malloc in kernels"),
+        (152, "", {}, "time limit", ""),
+    ],
+)
+def test_one_run_has_one_verdict(bench, status, output, more, verdict, why):
+    ran = bench.Ran(
+        **{"line": "./sum", "status": status, "output": output, "seconds": 1.0, "launches": 1, **more}
+    )
+    assert bench.judge(ran) == bench.Judged(verdict=verdict, why=why)
+
+
+def test_a_program_without_kernels_in_its_source_may_launch_none(bench):
+    ran = bench.Ran(line="./query", status=0, output="1 device\n", seconds=1.0)
+    assert bench.judge(ran, launches=False).verdict == "right"
+
+
+def test_the_worst_of_several_runs_counts(bench):
+    rans = [
+        bench.Ran(line="./sum", status=0, output=told, seconds=1.0, launches=1)
+        for told in ("PASS\n", "FAIL\n", "PASS\n")
+    ]
+    assert bench.judge_all(rans) == bench.Judged(verdict="wrong", why="FAIL (1 of 3 runs)")
+
+
+@pytest.mark.parametrize(
+    ("output", "verdict", "why"),
+    [
+        ("a.cu:1:10: fatal error: 'boost/sort.hpp' file not found\n", "needs another library", "Boost"),
+        (
+            "a.cu:1:10: fatal error: 'thrust/sort.h' file not found\n",
+            "does not build",
+            "no header thrust/sort.h",
+        ),
+        ("ld.lld: error: unable to find library -lomp\n", "does not build", "no library for -lomp"),
+        ("note: here\n/src/a.cu:3:1: error: no type\n", "does not build", "a.cu:3:1: error: no type"),
+    ],
+)
+def test_a_failed_build_says_what_is_missing(bench, output, verdict, why):
+    assert bench.judge_build(output) == bench.Judged(verdict=verdict, why=why)
+
+
+def test_repetitions_are_found_where_they_are_read_or_explained(bench):
+    read = "int n = atoi(argv[1]); const int repeat = std::stoi(argv[3]);"
+    explained = 'printf("Usage: %s <number of rows> "\n  "<iterations>\\n", argv[0]);'
+    assert bench.repeats_of([read]) == {3}
+    assert bench.repeats_of([explained]) == {2}
+
+
+def test_only_repetitions_become_one(bench):
+    def shortened(arguments, repeats=frozenset()):
+        return bench.fewer_repeats(f"LAUNCH_THIS ./sum {arguments}", repeats)
+
+    assert shortened("1000 500", frozenset({2})) == "LAUNCH_THIS ./sum 1000 1"
+    assert shortened("-n 1000 --repeat 500") == "LAUNCH_THIS ./sum -n 1000 --repeat 1"
+    assert shortened("1000 500") == "LAUNCH_THIS ./sum 1000 500"
+    assert shortened("data.txt", frozenset({1})) == "LAUNCH_THIS ./sum data.txt"
+
+
+def test_benchmarks_and_examples_are_found_by_their_makefiles(bench, tmp_path):
+    for name in ("sum-hip", "sum-cuda", "scan-hip"):
+        (tmp_path / "bench" / "src" / name).mkdir(parents=True)
+        (tmp_path / "bench" / "src" / name / "Makefile").write_text("run:\n")
+    collection, programs = bench.programs_of(tmp_path / "bench")
+    assert (collection, [one.name for one in programs]) == ("hecbench", ["scan", "sum"])
+    (tmp_path / "examples" / "HIP-Basic" / "sum").mkdir(parents=True)
+    (tmp_path / "examples" / "HIP-Basic" / "Makefile").write_text("all: sum\n")
+    (tmp_path / "examples" / "HIP-Basic" / "sum" / "Makefile").write_text("EXAMPLE := hip_sum\n")
+    collection, programs = bench.programs_of(tmp_path / "examples")
+    assert (collection, [one.name for one in programs]) == ("rocm-examples", ["HIP-Basic/sum"])
+
+
+def test_a_program_is_started_where_its_makefile_starts_it(bench):
+    told = "hipcc main.o -o main\ncd data && LAUNCH_THIS ./main 10 \\\n    20\n"
+    assert [line.split() for line in bench.launching_lines(told)] == [
+        ["cd", "data", "&&", "LAUNCH_THIS", "./main", "10", "20"]
+    ]
+    assert bench.launching_lines("hipcc main.o\ncd src && ./main 10\n") == ["cd src && LAUNCH_THIS ./main 10"]
+
+
+def test_a_verdict_is_of_the_files_beside_the_program_too(bench, tmp_path):
+    source = tmp_path / "src" / "sum-hip"
+    source.mkdir(parents=True)
+    (source / "Makefile").write_text("CFLAGS = -I../sum-cuda\n")
+    (tmp_path / "src" / "sum-cuda").mkdir()
+    (program,) = bench.programs_of(tmp_path)[1]
+    before = bench.files_digest(program, tmp_path)
+    (tmp_path / "src" / "other-cuda").mkdir()
+    (tmp_path / "src" / "other-cuda" / "a.h").write_text("1")
+    assert bench.files_digest(program, tmp_path) == before
+    (tmp_path / "src" / "sum-cuda" / "a.h").write_text("1")
+    assert bench.files_digest(program, tmp_path) != before
+
+
+def test_the_newest_whole_line_of_a_program_is_its_verdict(bench, tmp_path):
+    lines = [json.dumps({"name": "sum", "verdict": verdict}) for verdict in ("wrong", "right")]
+    (tmp_path / "verdicts.jsonl").write_text("\n".join([*lines, '{"name": "sum", "verd']))
+    assert bench.load_verdicts(tmp_path / "verdicts.jsonl")["sum"]["verdict"] == "right"
+
+
+def test_what_a_person_found_out_names_a_reason(bench):
+    for collection in ("hecbench", "rocm-examples"):
+        for (_, instead_of), judged in bench.load_known(collection).verdicts.items():
+            assert judged.why
+            assert judged.verdict in {*bench.GOOD, *bench.OUTSIDE}
+            assert instead_of not in {*bench.GOOD, *bench.OUTSIDE}
