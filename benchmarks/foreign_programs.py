@@ -96,9 +96,7 @@ _INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([\w.]+)', re.MULTILINE
 _NEIGHBOUR = re.compile(rb"\.\./([\w+-][\w.+-]*)")
 _NO_HEADER = re.compile(r"fatal error: '([^']+)' file not found")
 _NO_LIBRARY = re.compile(r"(?:unable to find library|cannot find) (-l\w+)")
-_NO_PROGRAM = re.compile(
-    r"make: \*\*\* \[[^]]*\] Error 127|: not found$|No such file or directory$", re.MULTILINE
-)
+_CRASHED = re.compile(r"PLEASE submit a bug report.*?Running pass '([^']+)' on function", re.DOTALL)
 _USAGE = re.compile(r"[Uu]sage[^;]{0,800}")
 _JOINT = re.compile(r'"\s*"')  # between the pieces of one text
 _NAMED_ARGUMENT = re.compile(r"[<\[]([^<>\[\]\"\n]+)[>\]]")
@@ -389,6 +387,8 @@ def judge_build(output: str) -> Judged:
         return Judged(verdict="does not build", why=f"no header {missing[1]}")
     if missing := _NO_LIBRARY.search(output):
         return Judged(verdict="does not build", why=f"no library for {missing[1]}")
+    if crashed := _CRASHED.search(output):
+        return Judged(verdict="does not build", why=f"clang crashed in {crashed[1]}")
     errors = [
         line for line in output.splitlines() if re.search(r"\berror\b|undefined symbol|Error 127", line)
     ]

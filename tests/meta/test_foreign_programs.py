@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CRASH = """\
+PLEASE submit a bug report to its authors
+3. Running pass 'All' on module 'a'.
+4. Running pass 'Late' on function 'f'
+clang++: error: unable to execute command
+"""
 
 
 @pytest.fixture
@@ -64,6 +70,7 @@ def test_the_worst_of_several_runs_counts(bench):
             "no header thrust/sort.h",
         ),
         ("ld.lld: error: unable to find library -lomp\n", "does not build", "no library for -lomp"),
+        (CRASH, "does not build", "clang crashed in Late"),
         ("note: here\n/src/a.cu:3:1: error: no type\n", "does not build", "a.cu:3:1: error: no type"),
     ],
 )
