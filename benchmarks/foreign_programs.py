@@ -152,6 +152,7 @@ class Ran:
     instructions: int = 0
     fault: str | None = None
     findings: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()  # files among its arguments that are not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +324,7 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
     """Runs a line with a limit of processor seconds for each process."""
     report = setting.work / "reports" / f"{program.name.replace('/', '_')}.json"
     report.unlink(missing_ok=True)
+    lacks = missing_files(line, setting.root / program.folder)
     verb = "sanitize" if setting.sanitize else "emulate"
     launcher = ["patchkit", verb, "--arch", setting.arch, "--threads", "1", "--report", str(report), "--"]
     limit = int(seconds) + 2  # patchkit's own start
@@ -345,12 +347,25 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
         killer.cancel()
         process.returncode = os.waitstatus_to_exitcode(waited)
     ran = Ran(
+        lacks=lacks,
         line=line.replace(f"{_LAUNCHER} ", ""),
         status=process.returncode if process.returncode >= 0 else _SIGNALLED - process.returncode,
         output=output.decode("utf-8", "replace"),
         seconds=round(used.ru_utime + used.ru_stime, 1),
     )
     return _with_report(ran, report, sanitized=setting.sanitize)
+
+
+def missing_files(line: str, folder: Path) -> tuple[str, ...]:
+    """Files in other folders among the arguments of a program in ``folder`` that are not there."""
+    words = line.partition(_LAUNCHER)[2].split()[1:]
+    paths = [word for word in words if "/" in word and not word.startswith("-")]
+    return tuple(path for path in paths if not (folder / path).exists())
+
+
+def is_to_be_fetched(path: Path) -> bool:
+    """Whether a missing file is an input: its folder is missing, too, or says where it is fetched from."""
+    return not path.parent.exists() or any(path.parent.glob("*.dvc"))
 
 
 def _with_report(ran: Ran, path: Path, *, sanitized: bool) -> Ran:
@@ -415,6 +430,8 @@ def _judge_failed(ran: Ran) -> Judged:
         return Judged(verdict="refused", why=_without_places(ran.fault))
     if ours := _OURS.search(ran.output):
         return Judged(verdict="refused", why=_without_places(ours[0]))
+    if ran.lacks and not ran.launches:
+        return Judged(verdict="lacks data", why=_names(ran.lacks))
     if (lacks := _NO_FILE.search(ran.output)) and not ran.launches:
         return Judged(verdict="lacks data", why=_without_places(lacks[0]))
     # Its last words, without those of patchkit's about them, which it indents.
@@ -432,6 +449,10 @@ def judge_all(rans: Sequence[Ran], *, launches: bool = True) -> Judged:
             some = f" ({len(bad)} of {len(judged)} runs)" if len(bad) < len(judged) else ""
             return replace(bad[0], why=bad[0].why + some)
     return next((one for one in judged if not one.why), judged[0])
+
+
+def _names(paths: Iterable[str]) -> str:
+    return ", ".join(Path(path).name for path in paths)
 
 
 def _without_places(text: str) -> str:
@@ -474,6 +495,9 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
         return Judged(verdict="needs another library", why=other), []
     shutil.rmtree(folder)
     shutil.copytree(source, folder, symlinks=True)
+    gone = [path for line in program.runs(folder)[:1] for path in missing_files(line, folder)]
+    if any(is_to_be_fetched(folder / path) for path in gone):  # it need not be built
+        return Judged(verdict="lacks data", why=_names(gone)), []
     log = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
     if (failed := build(program, setting)) is not None:
         log.write_text(failed, "utf-8")

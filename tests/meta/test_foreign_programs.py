@@ -34,6 +34,13 @@ def bench(monkeypatch):
         (0, "PASS\n", {"launches": 0}, "wrong", "it launched no kernel"),
         (1, "Usage: sum N\n", {}, "wrong", "status 1: Usage: sum N"),
         (1, "cannot open /data/points.txt\n", {"launches": 0}, "lacks data", "cannot open points.txt"),
+        (
+            134,
+            "assertion failed\n",
+            {"launches": 0, "lacks": ("../data/points.txt",)},
+            "lacks data",
+            "points.txt",
+        ),
         (1, "cannot open out.txt\n", {}, "wrong", "status 1: cannot open out.txt"),
         (127, "./sum: undefined symbol: hipblasX\n", {}, "refused", "./sum: undefined symbol: hipblasX"),
         (134, "", {"fault": "kernel sum: malloc in kernels"}, "refused", "kernel sum: malloc in kernels"),
@@ -114,6 +121,20 @@ def test_a_program_is_started_where_its_makefile_starts_it(bench):
         ["cd", "data", "&&", "LAUNCH_THIS", "./main", "10", "20"]
     ]
     assert bench.launching_lines("hipcc main.o\ncd src && ./main 10\n") == ["cd src && LAUNCH_THIS ./main 10"]
+
+
+def test_files_among_the_arguments_that_are_not_there_are_named(bench, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "here.txt").touch()
+    (tmp_path / "sum").mkdir()
+    line = "LAUNCH_THIS ./main ../data/here.txt ../data/gone.txt ../none/far.txt out.txt 10"
+    missing = bench.missing_files(line, tmp_path / "sum")
+    assert missing == ("../data/gone.txt", "../none/far.txt")
+    near, far = (tmp_path / "sum" / path for path in missing)
+    assert not bench.is_to_be_fetched(near)
+    assert bench.is_to_be_fetched(far)
+    (tmp_path / "data" / "gone.tar.dvc").touch()
+    assert bench.is_to_be_fetched(near)
 
 
 def test_a_verdict_is_of_the_files_beside_the_program_too(bench, tmp_path):
