@@ -61,7 +61,8 @@ _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
-_SOURCES = frozenset((".cu", ".cpp", ".cc", ".c", ".hip", ".h", ".hpp", ".cuh"))
+_HEADERS = frozenset((".h", ".hpp", ".cuh"))
+_SOURCES = _HEADERS | {".cu", ".cpp", ".cc", ".c", ".hip"}
 
 # By the first part of an included path, the library that is none of those asked for.
 _OTHER_LIBRARIES = {
@@ -462,6 +463,16 @@ def _without_places(text: str) -> str:
     return text[:_SHOWN]
 
 
+def built_files(folder: Path) -> Iterable[Path]:
+    """Headers, and the sources that the Makefile names: some have variants for another library."""
+    makefile = (folder / "Makefile").read_text("utf-8", "replace")
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _SOURCES and path.is_file():
+            names = (path.name, f"{path.stem}.o", "wildcard")
+            if path.suffix in _HEADERS or any(name in makefile for name in names):
+                yield path
+
+
 def other_library(texts: Iterable[bytes]) -> str | None:
     """The first library it includes that is none of those asked for."""
     for text in texts:
@@ -490,8 +501,7 @@ def verdict_of(program: Program, setting: Setting, checkout: Path, known: Known)
 
 def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
     source, folder = checkout / program.folder, setting.root / program.folder
-    files = [path for path in sorted(source.rglob("*")) if path.suffix in _SOURCES and path.is_file()]
-    if other := other_library(path.read_bytes() for path in files):
+    if other := other_library(path.read_bytes() for path in built_files(source)):
         return Judged(verdict="needs another library", why=other), []
     shutil.rmtree(folder)
     shutil.copytree(source, folder, symlinks=True)

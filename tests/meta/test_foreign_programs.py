@@ -123,6 +123,16 @@ def test_a_program_is_started_where_its_makefile_starts_it(bench):
     assert bench.launching_lines("hipcc main.o\ncd src && ./main 10\n") == ["cd src && LAUNCH_THIS ./main 10"]
 
 
+def test_a_library_counts_only_in_what_the_makefile_builds(bench, tmp_path):
+    (tmp_path / "Makefile").write_text("main: main.o\n\thipcc main.o -o main\n")
+    (tmp_path / "main.cu").write_text("#include <hipblas/hipblas.h>\n")
+    (tmp_path / "other-main.cu").write_text("#include <rocblas/rocblas.h>\n")
+    assert [path.name for path in bench.built_files(tmp_path)] == ["main.cu"]
+    assert bench.other_library(path.read_bytes() for path in bench.built_files(tmp_path)) is None
+    (tmp_path / "sum.h").write_text('#include "sum.h"\n  #  include <boost/sort.hpp>\n')
+    assert bench.other_library(path.read_bytes() for path in bench.built_files(tmp_path)) == "Boost"
+
+
 def test_files_among_the_arguments_that_are_not_there_are_named(bench, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "here.txt").touch()
