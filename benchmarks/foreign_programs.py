@@ -58,6 +58,7 @@ _BUILD_S = 900.0
 # Wall seconds for one of the processor: other work may have the machine, and a program that sleeps ends, too.
 _PATIENCE = 20.0
 _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
+_MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB something
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
@@ -125,6 +126,7 @@ _NO_FILE = re.compile(
     r"(?:open|read|load|find)|no such file|(?:open|read)\w*[^\n]*(?:fail|error)|file not found).*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_NO_MEMORY = re.compile(r"out of memory|bad_alloc|hipErrorOutOfMemory|hipErrorMemoryAllocation")
 _OURS = re.compile(
     r"^.*(?:patchkit emulator: |patchkit: |undefined symbol: |error while loading shared).*$", re.MULTILINE
 )
@@ -329,7 +331,7 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
     verb = "sanitize" if setting.sanitize else "emulate"
     launcher = ["patchkit", verb, "--arch", setting.arch, "--threads", "1", "--report", str(report), "--"]
     limit = int(seconds) + 2  # patchkit's own start
-    limited = f"ulimit -S -t {limit}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
+    limited = f"ulimit -S -t {limit}; ulimit -v {_MEMORY_KB}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
     with subprocess.Popen(
         ["/bin/sh", "-c", limited],
         cwd=setting.root / program.folder,
@@ -431,6 +433,8 @@ def _judge_failed(ran: Ran) -> Judged:
         return Judged(verdict="refused", why=_without_places(ran.fault))
     if ours := _OURS.search(ran.output):
         return Judged(verdict="refused", why=_without_places(ours[0]))
+    if _NO_MEMORY.search(ran.output):
+        return Judged(verdict="refused", why=f"it needs more memory than {_MEMORY_KB >> 20} GB")
     if ran.lacks and not ran.launches:
         return Judged(verdict="lacks data", why=_names(ran.lacks))
     if (lacks := _NO_FILE.search(ran.output)) and not ran.launches:

@@ -44,6 +44,7 @@ def bench(monkeypatch):
         (1, "cannot open out.txt\n", {}, "wrong", "status 1: cannot open out.txt"),
         (127, "./sum: undefined symbol: hipblasX\n", {}, "refused", "./sum: undefined symbol: hipblasX"),
         (134, "", {"fault": "kernel sum: malloc in kernels"}, "refused", "kernel sum: malloc in kernels"),
+        (1, "HIP error: out of memory\n", {}, "refused", "it needs more memory than 12 GB"),
         (152, "", {}, "time limit", ""),
     ],
 )
