@@ -4,7 +4,8 @@ The programs are those of a checkout of HeCBench (every folder `src/NAME-hip`) o
 is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as docs/guide/no-rocm.md
 tells a user, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the arguments that
 its Makefile has. Only how often it repeats what it measures is set to one: no time of an emulated GPU means
-anything. What it ends with is one verdict:
+anything. One that comes to the time limit is run with smaller sizes; that is said when it ends right, and
+proves nothing when it does not. What it ends with is one verdict:
 
     right                   it ended with 0, and printed no word of failure
     own fault               its own fault is known: foreign_programs.toml has it, with the reason
@@ -59,6 +60,8 @@ _BUILD_S = 900.0
 _PATIENCE = 20.0
 _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
 _MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB something
+_SIZE, _LEAST_SIZE = 100, 16  # from which number on an argument is a size, and how small one becomes
+_DIVISORS = (8, 64)
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
@@ -282,6 +285,18 @@ def fewer_repeats(line: str, repeats: frozenset[int]) -> str:
         if word.isdigit() and (index in repeats or is_of_option):
             words[index] = "1"
     return f"{head}{_LAUNCHER} {' '.join(words)}"
+
+
+def smaller(line: str, divisor: int) -> str:
+    """The line with every size among its arguments divided; the same line when it has none."""
+    head, _, rest = line.partition(_LAUNCHER)
+    words = rest.split()
+    sizes = [word.isdigit() and int(word) >= _SIZE for word in words]
+    divided = [
+        str(max(int(word) // divisor, _LEAST_SIZE)) if is_size else word
+        for word, is_size in zip(words, sizes, strict=True)
+    ]
+    return f"{head}{_LAUNCHER} {' '.join(divided)}"
 
 
 def repeats_of(sources: Iterable[str]) -> frozenset[int]:
@@ -520,16 +535,33 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
     if not lines:
         return Judged(verdict="wrong", why="nothing says how it is run"), []
     repeats = repeats_of(_texts(source))
+    lines = [fewer_repeats(line, repeats) for line in lines]
+    launches = any(_LAUNCHES.search(text) for text in _texts(source))
+    rans = _run_lines(lines, program, setting)
+    judged = judge_all(rans, launches=launches)
+    for divisor in _DIVISORS if judged.verdict == "time limit" else ():
+        shorter = [smaller(line, divisor) for line in lines]
+        if shorter == lines:
+            break
+        again = _run_lines(shorter, program, setting)
+        rans += again
+        if (found := judge_all(again, launches=launches)).verdict == "right":
+            judged = replace(found, why=f"{found.why}; " * bool(found.why) + f"sizes divided by {divisor}")
+            break
+    log.write_text("\n".join(f"$ {ran.line}\n{ran.output}" for ran in rans), "utf-8")
+    return judged, rans
+
+
+def _run_lines(lines: Sequence[str], program: Program, setting: Setting) -> list[Ran]:
+    """One after the other, within the limit of them all."""
     rans: list[Ran] = []
     left = setting.limit_s
     for line in lines:
-        rans.append(run(fewer_repeats(line, repeats), program, setting, left))
+        rans.append(run(line, program, setting, left))
         left -= rans[-1].seconds
         if left <= 0:
             break
-    log.write_text("\n".join(f"$ {ran.line}\n{ran.output}" for ran in rans), "utf-8")
-    launches = any(_LAUNCHES.search(text) for text in _texts(source))
-    return judge_all(rans, launches=launches), rans
+    return rans
 
 
 def files_digest(program: Program, checkout: Path) -> str:

@@ -103,6 +103,12 @@ def test_only_repetitions_become_one(bench):
     assert shortened("data.txt", frozenset({1})) == "LAUNCH_THIS ./sum data.txt"
 
 
+def test_sizes_become_smaller_and_other_arguments_stay(bench):
+    line = "cd data && LAUNCH_THIS ./sum -n 4096 1000 3 0.5 in512.txt 128"
+    assert bench.smaller(line, 64) == "cd data && LAUNCH_THIS ./sum -n 64 16 3 0.5 in512.txt 16"
+    assert bench.smaller("LAUNCH_THIS ./sum 3", 64) == "LAUNCH_THIS ./sum 3"
+
+
 def test_benchmarks_and_examples_are_found_by_their_makefiles(bench, tmp_path):
     for name in ("sum-hip", "sum-cuda", "scan-hip"):
         (tmp_path / "bench" / "src" / name).mkdir(parents=True)
