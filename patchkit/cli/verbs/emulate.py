@@ -41,6 +41,7 @@ _OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "r
         "patchkit emulate --arch gfx1151 --schedule shuffle:7 -- ./my-kernel-test",
         "patchkit emulate --arch gfx1151 --side candidate -- test-backend-ops test -o SOFT_MAX",
         "patchkit emulate --arch gfx1151 --vectors vectors.jsonl",
+        "patchkit emulate --arch gfx1201 --coverage",
     ),
 )
 @arch_option
@@ -48,6 +49,7 @@ _OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "r
 @program_options
 @click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
 @click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
+@click.option("--coverage", is_flag=True, help="Say which of the GPU's instructions are emulated instead.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
@@ -57,6 +59,7 @@ def command(
     report: Path | None,
     side: str | None,
     upstream: str | None,
+    coverage: bool,
     **options: Any,
 ) -> None:
     """Run a HIP program on an emulated GPU: any program linked against the HIP runtime.
@@ -68,15 +71,19 @@ def command(
     from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import EmulationOptions
 
-    if (vectors is None) == (not program):
+    if (vectors is not None) + coverage + bool(program) != 1:
         raise UsageError(
-            "emulate needs a program, or --vectors FILE, and not both",
+            "emulate needs a program, or --vectors FILE, or --coverage, and one of them only",
             code="USAGE_SYNTAX",
             hint="patchkit emulate --arch gfx1151 -- ./program arguments",
         )
     if vectors is not None:
         _check_alone()
         _run_vectors(settings, arch, vectors, prepare(settings, arch)[1])
+        return
+    if coverage:
+        _check_alone()
+        _show_coverage(settings, arch, prepare(settings, arch)[1])
         return
     check_side("emulate", side, upstream)
     if side is None:
@@ -94,13 +101,13 @@ def command(
 
 
 def _check_alone() -> None:
-    """Whether nothing else was asked for that means nothing to vectors. Raises USAGE_SYNTAX."""
+    """Whether nothing else was asked for that means nothing without a program. Raises USAGE_SYNTAX."""
     context = click.get_current_context()
     for parameter in context.command.params:
         is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
         if parameter.name in _OF_PROGRAMS and not is_default:
             raise UsageError(
-                f"{parameter.opts[0]} says how a program runs, and --vectors runs none",
+                f"{parameter.opts[0]} says how a program runs, and --vectors and --coverage run none",
                 code="USAGE_SYNTAX",
                 hint="patchkit emulate --arch gfx1151 --vectors FILE",
             )
@@ -192,4 +199,19 @@ def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) 
     lines += [f"{outcome.name}: {difference}" for outcome in differ for difference in outcome.differences]
     settings.show(as_json(outcomes), lines)
     if differ:
+        raise click.exceptions.Exit(1)
+
+
+def _show_coverage(settings: Settings, arch: str, compiler: Compiler) -> None:
+    from patchkit.gpu.emulated.coverage import coverage_document, coverage_lines, instruction_states
+    from patchkit.gpu.emulated.emulator import build_coverage, find_disassembler, this_level
+
+    states = instruction_states(
+        arch=arch,
+        program=build_coverage(compiler, this_level()),
+        disassembler=find_disassembler(compiler.toolchain),
+        reporter=compiler.reporter,
+    )
+    settings.show(coverage_document(states, arch), list(coverage_lines(states, arch)))
+    if any(one.state == "no" for one in states):
         raise click.exceptions.Exit(1)

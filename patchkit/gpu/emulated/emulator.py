@@ -36,7 +36,7 @@ Schedule = Literal["in-order", "late", "shuffle"]
 
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 _LIBRARY = "libpatchkit-emulator.so"
-_ALONE = "alone.cpp"
+_PROGRAMS = ("alone", "coverage")  # each one source, linked to the library
 _TIMEOUT_S = 600.0  # of one source; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-pthread"),
@@ -109,17 +109,25 @@ def build_emulator(compiler: Compiler, level: Level) -> Path:
         EMULATOR_NOT_BUILT: our sources do not compile with this toolchain.
         CacheError: the disk refused.
     """
-    sources = [path for path in sorted(_NATIVE.glob("*.cpp")) if path.name != _ALONE]
+    sources = [path for path in sorted(_NATIVE.glob("*.cpp")) if path.stem not in _PROGRAMS]
     return _built(compiler, level, "library", sources, _LIBRARY, ("-shared",)) / _LIBRARY
 
 
 def build_alone(compiler: Compiler, level: Level) -> Path:
     """The program that runs pieces of code by themselves. Raises as :func:`build_emulator`."""
+    return _built_program(compiler, level, "alone")
+
+
+def build_coverage(compiler: Compiler, level: Level) -> Path:
+    """The program that says which instructions are emulated. Raises as :func:`build_emulator`."""
+    return _built_program(compiler, level, "coverage")
+
+
+def _built_program(compiler: Compiler, level: Level, name: str) -> Path:
     library = build_emulator(compiler, level)
     links = (str(library), f"-Wl,-rpath,{library.parent}")
-    return (
-        _built(compiler, level, f"alone {library.parent.name}", [_NATIVE / _ALONE], "alone", links) / "alone"
-    )
+    sources = [_NATIVE / f"{name}.cpp"]
+    return _built(compiler, level, f"{name} {library.parent.name}", sources, name, links) / name
 
 
 def _built(

@@ -11,6 +11,9 @@ namespace role {
 enum : int { address = 0, data = 1, base = 2, more_data = 3 };
 }
 
+// Of instructions with a buffer, beside the offset in its immediate: what its address register holds.
+constexpr i64 buffer_index = i64(1) << 32, buffer_offset = i64(1) << 33;
+
 inline bool has(operand o) { return o.code != 0; }
 
 // Of global and flat instructions, in bytes; a flat one may mean LDS or scratch by its high half.

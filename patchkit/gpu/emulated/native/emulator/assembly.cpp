@@ -118,6 +118,17 @@ line disassembler::one(std::span<const std::byte> code, uint64_t address) {
         bytes[7] = 0;
         used = decode(context, bytes, given, address, text, sizeof(text));
     }
+    constexpr uint8_t dual_encoding = 0xc8;
+    if (used == 0 && given >= 8 && (bytes[3] & 0xfc) == dual_encoding) {
+        // A move in a dual instruction has no second source; hardware ignores its field, LLVM wants 0 there.
+        constexpr uint32_t move = 8, second_source = 0xffu << 9;
+        uint32_t words[2];
+        std::copy_n(bytes, sizeof(words), reinterpret_cast<uint8_t *>(words));
+        words[1] &= (words[0] >> 17 & 31) == move ? ~second_source : ~0u;
+        words[0] &= (words[0] >> 22 & 15) == move ? ~second_source : ~0u;
+        std::copy_n(reinterpret_cast<const uint8_t *>(words), sizeof(words), bytes);
+        used = decode(context, bytes, given, address, text, sizeof(text));
+    }
     if (used == 0) {
         return {"", 4};
     }

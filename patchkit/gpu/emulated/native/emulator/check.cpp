@@ -110,7 +110,38 @@ u32 size_of(std::string_view name) {
 
 bool holds(std::string_view text, std::string_view part_of_it) { return text.find(part_of_it) != std::string_view::npos; }
 
+// Memory by a description in scalar registers, a counter or a place that M0 or the lane's number says: what is read and
+// left counts, where it lies is held against the allocations by the access itself.
+bool is_described(std::string_view name) {
+    return name.starts_with("buffer_") || name.starts_with("s_buffer_load") || holds(name, "addtid") ||
+           name == "ds_append" || name == "ds_consume";
+}
+
+void add_described_facts(facts & to, const statement & s, const std::string & name) {
+    const bool is_atomic = holds(name, "_atomic_");
+    const std::string * temporal = s.modifier("th");
+    const bool returns = s.has("glc") || (temporal != nullptr && holds(*temporal, "RETURN"));
+    const bool gives = !holds(name, "_store_") && (!is_atomic || returns);
+    to.queues = name.starts_with("s_")    ? queue::scalar
+                : name.starts_with("ds_") ? queue::lds
+                : gives                   ? queue::vector_load
+                                          : queue::vector_store;
+    to.is_given = true; // not to be tried with other values: it changes memory
+    for (size_t n = 0; n < s.operands.size(); ++n) {
+        if (n == 0 && gives) {
+            add_operand(to.writes, s.operands[n]);
+        }
+        if (n != 0 || !gives || is_atomic) {
+            add_operand(to.reads, s.operands[n]);
+        }
+    }
+}
+
 void add_memory_facts(facts & to, const statement & s, const std::string & name) {
+    if (is_described(name)) {
+        add_described_facts(to, s, name);
+        return;
+    }
     to.size = size_of(name);
     to.is_atomic = holds(name, "_atomic_") || (name.starts_with("ds_") && !holds(name, "_load_") &&
                                                !holds(name, "_store_") && !holds(name, "perm") && !holds(name, "swizzle"));
@@ -182,7 +213,7 @@ void add_computation_facts(facts & to, const statement & s, const std::string & 
     if ((d.traits & trait::reads_vcc) != 0 || name.starts_with("s_cbranch_vcc")) {
         to.reads.add_slot(slot::vcc);
     }
-    if (name == "v_swap_b32") {
+    if (name.starts_with("v_swap")) {
         add_operand(to.writes, o[1]);
     }
     const auto is_any_of = [&](std::initializer_list<std::string_view> fronts) {
@@ -191,8 +222,8 @@ void add_computation_facts(facts & to, const statement & s, const std::string & 
     to.is_scalar = name.starts_with("s_");
     to.is_branch = is_any_of({"s_cbranch_scc", "s_cbranch_vcc"});
     to.is_jump = is_any_of({"s_setpc", "s_swappc"});
-    to.is_given = to.is_jump || is_any_of({"s_getpc", "s_getreg", "s_sendmsg", "s_memtime", "s_memrealtime"});
-    to.is_moved = is_any_of({"v_movrel"});
+    to.is_given = to.is_jump || is_any_of({"s_getpc", "s_movrel", "s_getreg", "s_sendmsg", "s_memtime", "s_memrealtime"});
+    to.is_moved = is_any_of({"v_movrel", "v_swaprel"});
     const bool has_dpp = std::any_of(s.modifiers.begin(), s.modifiers.end(),
                                      [](const auto & m) { return is_lane_pattern(m.first); });
     const bool crosses = has_dpp || is_any_of({"v_read", "v_write", "v_perml", "v_wmma", "v_swmmac", "v_movrel"});

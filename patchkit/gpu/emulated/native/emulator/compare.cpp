@@ -67,6 +67,12 @@ template <auto f, class K> void add(definitions & to, const std::string & condit
     to.push_back({kept("v_cmpx" + end), run_compare_exec<f, K, K>, {}, {K::form, K::form}, 0});
 }
 
+// The answer that no operand changes: no lane, and each. RDNA4 has neither.
+template <class K> void add_constant_answers(definitions & to, const std::string & type) {
+    add<[](auto a, auto) { return (a == a) & (a != a); }, K>(to, "f", type);
+    add<[](auto a, auto) { return (a == a) | (a != a); }, K>(to, "t", type);
+}
+
 template <class K> void add_integers(definitions & to, const std::string & type) {
     add<[](auto a, auto b) { return a < b; }, K>(to, "lt", type);
     add<[](auto a, auto b) { return a == b; }, K>(to, "eq", type);
@@ -110,6 +116,13 @@ definitions compare_instructions() {
     add_floats<F16, H16, U16>(made, "f16");
     add_floats<F32, B32, U32>(made, "f32");
     add_floats<F64, F64, U32>(made, "f64");
+    add_constant_answers<F16>(made, "f16");
+    add_constant_answers<F32>(made, "f32");
+    add_constant_answers<F64>(made, "f64");
+    add_constant_answers<I32>(made, "i32");
+    add_constant_answers<U32>(made, "u32");
+    add_constant_answers<I64>(made, "i64");
+    add_constant_answers<U64>(made, "u64");
     return made;
 }
 

@@ -71,6 +71,66 @@ u16x saturated_bytes(const u32x & a) {
     return convert<u16x>(first | (second << 8));
 }
 
+// ---- Bytes as floats (RDNA4)
+
+// To so many bits of mantissa, with subnormals below 2^least: to the nearest, ties to even, or with `random` in place of
+// the bits that are cut. What is larger than the largest number is `beyond`.
+struct byte_format {
+    int mantissa;
+    int least;
+    u32 largest, beyond, infinity, nan;
+};
+constexpr byte_format fp8{3, -6, 0x7e, 0x7f, 0x7f, 0x7f}, bf8{2, -14, 0x7b, 0x7c, 0x7c, 0x7f};
+
+u32x narrowed_to(const byte_format & to, const f32x & value, const u32x * random) {
+    const u32x bits = as<u32x>(value), sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
+    const i32x exponent = as<i32x>(magnitude >> 23) - 127;
+    // Subnormals keep fewer bits: so many are cut of the 24 of an f32.
+    const i32x missing = exponent < to.least ? to.least - exponent : i32x(0);
+    const i32x cut = missing + (23 - to.mantissa);
+    const u32x shift = as<u32x>(cut > 31 ? i32x(31) : cut);
+    const u32x significand = (magnitude & 0x7fffff) | (exponent > -127 ? u32x(0x800000) : u32x(0));
+    const u32x lost = (u32x(1) << shift) - 1;
+    const u32x odd = (significand >> shift) & 1;
+    const u32x added = random == nullptr ? (lost >> 1) + odd : (*random >> (32 - 23)) & lost;
+    u32x kept = cut > 25 ? u32x(0) : (significand + added) >> shift;
+    // The leading one of a normal number counts as one of the exponent, which also takes the carry.
+    const i32x field = exponent < to.least ? i32x(0) : exponent - to.least;
+    kept += as<u32x>(field) << u32(to.mantissa);
+    kept = kept > to.largest ? u32x(to.beyond) : kept;
+    kept = magnitude == 0x7f800000 ? u32x(to.infinity) : kept;
+    kept = magnitude > 0x7f800000 ? u32x(to.nan) : kept;
+    return kept | sign;
+}
+
+// `immediate` is the number of the byte, which byte_sel gives.
+template <auto widen> void from_byte(const instruction * i, wave & w) {
+    F32::write(i, w, widen((read_bits(i, w, i->from[0]) >> (8 * u32(i->immediate))) & 0xff));
+    PATCHKIT_NEXT(i, w);
+}
+
+template <auto widen> void from_two_bytes(const instruction * i, wave & w) {
+    const u32x bits = read_bits(i, w, i->from[0]) >> (i->from[0].is(operand::high) ? 16 : 0);
+    const f32x low = widen(bits & 0xff), high = widen((bits >> 8) & 0xff);
+    write_bits(w, vector_at(w, i->to[0]), as<u32x>(low));
+    write_bits(w, vector_at(w, i->to[0], 1), as<u32x>(high));
+    PATCHKIT_NEXT(i, w);
+}
+
+template <const byte_format & to> void to_two_bytes(const instruction * i, wave & w) {
+    const u32x low = narrowed_to(to, F32::read<0>(i, w), nullptr), high = narrowed_to(to, F32::read<1>(i, w), nullptr);
+    write_bits_16(w, i->to[0], convert<u16x>(low | (high << 8)));
+    PATCHKIT_NEXT(i, w);
+}
+
+template <const byte_format & to> void to_byte_at_random(const instruction * i, wave & w) {
+    const u32x random = read_bits(i, w, i->from[1]), byte = narrowed_to(to, F32::read<0>(i, w), &random);
+    const u32 shift = 8 * u32(i->immediate);
+    u32x & target = vector_at(w, i->to[0]);
+    write_bits(w, target, (target & ~(0xffu << shift)) | (byte << shift));
+    PATCHKIT_NEXT(i, w);
+}
+
 } // namespace
 
 definitions conversion_instructions() {
@@ -114,6 +174,16 @@ definitions conversion_instructions() {
         op<[](u32x a, u32x b) { return pair(saturated_u16(a), saturated_u16(b)); }, U32, U32, U32>("v_cvt_pk_u16_u32"),
         op<replaced_byte, U32, F32, U32, U32>("v_cvt_pk_u8_f32"),
         op<saturated_bytes, U16, U32>("v_sat_pk_u8_i16"),
+        // A signed number of four bits as sixteenths.
+        op<[](u32x a) { return convert<f32x>(as<i32x>(a << 28) >> 28) * 0.0625f; }, F32, U32>("v_cvt_off_f32_i4"),
+        {"v_cvt_f32_fp8", from_byte<widened_fp8>, {format::f32}, {format::b32}},
+        {"v_cvt_f32_bf8", from_byte<widened_bf8>, {format::f32}, {format::b32}},
+        {"v_cvt_pk_f32_fp8", from_two_bytes<widened_fp8>, {format::b64}, {format::b16}},
+        {"v_cvt_pk_f32_bf8", from_two_bytes<widened_bf8>, {format::b64}, {format::b16}},
+        {"v_cvt_pk_fp8_f32", to_two_bytes<fp8>, {format::b16}, {format::f32, format::f32}},
+        {"v_cvt_pk_bf8_f32", to_two_bytes<bf8>, {format::b16}, {format::f32, format::f32}},
+        {"v_cvt_sr_fp8_f32", to_byte_at_random<fp8>, {format::b32}, {format::f32, format::b32}},
+        {"v_cvt_sr_bf8_f32", to_byte_at_random<bf8>, {format::b32}, {format::f32, format::b32}},
     };
 }
 

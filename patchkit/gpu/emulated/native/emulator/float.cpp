@@ -95,6 +95,65 @@ template <class V> V med3_of(u32 m, const V & a, const V & b, const V & c) {
     return ((a != a) | (b != b) | (c != c)) ? min3_of(m, a, b, c) : middle;
 }
 
+// Maximum and minimum of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+template <class V> V maximum_of(u32 m, const V & a, const V & b) {
+    return a != a ? quieted(a) : b != b ? quieted(b) : max_of(m & ~modifier::ieee, a, b);
+}
+template <class V> V minimum_of(u32 m, const V & a, const V & b) {
+    return a != a ? quieted(a) : b != b ? quieted(b) : min_of(m & ~modifier::ieee, a, b);
+}
+template <class V> V maximum3_of(u32 m, const V & a, const V & b, const V & c) {
+    return maximum_of(m, maximum_of(m, a, b), c);
+}
+template <class V> V minimum3_of(u32 m, const V & a, const V & b, const V & c) {
+    return minimum_of(m, minimum_of(m, a, b), c);
+}
+template <class V> V maximumminimum_of(u32 m, const V & a, const V & b, const V & c) {
+    return minimum_of(m, maximum_of(m, a, b), c);
+}
+template <class V> V minimummaximum_of(u32 m, const V & a, const V & b, const V & c) {
+    return maximum_of(m, minimum_of(m, a, b), c);
+}
+
+// The side of a cube that a direction points at, with the coordinates on it (RDNA3 ISA guide, V_CUBEID_F32 and on).
+enum class cube : u8 { face, s, t, major };
+template <cube wanted> f32x cube_of(const f32x & x, const f32x & y, const f32x & z) {
+    const f32x ax = __builtin_elementwise_abs(x), ay = __builtin_elementwise_abs(y), az = __builtin_elementwise_abs(z);
+    const i32x is_z = (az >= ax) & (az >= ay), is_y = ay >= ax;
+    const auto side = [&](const f32x & of_z, const f32x & of_y, const f32x & of_x) {
+        return is_z ? of_z : is_y ? of_y : of_x;
+    };
+    const auto by_sign = [](const f32x & value, const f32x & negative, const f32x & positive) {
+        return value < 0.0f ? negative : positive;
+    };
+    switch (wanted) {
+        case cube::face: return side(by_sign(z, f32x(5.0f), f32x(4.0f)), by_sign(y, f32x(3.0f), f32x(2.0f)),
+                                     by_sign(x, f32x(1.0f), f32x(0.0f)));
+        case cube::s: return side(by_sign(z, -x, x), x, by_sign(x, z, -z));
+        case cube::t: return side(-y, by_sign(y, -z, z), -y);
+        case cube::major: return side(z, y, x) * 2.0f;
+    }
+}
+
+u16x half_maximum(u32 m, const u16x & a, const u16x & b) {
+    return as<u16x>(narrowed(maximum_of(m, widened(a), widened(b))));
+}
+u16x half_minimum(u32 m, const u16x & a, const u16x & b) {
+    return as<u16x>(narrowed(minimum_of(m, widened(a), widened(b))));
+}
+u16x half_maximum3(u32 m, const u16x & a, const u16x & b, const u16x & c) {
+    return half_maximum(m, half_maximum(m, a, b), c);
+}
+u16x half_minimum3(u32 m, const u16x & a, const u16x & b, const u16x & c) {
+    return half_minimum(m, half_minimum(m, a, b), c);
+}
+u16x half_maximumminimum(u32 m, const u16x & a, const u16x & b, const u16x & c) {
+    return half_minimum(m, half_maximum(m, a, b), c);
+}
+u16x half_minimummaximum(u32 m, const u16x & a, const u16x & b, const u16x & c) {
+    return half_maximum(m, half_minimum(m, a, b), c);
+}
+
 u16x half_min(u32 m, const u16x & a, const u16x & b) { return half_of_two<true>(m, a, b); }
 u16x half_max(u32 m, const u16x & a, const u16x & b) { return half_of_two<false>(m, a, b); }
 u16x half_min3(u32 m, const u16x & a, const u16x & b, const u16x & c) { return half_min(m, half_min(m, a, b), c); }
@@ -114,6 +173,11 @@ f64x fma_of(const f64x & a, const f64x & b, const f64x & c) { return __builtin_e
 
 // An exact product and one rounding of the sum, for v_fma_f16 and its relatives.
 u16x fma_halves(const u16x & a, const u16x & b, const u16x & c) { return fma_half(widened(a), widened(b), widened(c)); }
+
+// A product with a zero is zero, whatever the other factor.
+f32x dx9_fma(const f32x & a, const f32x & b, const f32x & c) {
+    return ((a == 0.0f) | (b == 0.0f)) ? c : fma_of(a, b, c);
+}
 
 template <class V> V floor_of(const V & a) { return __builtin_elementwise_floor(a); }
 template <class V> V ceil_of(const V & a) { return __builtin_elementwise_ceil(a); }
@@ -496,6 +560,26 @@ definitions float_instructions() {
                                                                                        trait::accumulates),
         op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fmamk_f32"),
         op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fmaak_f32"),
+        op<dx9_fma, F32, F32, F32, F32>("v_fma_dx9_zero_f32"),
+        op<dx9_fma, F32, F32, F32, F32>("v_fmac_dx9_zero_f32", trait::accumulates),
+        op<cube_of<cube::face>, F32, F32, F32, F32>("v_cubeid_f32"),
+        op<cube_of<cube::s>, F32, F32, F32, F32>("v_cubesc_f32"),
+        op<cube_of<cube::t>, F32, F32, F32, F32>("v_cubetc_f32"),
+        op<cube_of<cube::major>, F32, F32, F32, F32>("v_cubema_f32"),
+        modal<maximum_of<f32x>, F32, F32, F32>("v_maximum_f32"),
+        modal<minimum_of<f32x>, F32, F32, F32>("v_minimum_f32"),
+        modal<maximum3_of<f32x>, F32, F32, F32, F32>("v_maximum3_f32"),
+        modal<minimum3_of<f32x>, F32, F32, F32, F32>("v_minimum3_f32"),
+        modal<maximumminimum_of<f32x>, F32, F32, F32, F32>("v_maximumminimum_f32"),
+        modal<minimummaximum_of<f32x>, F32, F32, F32, F32>("v_minimummaximum_f32"),
+        modal<maximum_of<f64x>, F64, F64, F64>("v_maximum_f64"),
+        modal<minimum_of<f64x>, F64, F64, F64>("v_minimum_f64"),
+        modal<half_maximum, H16, H16, H16>("v_maximum_f16"),
+        modal<half_minimum, H16, H16, H16>("v_minimum_f16"),
+        modal<half_maximum3, H16, H16, H16, H16>("v_maximum3_f16"),
+        modal<half_minimum3, H16, H16, H16, H16>("v_minimum3_f16"),
+        modal<half_maximumminimum, H16, H16, H16, H16>("v_maximumminimum_f16"),
+        modal<half_minimummaximum, H16, H16, H16, H16>("v_minimummaximum_f16"),
         modal<min_of<f32x>, F32, F32, F32>("v_min_f32"),
         modal<max_of<f32x>, F32, F32, F32>("v_max_f32"),
         modal<min3_of<f32x>, F32, F32, F32, F32>("v_min3_f32"),

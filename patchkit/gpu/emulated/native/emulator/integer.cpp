@@ -211,6 +211,52 @@ u32x masked_sum_of_differences(const u32x & a, const u32x & b, const u32x & c) {
     return sum;
 }
 
+u32x sum_of_differences_16(const u32x & a, const u32x & b, const u32x & c) {
+    u32x sum = c;
+    for (int n = 0; n < 2; ++n) {
+        const u32x x = (a >> (16 * n)) & 0xffff, y = (b >> (16 * n)) & 0xffff;
+        sum += x > y ? x - y : y - x;
+    }
+    return sum;
+}
+
+// Of each byte half of the sum, rounded up where the byte of c is odd.
+u32x average_bytes(const u32x & a, const u32x & b, const u32x & c) {
+    u32x result = 0;
+    for (int n = 0; n < 4; ++n) {
+        const u32x sum = ((a >> (8 * n)) & 0xff) + ((b >> (8 * n)) & 0xff) + ((c >> (8 * n)) & 1);
+        result |= (sum >> 1) << (8 * n);
+    }
+    return result;
+}
+
+// Four sums of differences, each of the four bytes of `a` that begin one further on.
+template <auto sum> void four_sums_16(const instruction * i, wave & w) {
+    const u64x a = U64::read<0>(i, w), c = read_bits_64(i, w, i->from[2]);
+    const u32x b = read_bits(i, w, i->from[1]);
+    u64x result = 0;
+    for (int n = 0; n < 4; ++n) {
+        const u32x one = sum(low_of(a >> u64(8 * n)), b, low_of(c >> u64(16 * n)) & 0xffff);
+        result |= convert<u64x>(one & 0xffff) << u64(16 * n);
+    }
+    U64::write(i, w, result);
+    PATCHKIT_NEXT(i, w);
+}
+
+void four_sums_32(const instruction * i, wave & w) {
+    const u64x a = U64::read<0>(i, w);
+    const u32x b = read_bits(i, w, i->from[1]);
+    u32x result[4];
+    for (int n = 0; n < 4; ++n) {
+        const u32x c = i->from[2].is(operand::vector) ? vector_at(w, i->from[2], n) : read_bits(i, w, i->from[2]);
+        result[n] = masked_sum_of_differences(low_of(a >> u64(8 * n)), b, c);
+    }
+    for (int n = 0; n < 4; ++n) {
+        write_bits(w, vector_at(w, i->to[0], n), result[n]);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
 } // namespace
 
 definitions integer_instructions() {
@@ -319,6 +365,12 @@ definitions integer_instructions() {
         op<sum_of_differences, U32, U32, U32, U32>("v_sad_u8"),
         op<lookup_sad_hi, U32, U32, U32, U32>("v_sad_hi_u8"),
         op<masked_sum_of_differences, U32, U32, U32, U32>("v_msad_u8"),
+        op<sum_of_differences_16, U32, U32, U32, U32>("v_sad_u16"),
+        op<average_bytes, U32, U32, U32, U32>("v_lerp_u8"),
+        {"v_qsad_pk_u16_u8", four_sums_16<sum_of_differences>, {format::b64}, {format::b64, format::b32, format::b64}},
+        {"v_mqsad_pk_u16_u8", four_sums_16<masked_sum_of_differences>, {format::b64},
+         {format::b64, format::b32, format::b64}},
+        {"v_mqsad_u32_u8", four_sums_32, {format::whole}, {format::b64, format::b32, format::whole}},
         op<[](u32x a, u32x b, u32x c) { return c + (a > b ? a - b : b - a); }, U32, U32, U32, U32>("v_sad_u32"),
         op<[](u32x a, u32x b, u32 which) { return lane_mask(which) ? b : a; }, U32, U32, U32, Lanes>(
             "v_cndmask_b32"),

@@ -34,6 +34,13 @@ void swap(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+void swap_halves(const instruction * i, wave & w) {
+    const u16x first = read_bits_16(i, w, i->to[0]), second = read_bits_16(i, w, i->from[0]);
+    write_bits_16(w, i->to[0], second);
+    write_bits_16(w, i->from[0], first);
+    PATCHKIT_NEXT(i, w);
+}
+
 // How many lanes below this one have a bit in the mask, which may differ from lane to lane.
 void mbcnt_lo(const instruction * i, wave & w) {
     const u32x below = (u32x(1) << lane_numbers()) - 1;
@@ -111,6 +118,46 @@ void movrels(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+// Both are moved, each by its part of M0. `immediate` is how many registers there are behind the source, and above bit
+// 16 behind the destination.
+u32x & moved_by(const instruction * i, wave & w, operand o, u32 by, u32 most) {
+    if (by > most) {
+        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+    }
+    return vector_at(w, o, int(by));
+}
+u32x & moved_source(const instruction * i, wave & w, u32 by) {
+    return moved_by(i, w, i->from[0], by, u32(i->immediate) & 0xffff);
+}
+u32x & moved_target(const instruction * i, wave & w, u32 by) {
+    return moved_by(i, w, i->to[0], by, u32(i->immediate) >> 16);
+}
+
+void movrelsd(const instruction * i, wave & w) {
+    const u32 by = w.scalar[slot::m0];
+    const u32x value = moved_source(i, w, by);
+    write_bits(w, moved_target(i, w, by), value);
+    PATCHKIT_NEXT(i, w);
+}
+
+u32 source_move(const wave & w) { return w.scalar[slot::m0] & 0x3ff; }
+u32 target_move(const wave & w) { return (w.scalar[slot::m0] >> 16) & 0x3ff; }
+
+void movrelsd_2(const instruction * i, wave & w) {
+    const u32x value = moved_source(i, w, source_move(w));
+    write_bits(w, moved_target(i, w, target_move(w)), value);
+    PATCHKIT_NEXT(i, w);
+}
+
+void swaprel(const instruction * i, wave & w) {
+    u32x & a = moved_target(i, w, target_move(w));
+    u32x & b = moved_source(i, w, source_move(w));
+    const u32x first = a, second = b;
+    write_bits(w, a, second);
+    write_bits(w, b, first);
+    PATCHKIT_NEXT(i, w);
+}
+
 void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 
 } // namespace
@@ -121,6 +168,7 @@ definitions lane_instructions() {
         {"v_readlane_b32", readlane, {format::scalar}, {format::b32, format::scalar}},
         {"v_writelane_b32", writelane, {format::b32}, {format::scalar, format::scalar}},
         {"v_swap_b32", swap, {format::b32}, {format::b32}},
+        {"v_swap_b16", swap_halves, {format::b16}, {format::b16}},
         {"v_mbcnt_lo_u32_b32", mbcnt_lo, {format::b32}, {format::b32, format::b32}},
         {"v_mbcnt_hi_u32_b32", mbcnt_hi, {format::b32}, {format::b32, format::b32}},
         {"v_permlane16_b32", permlane16<false>, {format::b32}, {format::b32, format::scalar, format::scalar}},
@@ -130,7 +178,11 @@ definitions lane_instructions() {
         {"v_permlane64_b32", permlane64, {format::b32}, {format::b32}},
         {"v_movreld_b32", movreld, {format::b32}, {format::b32}},
         {"v_movrels_b32", movrels, {format::b32}, {format::b32}},
+        {"v_movrelsd_b32", movrelsd, {format::b32}, {format::b32}},
+        {"v_movrelsd_2_b32", movrelsd_2, {format::b32}, {format::b32}},
+        {"v_swaprel_b32", swaprel, {format::b32}, {format::b32}},
         {"v_nop", nothing, {}, {}},
+        {"v_pipeflush", nothing, {}, {}},
     };
 }
 

@@ -18,9 +18,11 @@ using u32h = u32 __attribute__((ext_vector_type(16)));
 using u16h = u16 __attribute__((ext_vector_type(16)));
 using f16h = _Float16 __attribute__((ext_vector_type(16)));
 
-enum class element : u8 { f16, bf16, u8, u4 };
+enum class element : u8 { f16, bf16, fp8, bf8, u8, u4 };
 
-constexpr int bits_of(element e) { return e == element::u4 ? 4 : e == element::u8 ? 8 : 16; }
+constexpr int bits_of(element e) {
+    return e == element::u4 ? 4 : e == element::f16 || e == element::bf16 ? 16 : 8;
+}
 
 u32h half_of(const u32x & value, bool is_upper) {
     u32h part;
@@ -74,6 +76,13 @@ template <element e> f32h as_floats(const u32h & bits, u32 sign) {
     const u32h flipped = bits ^ sign;
     if constexpr (e == element::bf16) {
         return __builtin_bit_cast(f32h, flipped << 16);
+    } else if constexpr (e == element::bf8) { // the upper byte of a half
+        return __builtin_convertvector(__builtin_bit_cast(f16h, __builtin_convertvector(bits << 8, u16h)), f32h);
+    } else if constexpr (e == element::fp8) {
+        const u32h magnitude = bits & 0x7f;
+        const f32h value = __builtin_bit_cast(f32h, magnitude << 20) * 0x1p120f; // subnormals as well
+        const u32h number = magnitude == 0x7f ? u32h(0x7fc00000) : __builtin_bit_cast(u32h, value);
+        return __builtin_bit_cast(f32h, number | ((bits & 0x80) << 24));
     } else {
         return __builtin_convertvector(__builtin_bit_cast(f16h, __builtin_convertvector(flipped, u16h)), f32h);
     }
@@ -82,7 +91,7 @@ template <element e> f32h as_floats(const u32h & bits, u32 sign) {
 int register_of_row(int row, bool whole) { return whole ? row / 2 : row % 8; }
 bool is_upper_row(int row, bool whole) { return whole ? row % 2 != 0 : row >= 8; }
 
-template <element e> void multiply_floats(const instruction * i, wave & w, f32h (&sum)[16]) {
+template <element e, element of_b = e> void multiply_floats(const instruction * i, wave & w, f32h (&sum)[16]) {
     if (is_replicated<e, 16>(i)) {
         check_replicas(i, w);
     }
@@ -93,7 +102,7 @@ template <element e> void multiply_floats(const instruction * i, wave & w, f32h 
         const u32 negative = (k % 2 == 0 ? modifier::neg_0 : modifier::neg_hi_0);
         const f32h column = as_floats<e>(elements<e, 16>(i, w, 0, k), (i->modifiers & negative) != 0 ? 0x8000 : 0);
         std::memcpy(a[k], &column, sizeof(column));
-        b[k] = as_floats<e>(elements<e, 16>(i, w, 1, k), (i->modifiers & (negative << 1)) != 0 ? 0x8000 : 0);
+        b[k] = as_floats<of_b>(elements<of_b, 16>(i, w, 1, k), (i->modifiers & (negative << 1)) != 0 ? 0x8000 : 0);
     }
     for (int k = 0; k < 16; ++k) {
         for (int row = 0; row < 16; ++row) {
@@ -114,14 +123,14 @@ u32x addend(const instruction * i, wave & w, int n, u32 sign) {
     return bits;
 }
 
-template <element e> void wmma_f32(const instruction * i, wave & w) {
+template <element e, element of_b = e> void wmma_f32(const instruction * i, wave & w) {
     const bool whole = is_replicated<e, 16>(i);
     f32h sum[16];
     for (int row = 0; row < 16; ++row) {
         const u32x held = addend(i, w, register_of_row(row, whole), 0x80000000);
         sum[row] = __builtin_bit_cast(f32h, half_of(held, is_upper_row(row, whole)));
     }
-    multiply_floats<e>(i, w, sum);
+    multiply_floats<e, of_b>(i, w, sum);
     for (int row = 0; row < 16; ++row) {
         u32x & to = vector_at(w, i->to[0], register_of_row(row, whole));
         put_half(to, is_upper_row(row, whole), __builtin_bit_cast(u32h, sum[row]));
@@ -209,6 +218,10 @@ definitions matrix_instructions() {
     return {
         {"v_wmma_f32_16x16x16_f16", wmma_f32<element::f16>, to, sources, tolerance},
         {"v_wmma_f32_16x16x16_bf16", wmma_f32<element::bf16>, to, sources, tolerance},
+        {"v_wmma_f32_16x16x16_fp8_fp8", wmma_f32<element::fp8>, to, sources, tolerance},
+        {"v_wmma_f32_16x16x16_fp8_bf8", wmma_f32<element::fp8, element::bf8>, to, sources, tolerance},
+        {"v_wmma_f32_16x16x16_bf8_fp8", wmma_f32<element::bf8, element::fp8>, to, sources, tolerance},
+        {"v_wmma_f32_16x16x16_bf8_bf8", wmma_f32<element::bf8>, to, sources, tolerance},
         {"v_wmma_f16_16x16x16_f16", wmma_16<element::f16>, to, sources, tolerance},
         {"v_wmma_bf16_16x16x16_bf16", wmma_16<element::bf16>, to, sources, tolerance},
         {"v_wmma_i32_16x16x16_iu8", wmma_i32<element::u8, 16>, to, sources},

@@ -9,6 +9,7 @@
 #include "machine.hpp"
 #include "table.hpp"
 
+#include <deque>
 #include <type_traits>
 
 namespace patchkit::gpu {
@@ -408,6 +409,26 @@ constexpr auto halves_added = by([](u32 m, u32 v, u32) {
     return low | (u32(high) << 16);
 });
 
+constexpr auto subtracted_if_enough = by([](auto m, auto v, auto) { return m >= v ? m - v : m; });
+constexpr auto subtracted_to_zero = by([](auto m, auto v, auto) { return m >= v ? m - v : 0; });
+// ds_wrap: down, and at the bottom to where the second data says.
+constexpr auto wrapped_f = [](u32 m, u32 v, u32 above) { return m >= v ? m - v : m + above; };
+constexpr change_by<decltype(wrapped_f), true> wrapped{wrapped_f};
+// Stores the lower half where the upper bit is set (ds_condxchg32): each dword by itself.
+constexpr auto exchanged_if_marked = by([](u64 m, u64 v, u64) {
+    const u64 low = (v >> 31 & 1) != 0 ? v & 0x7fffffff : m & 0xffffffff;
+    const u64 high = (v >> 63 & 1) != 0 ? v >> 32 & 0x7fffffff : m >> 32;
+    return low | high << 32;
+});
+u32 sum_of_bf16(u32 a, u32 b) {
+    const f32 sum = as<f32>(a << 16) + as<f32>(b << 16);
+    const u32 bits = as<u32>(sum);
+    return sum != sum ? (bits | 0x400000) >> 16 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+constexpr auto bf16_added = by([](u32 m, u32 v, u32) {
+    return sum_of_bf16(m & 0xffff, v & 0xffff) | sum_of_bf16(m >> 16, v >> 16) << 16;
+});
+
 // ---- LDS
 
 template <class What> void load_lds(const instruction * i, wave & w) {
@@ -450,6 +471,21 @@ template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w
         const T older = change<T, swapped, false>(second[lane], more, T{});
         put_lane(w, i->to[0], lane, old);
         put_lane(w, behind, lane, older);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// A counter in LDS that all active lanes add one to, or take one from, at once: each gets what was there before. M0 says
+// where it lies.
+template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
+    const u32 place = (w.scalar[slot::m0] & 0xffff) + u32(i->immediate), by = u32(std::popcount(w.exec()));
+    if (w.exec() != 0) {
+        check_lds(i, w, std::countr_zero(w.exec()), place, 4);
+        check_alignment(i, w, place, 4, std::countr_zero(w.exec()));
+        const u64 counter = u64(w.lds) + place;
+        const u32 old = read_at<u32>(counter);
+        write_at(counter, is_sum ? old + by : old - by);
+        write_bits(w, vector_at(w, i->to[0]), u32x(old));
     }
     PATCHKIT_NEXT(i, w);
 }
@@ -514,6 +550,127 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
     PATCHKIT_NEXT(i, w);
 }
 
+// ---- Each lane its own dword: the place is the lane's number times four, behind M0 or a scalar address.
+
+template <bool is_store> void lds_by_lane(const instruction * i, wave & w) {
+    const u32x offsets = lane_numbers() * 4 + ((w.scalar[slot::m0] & 0xffff) + u32(i->immediate));
+    const u64x places = checked_lds(i, w, offsets, 4);
+    if (is_store) {
+        store_dwords<1>(w, i->from[data], places);
+    } else {
+        load_dwords<1>(w, i->to[0], places);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+template <bool is_store> void global_by_lane(const instruction * i, wave & w) {
+    const u64 start = (has(i->from[role::base]) ? read_scalar_64(i, w, i->from[role::base]) : 0) + u64(i->immediate);
+    const u64x places = checked(i, w, convert<u64x>(lane_numbers()) * 4 + start, 4);
+    if (is_store) {
+        store_dwords<1>(w, i->from[data], places);
+    } else if (w.exec() != 0) {
+        load_dwords<1>(w, i->to[0], places);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- Buffers: memory as four scalar registers describe it (RDNA3 and RDNA4 ISA guides, "Buffer Resource Descriptor").
+// Beyond its end loads give 0 and stores do nothing, as hardware has it. Swizzled ones and those of typed formats are
+// refused.
+
+struct buffer_place {
+    u64x addresses;
+    u32 inside; // active lanes in its range, one bit each
+};
+
+buffer_place buffer_places(const instruction * i, wave & w, u32 size) {
+    u32 v[4];
+    std::memcpy(v, place_of(i, w, i->from[role::base]), sizeof(v));
+    const u64 start = v[0] | u64(v[1] & 0xffff) << 32;
+    const u32 stride = v[1] >> 16 & 0x3fff, records = v[2], range = v[3] >> 28 & 3;
+    if (v[1] >> 30 != 0 || (v[3] >> 23 & 1) != 0) {
+        fault(i, w, "a buffer whose elements are swizzled, or counted by lanes, is not emulated");
+    }
+    const bool has_index = (i->immediate & buffer_index) != 0, has_offset = (i->immediate & buffer_offset) != 0;
+    const u32x first = has(i->from[address]) ? read_bits(i, w, i->from[address]) : u32x(0);
+    const u32x index = has_index ? first : u32x(0);
+    u32x offset = u32x(u32(i->immediate));
+    if (has_offset) {
+        offset += has_index ? vector_at(w, i->from[address], 1) : first;
+    }
+    const u32 further = has(i->from[more_data]) ? read_scalar(i, w, i->from[more_data]) : 0;
+    const u64x end = convert<u64x>(offset) + size;
+    i64x inside;
+    switch (range) {
+        case 0: inside = (convert<u64x>(index) < records) & (end <= stride); break;
+        case 1: inside = convert<u64x>(index) < records; break;
+        case 2: inside = i64x(records != 0 ? -1 : 0); break;
+        default: inside = end <= records; break;
+    }
+    const u64x addresses = convert<u64x>(index) * stride + convert<u64x>(offset) + (start + further);
+    return {addresses, lane_bits(inside) & w.exec()};
+}
+
+template <class What> void load_buffer(const instruction * i, wave & w) {
+    const buffer_place where = buffer_places(i, w, What::size);
+    const u32 exec = w.exec();
+    w.scalar[slot::exec] = where.inside;
+    const u64x places = checked(i, w, where.addresses, What::size);
+    w.scalar[slot::exec] = exec;
+    What::load(w, i->to[0], lane_mask_wide(where.inside) ? places : u64x(u64(nothing_to_read)));
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class What> void store_buffer(const instruction * i, wave & w) {
+    const buffer_place where = buffer_places(i, w, What::size);
+    const u32 exec = w.exec();
+    w.scalar[slot::exec] = where.inside;
+    What::store(w, i->from[data], checked(i, w, where.addresses, What::size));
+    w.scalar[slot::exec] = exec;
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class T, auto f> void atomic_buffer(const instruction * i, wave & w) {
+    const buffer_place where = buffer_places(i, w, sizeof(T));
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        T old{};
+        if ((where.inside >> lane & 1) != 0) {
+            const u64 place = where.addresses[lane];
+            find_range(i, w, place, sizeof(T), lane);
+            check_alignment(i, w, place, sizeof(T), lane);
+            const T value = lane_value<T>(w, i->from[data], lane);
+            const T second = f.needs_second ? lane_value<T>(w, i->from[data], lane, sizeof(T) / 4) : T{};
+            old = change<T, f, true>(place, value, second);
+        }
+        if (has(i->to[0])) {
+            put_lane(w, i->to[0], lane, old);
+        }
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// Parts of it beyond its end give 0: each dword by itself.
+template <class T, int count> void load_scalar_buffer(const instruction * i, wave & w) {
+    u32 v[4];
+    std::memcpy(v, place_of(i, w, i->from[address]), sizeof(v));
+    const u64 start = v[0] | u64(v[1] & 0xffff) << 32, stride = v[1] >> 16 & 0x3fff;
+    const u64 length = stride == 0 ? v[2] : stride * v[2];
+    u64 offset = u64(i->immediate) + (has(i->from[data]) ? read_scalar(i, w, i->from[data]) : 0);
+    offset &= ~u64(sizeof(T) - 1);
+    u32 found[count];
+    for (u64 n = 0; n < count; ++n) {
+        found[n] = 0;
+        const u64 at = offset + n * sizeof(T);
+        if (at + sizeof(T) <= length) {
+            find_range(i, w, start + at, sizeof(T), -1, true);
+            found[n] = u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(start + at)));
+        }
+    }
+    std::memcpy(reinterpret_cast<char *>(&w) + i->to[0].offset(), found, sizeof(found));
+    PATCHKIT_NEXT(i, w);
+}
+
 // ---- Scalar loads
 
 template <int dwords> void load_scalar(const instruction * i, wave & w) {
@@ -534,11 +691,27 @@ template <class T> void load_scalar_part(const instruction * i, wave & w) {
 
 definition made(std::string_view name, handler run) { return {name, run, {}, {}, trait::memory}; }
 
+std::string_view kept_name(std::string name) {
+    static std::deque<std::string> names; // as long as the table
+    return names.emplace_back(std::move(name));
+}
+
+// Loads and stores of global memory go by buffers as well, under the same names.
+template <class What, bool is_store> void add_buffer(definitions & to, std::string_view global) {
+    const std::string name = "buffer_" + std::string(global.substr(global.find('_') + 1));
+    if constexpr (is_store) {
+        to.push_back(made(kept_name(name), store_buffer<What>));
+    } else {
+        to.push_back(made(kept_name(name), load_buffer<What>));
+    }
+}
+
 template <class What> void add_loads(definitions & to, std::string_view global, std::string_view flat,
                                      std::string_view scratch, std::string_view lds) {
     to.push_back(made(global, load_global<What, false>));
     to.push_back(made(flat, load_global<What, true>));
     to.push_back(made(scratch, scratch_access<What, false>));
+    add_buffer<What, false>(to, global);
     if (!lds.empty()) {
         to.push_back(made(lds, load_lds<What>));
     }
@@ -549,6 +722,7 @@ template <class What> void add_stores(definitions & to, std::string_view global,
     to.push_back(made(global, store_global<What, false>));
     to.push_back(made(flat, store_global<What, true>));
     to.push_back(made(scratch, scratch_access<What, true>));
+    add_buffer<What, true>(to, global);
     if (!lds.empty()) {
         to.push_back(made(lds, store_lds<What>));
     }
@@ -559,6 +733,7 @@ template <class T, auto f> void add_atomics(definitions & to, std::string_view g
     if (!global.empty()) {
         to.push_back(made(global, atomic_global<T, f, false>));
         to.push_back(made(flat, atomic_global<T, f, true>));
+        to.push_back(made(kept_name("buffer_" + std::string(global.substr(global.find('_') + 1))), atomic_buffer<T, f>));
     }
     if (!lds.empty()) {
         to.push_back(made(lds, atomic_lds<T, f>));
@@ -612,7 +787,18 @@ definitions memory_instructions() {
                                "ds_cmpstore_rtn_b64");
     add_atomics<f32, compared>(all, "global_atomic_cmpswap_f32", "flat_atomic_cmpswap_f32", "ds_cmpstore_f32",
                                "ds_cmpstore_rtn_f32");
+    add_atomics<f64, compared>(all, "", "", "ds_cmpstore_f64", "ds_cmpstore_rtn_f64");
     add_atomics<u32, masked>(all, "", "", "ds_mskor_b32", "ds_mskor_rtn_b32");
+    add_atomics<u64, masked>(all, "", "", "ds_mskor_b64", "ds_mskor_rtn_b64");
+    add_atomics<u32, wrapped>(all, "", "", "", "ds_wrap_rtn_b32");
+    add_atomics<u64, exchanged_if_marked>(all, "", "", "", "ds_condxchg32_rtn_b64");
+    add_atomics<u32, subtracted_to_zero>(all, "global_atomic_csub_u32", "flat_atomic_csub_u32");
+    add_atomics<u32, subtracted_to_zero>(all, "global_atomic_sub_clamp_u32", "flat_atomic_sub_clamp_u32",
+                                         "ds_sub_clamp_u32", "ds_sub_clamp_rtn_u32");
+    add_atomics<u32, subtracted_if_enough>(all, "global_atomic_cond_sub_u32", "flat_atomic_cond_sub_u32",
+                                           "ds_cond_sub_u32", "ds_cond_sub_rtn_u32");
+    add_atomics<u32, bf16_added>(all, "global_atomic_pk_add_bf16", "flat_atomic_pk_add_bf16", "ds_pk_add_bf16",
+                                 "ds_pk_add_rtn_bf16");
     add_atomics<u32, added>(all, "global_atomic_add_u32", "flat_atomic_add_u32", "ds_add_u32", "ds_add_rtn_u32");
     add_atomics<u64, added>(all, "global_atomic_add_u64", "flat_atomic_add_u64", "ds_add_u64", "ds_add_rtn_u64");
     add_atomics<u32, subtracted>(all, "global_atomic_sub_u32", "flat_atomic_sub_u32", "ds_sub_u32", "ds_sub_rtn_u32");
@@ -657,7 +843,21 @@ definitions memory_instructions() {
              made("ds_storexchg_2addr_stride64_rtn_b32", exchange_lds_2<u32, 64>),
              made("ds_storexchg_2addr_stride64_rtn_b64", exchange_lds_2<u64, 64>), made("ds_bpermute_b32", bpermute),
              made("ds_bpermute_fi_b32", bpermute_all), made("ds_permute_b32", permute),
-             made("ds_swizzle_b32", swizzle), made("s_load_b32", load_scalar<1>), made("s_load_b64", load_scalar<2>),
+             made("ds_swizzle_b32", swizzle), made("ds_append", count_lanes<true>),
+             made("ds_consume", count_lanes<false>), made("ds_load_addtid_b32", lds_by_lane<false>),
+             made("ds_store_addtid_b32", lds_by_lane<true>),
+             made("global_load_addtid_b32", global_by_lane<false>),
+             made("global_store_addtid_b32", global_by_lane<true>),
+             made("s_buffer_load_b32", load_scalar_buffer<u32, 1>),
+             made("s_buffer_load_b64", load_scalar_buffer<u32, 2>),
+             made("s_buffer_load_b96", load_scalar_buffer<u32, 3>),
+             made("s_buffer_load_b128", load_scalar_buffer<u32, 4>),
+             made("s_buffer_load_b256", load_scalar_buffer<u32, 8>),
+             made("s_buffer_load_b512", load_scalar_buffer<u32, 16>),
+             made("s_buffer_load_u8", load_scalar_buffer<u8, 1>),
+             made("s_buffer_load_i8", load_scalar_buffer<int8_t, 1>),
+             made("s_buffer_load_u16", load_scalar_buffer<u16, 1>),
+             made("s_buffer_load_i16", load_scalar_buffer<i16, 1>), made("s_load_b32", load_scalar<1>), made("s_load_b64", load_scalar<2>),
              made("s_load_b96", load_scalar<3>), made("s_load_b128", load_scalar<4>),
              made("s_load_b256", load_scalar<8>), made("s_load_b512", load_scalar<16>),
              made("s_load_u8", load_scalar_part<u8>), made("s_load_i8", load_scalar_part<int8_t>),

@@ -14,6 +14,13 @@ template <class V> V pair_max(const V & a, const V & b) { return a > b ? a : b; 
 u16p min_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<true>(modifiers, a, b); }
 u16p max_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<false>(modifiers, a, b); }
 
+// Of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+template <bool is_min> u16p ieee_halves(u32 modifiers, const u16p & a, const u16p & b) {
+    const auto is_nan = [](const u16p & bits) { return (bits & 0x7fff) > 0x7c00; };
+    const u16p number = half_of_two<is_min>(modifiers & ~modifier::ieee, a, b);
+    return is_nan(a) ? a | 0x200 : is_nan(b) ? b | 0x200 : number;
+}
+
 template <bool is_sum> u16p add_unsigned(u32 modifiers, const u16p & a, const u16p & b) {
     const u16p result = is_sum ? a + b : a - b;
     if ((modifiers & modifier::clamp) == 0) {
@@ -119,6 +126,17 @@ template <int width, bool is_unsigned> void dot_integers(const instruction * i, 
     PATCHKIT_NEXT(i, w);
 }
 
+// Of four bytes each; in which order the hardware sums is not published.
+template <auto widen_a, auto widen_b> void dot4_floats(const instruction * i, wave & w) {
+    const u32x a = read_bits(i, w, i->from[0]), b = read_bits(i, w, i->from[1]);
+    f32x sum = F32::read<2>(i, w);
+    for (int n = 0; n < 4; ++n) {
+        sum = __builtin_elementwise_fma(widen_a((a >> (8 * n)) & 0xff), widen_b((b >> (8 * n)) & 0xff), sum);
+    }
+    F32::write(i, w, sum);
+    PATCHKIT_NEXT(i, w);
+}
+
 } // namespace
 
 definitions packed_instructions() {
@@ -132,6 +150,8 @@ definitions packed_instructions() {
         op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fmac_f16", trait::accumulates),
         modal<min_halves, PairsH16, PairsH16, PairsH16>("v_pk_min_f16"),
         modal<max_halves, PairsH16, PairsH16, PairsH16>("v_pk_max_f16"),
+        modal<ieee_halves<true>, PairsH16, PairsH16, PairsH16>("v_pk_minimum_f16"),
+        modal<ieee_halves<false>, PairsH16, PairsH16, PairsH16>("v_pk_maximum_f16"),
         modal<add_unsigned<true>, PairsU16, PairsU16, PairsU16>("v_pk_add_u16"),
         modal<add_unsigned<false>, PairsU16, PairsU16, PairsU16>("v_pk_sub_u16"),
         modal<add_signed<true>, PairsI16, PairsI16, PairsI16>("v_pk_add_i16"),
@@ -146,6 +166,10 @@ definitions packed_instructions() {
         op<[](u16p a, u16p b) { return b << (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshlrev_b16"),
         op<[](u16p a, u16p b) { return b >> (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshrrev_b16"),
         op<[](u16p a, i16p b) { return b >> as<i16p>(a & 15); }, PairsI16, PairsU16, PairsI16>("v_pk_ashrrev_i16"),
+        {"v_dot4_f32_fp8_fp8", dot4_floats<widened_fp8, widened_fp8>, {format::f32}, dot, tolerance},
+        {"v_dot4_f32_fp8_bf8", dot4_floats<widened_fp8, widened_bf8>, {format::f32}, dot, tolerance},
+        {"v_dot4_f32_bf8_fp8", dot4_floats<widened_bf8, widened_fp8>, {format::f32}, dot, tolerance},
+        {"v_dot4_f32_bf8_bf8", dot4_floats<widened_bf8, widened_bf8>, {format::f32}, dot, tolerance},
         {"v_dot2_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance},
         {"v_dot2acc_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance | trait::accumulates},
         {"v_dot2_f32_bf16", dot2_f32<true>, {format::f32}, dot_halves, tolerance},

@@ -1,7 +1,9 @@
 #include "program.hpp"
 
+#include "access.hpp"
 #include "check.hpp"
 #include "recording.hpp"
+#include "left_out.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
@@ -59,7 +61,8 @@ std::string rdna3_name(std::string name) {
     return name;
 }
 
-// A name of the table by a name of the text.
+} // namespace
+
 std::string base_name(std::string_view name) {
     const std::string_view base = without_suffix(name);
     if (base.starts_with("v_dual_")) {
@@ -67,6 +70,8 @@ std::string base_name(std::string_view name) {
     }
     return rdna3_name(std::string(base));
 }
+
+namespace {
 
 struct not_understood {
     std::string why;
@@ -572,7 +577,8 @@ class decoder {
         const std::string name = base_name(s.name);
         const definition * d = find_definition(name);
         if (d == nullptr) {
-            throw not_understood{"this instruction is not emulated"};
+            const std::string_view reason = why_left_out(name);
+            throw not_understood{"this instruction is not emulated" + (reason.empty() ? "" : " (" + std::string(reason) + ")")};
         }
         if ((d->traits & trait::memory) != 0) {
             add_memory(s, name, *d);
@@ -580,6 +586,14 @@ class decoder {
         }
         if (name.starts_with("s_branch") || name.starts_with("s_cbranch")) {
             add(d->run);
+            i16 distance;
+            std::memcpy(&distance, here, sizeof(distance));
+            jumps.emplace_back(steps.size() - 1, behind + 4 * i64(distance));
+            return;
+        }
+        if (name == "s_call_b64") {
+            instruction & made = add(d->run);
+            made.to[0] = parse_to(s.operands.at(0));
             i16 distance;
             std::memcpy(&distance, here, sizeof(distance));
             jumps.emplace_back(steps.size() - 1, behind + 4 * i64(distance));
@@ -695,6 +709,9 @@ class decoder {
         }
         set_modifiers(made, s, d);
         pick_halves(made, d);
+        if (const std::string * byte = s.modifier("byte_sel")) {
+            made.immediate = std::strtol(byte->c_str(), nullptr, 10);
+        }
         if (name.starts_with("s_")) {
             made.modifiers &= modifier::flush_f32 | modifier::ieee; // scalar instructions have the kernel's modes only
             extend_constant(made, name, s);
@@ -702,24 +719,36 @@ class decoder {
         if (name.starts_with("v_wmma")) {
             made.immediate = parse_registers(s.operands[1])->count;
         }
-        if (name.starts_with("v_movrel")) {
-            const auto moved = parse_registers(s.operands[name == "v_movreld_b32" ? 0 : 1]);
-            made.immediate = vgprs - 1 - moved->first;
+        if (name.starts_with("v_movrel") || name == "v_swaprel_b32") {
+            const auto behind = [&](size_t n) {
+                const auto moved = parse_registers(s.operands[n]);
+                return moved && moved->is_vector ? i64(vgprs - 1 - moved->first) : 0;
+            };
+            const bool moves_both = name.starts_with("v_movrelsd") || name == "v_swaprel_b32";
+            made.immediate = moves_both ? behind(1) | behind(0) << 16 : behind(name == "v_movreld_b32" ? 0 : 1);
+        }
+        if (name.starts_with("s_movrel")) {
+            const int words = name.ends_with("_b64") ? 2 : 1;
+            const auto behind = [&](size_t n) {
+                const auto moved = parse_registers(s.operands[n]);
+                return moved && !moved->is_vector ? std::max(i64(slot::vcc) - words - moved->first, i64(0)) : 0;
+            };
+            made.immediate = name == "s_movrelsd_2_b32" ? behind(1) | behind(0) << 16
+                                                        : behind(name.starts_with("s_movreld") ? 0 : 1);
         }
         if (has_dpp) {
             const operand spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
             if (!made.from[0].is(operand::vector)) {
                 throw not_understood{"a lane pattern on a source that is no VGPR"};
             }
-            if (name.starts_with("v_cmpx")) {
-                throw not_understood{"a lane pattern on v_cmpx is not emulated"};
-            }
             steps[fetch].from[0] = {made.from[0].code & ~operand::high};
             steps[fetch].to[0] = spare;
             made.from[0] = {spare.code | (made.from[0].code & operand::high)};
         }
         steps.push_back(made);
-        if (has_dpp) {
+        // Lanes that the pattern leaves out have no bit in the result, as those that are not active have none: EXEC is
+        // what v_cmpx left.
+        if (has_dpp && !name.starts_with("v_cmpx")) {
             add(restore_exec);
         }
     }
@@ -792,7 +821,24 @@ class decoder {
                 throw not_understood{"its operands are not as expected"};
             }
         };
-        if (name.starts_with("s_load")) {
+        if (name.starts_with("buffer_")) {
+            expect(o.size() == 4 && !s.has("tfe"));
+            const bool is_atomic = name.find("_atomic_") != std::string::npos;
+            const std::string * temporal = s.modifier("th"); // RDNA4
+            const bool returns = s.has("glc") || (temporal != nullptr && temporal->find("RETURN") != std::string::npos);
+            if (!is_store && (!is_atomic || returns)) {
+                made.to[0] = parse_to(o[0]);
+            }
+            if (is_store || is_atomic) {
+                made.from[1] = optional_from(o[0]);
+            }
+            made.from[0] = optional_from(o[1]);
+            made.from[2] = optional_from(o[2]);
+            if (o[3] != "0" && o[3] != "null") {
+                made.from[3] = parse_from(made, o[3], 3, format::scalar);
+            }
+            made.immediate |= (s.has("idxen") ? buffer_index : 0) | (s.has("offen") ? buffer_offset : 0);
+        } else if (name.starts_with("s_load") || name.starts_with("s_buffer_load")) {
             expect(o.size() == 3);
             made.to[0] = parse_to(o[0]);
             made.from[0] = optional_from(o[1]);
@@ -801,6 +847,16 @@ class decoder {
             } else if (o[2] != "null") {
                 made.from[1] = optional_from(o[2]);
             }
+        } else if (name == "ds_append" || name == "ds_consume" || name == "ds_load_addtid_b32") {
+            expect(o.size() == 1);
+            made.to[0] = parse_to(o[0]);
+        } else if (name == "ds_store_addtid_b32") {
+            expect(o.size() == 1);
+            made.from[1] = optional_from(o[0]);
+        } else if (name == "global_load_addtid_b32" || name == "global_store_addtid_b32") {
+            expect(o.size() == 2);
+            (is_store ? made.from[1] : made.to[0]) = is_store ? optional_from(o[0]) : parse_to(o[0]);
+            made.from[2] = optional_from(o[1]);
         } else if (name.starts_with("ds_")) {
             made.immediate |= offset_of(s, "offset0") | (offset_of(s, "offset1") << 8);
             if (name == "ds_swizzle_b32") {
@@ -934,6 +990,16 @@ void library::each(const std::function<void(const program &)> & use) {
     for (const auto & [end, one] : programs) {
         use(*one);
     }
+}
+
+std::string why_refused(disassembler & reader, std::span<const std::byte> code, bool is_rdna4) {
+    constexpr u32 most_vgprs = 256;
+    library own(reader, most_vgprs, {}, is_rdna4);
+    const program & made = own.at(code.data(), {false, false}, library::extent{"", code.data(), code.data() + code.size()});
+    const instruction & first = made.steps[made.entries[0]];
+    const bool is_refused = first.run == refuse && made.entries[0] != made.entries.back();
+    const std::string why = is_refused ? static_cast<const reason *>(first.extra)->text : "";
+    return why.starts_with("the branch leaves") ? "" : why; // it is alone here
 }
 
 bool has_tolerance(std::string_view name) {

@@ -43,6 +43,10 @@ struct registers {
 // Nothing when the text names none.
 std::optional<registers> parse_registers(std::string_view text);
 
+// The name that the table of instructions has, by the one that LLVM writes: without the suffix of the encoding, and that
+// of RDNA3 where RDNA4 has another one.
+std::string base_name(std::string_view name);
+
 // The float mode of a kernel, as the MODE register begins with it.
 struct float_mode {
     bool flushes_f32;
@@ -92,6 +96,9 @@ class library {
     std::mutex mutex;
     std::map<const std::byte *, std::unique_ptr<program>> programs; // by end
 };
+
+// Why an instruction cannot be run, in words, by its code; empty when it can.
+std::string why_refused(disassembler & reader, std::span<const std::byte> code, bool is_rdna4);
 
 // Whether an instruction's result is not defined to the bit, by its name as LLVM writes it.
 bool has_tolerance(std::string_view name);

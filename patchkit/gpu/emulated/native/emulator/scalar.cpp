@@ -79,6 +79,9 @@ u32 first_bit(u32 value) { return value == 0 ? ~0u : u32(std::countr_zero(value)
 u32 first_bit_64(u64 value) { return value == 0 ? ~0u : u32(std::countr_zero(value)); }
 u32 last_bit(u32 value) { return value == 0 ? ~0u : u32(std::countl_zero(value)); }
 u32 last_bit_64(u64 value) { return value == 0 ? ~0u : u32(std::countl_zero(value)); }
+u32 sign_bits_64(u64 value) { return last_bit_64(i64(value) < 0 ? ~value : value); }
+u64 whole_quads_64(u64 value) { return whole_quads(u32(value)) | u64(whole_quads(u32(value >> 32))) << 32; }
+u64 quad_mask_64(u64 value) { return quad_mask(u32(value)) | quad_mask(u32(value >> 32)) << 8; }
 u32 sign_bits(u32 value) { return last_bit(i32(value) < 0 ? ~value : value); }
 
 // ---- Floats (RDNA3.5)
@@ -103,6 +106,18 @@ template <bool is_min> u32 float_of_two(u32 modifiers, u32 a, u32 b) {
         }
     }
     return y != y ? a : x != x ? b : is_below(x, y) == is_min ? a : b;
+}
+// Of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+template <bool is_min> u32 ieee_of_two(u32, u32 a, u32 b) {
+    constexpr u32 quiet = 1u << 22;
+    return float_of(a) != float_of(a) ? a | quiet : float_of(b) != float_of(b) ? b | quiet : float_of_two<is_min>(0, a, b);
+}
+template <bool is_min> u32 ieee_half_of_two(u32, u32 a, u32 b) {
+    const auto is_nan = [](u32 bits) { return (bits & 0x7fff) > 0x7c00; };
+    constexpr u32 quiet = 1u << 9;
+    return is_nan(a)   ? (a & 0xffff) | quiet
+           : is_nan(b) ? (b & 0xffff) | quiet
+                       : half_of_two<is_min>(0, u16x(u16(a)), u16x(u16(b)))[0];
 }
 template <bool is_min> u32 scalar_half_of_two(u32 modifiers, u32 a, u32 b) {
     return half_of_two<is_min>(modifiers, u16x(u16(a)), u16x(u16(b)))[0];
@@ -181,6 +196,63 @@ template <auto f, bool keeps_exec> void save_exec(const instruction * i, wave & 
 
 template <auto f> definition saving(std::string_view name) {
     return {name, save_exec<f, true>, {format::scalar}, {format::scalar}};
+}
+
+// The same of 64 lanes, of which a wave has the lower 32.
+template <auto f, bool keeps_exec> void save_exec_64(const instruction * i, wave & w) {
+    const u64 source = S64::read<0>(i, w), before = w.exec() | u64(w.scalar[slot::exec + 1]) << 32;
+    const u64 after = f(source, before);
+    w.scalar[slot::exec] = u32(after);
+    w.scalar[slot::exec + 1] = u32(after >> 32);
+    w.scc = after != 0;
+    write_scalar_64(w, i->to[0], keeps_exec ? before : after);
+    PATCHKIT_NEXT(i, w);
+}
+
+template <bool wanted> void bitset_64(const instruction * i, wave & w) {
+    const u64 bit = u64(1) << (S32::read<0>(i, w) & 63), old = read_scalar_64(i, w, i->from[1]);
+    write_scalar_64(w, i->to[0], wanted ? old | bit : old & ~bit);
+    PATCHKIT_NEXT(i, w);
+}
+
+// Registers by number plus M0. `immediate` is how many SGPRs there are behind the operand.
+i32 moved_bytes(const instruction * i, wave & w, u32 by, i64 most) {
+    if (i64(by) > most) {
+        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+    }
+    return i32(4 * by) << 3;
+}
+operand moved(const instruction * i, wave & w, operand o) {
+    return {o.code + moved_bytes(i, w, w.scalar[slot::m0], i->immediate)};
+}
+
+template <bool is_target, bool is_wide> void move_relative(const instruction * i, wave & w) {
+    const operand from = is_target ? i->from[0] : moved(i, w, i->from[0]);
+    const operand to = is_target ? moved(i, w, i->to[0]) : i->to[0];
+    if constexpr (is_wide) {
+        write_scalar_64(w, to, read_scalar_64(i, w, from));
+    } else {
+        write_scalar(w, to, read_scalar(i, w, from));
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// Both are moved, each by its part of M0; `immediate` has the destination's number of registers above bit 16.
+void move_relative_both(const instruction * i, wave & w) {
+    const u32 m0 = w.scalar[slot::m0];
+    const operand from{i->from[0].code + moved_bytes(i, w, m0 & 0x3ff, i->immediate & 0xffff)};
+    const operand to{i->to[0].code + moved_bytes(i, w, m0 >> 16 & 0x3ff, i->immediate >> 16)};
+    write_scalar(w, to, read_scalar(i, w, from));
+    PATCHKIT_NEXT(i, w);
+}
+
+// Its target is decoded as that of a branch.
+void call(const instruction * i, wave & w) {
+    write_scalar_64(w, i->to[0], u64(address_behind(i, w)));
+    const instruction * target = i->target;
+    leave(i, w);
+    enter(target, w);
+    [[clang::musttail]] return target->run(target, w);
 }
 
 template <bool wanted> void bitset(const instruction * i, wave & w) {
@@ -382,6 +454,23 @@ definitions scalar_instructions() {
         scalar_scc<with_scc_if_not_zero<signed_field_64>, S64, S64, S32>("s_bfe_i64"),
         scalar<[](u32 a, u32 b) { return ((1u << (a & 31)) - 1) << (b & 31); }, S32, S32, S32>("s_bfm_b32"),
         scalar<[](u32 a, u32 b) { return ((u64(1) << (a & 63)) - 1) << (b & 63); }, S64, S32, S32>("s_bfm_b64"),
+        {"s_bitset0_b64", bitset_64<false>, {format::scalar_64}, {format::scalar, format::scalar_64},
+         trait::accumulates},
+        {"s_bitset1_b64", bitset_64<true>, {format::scalar_64}, {format::scalar, format::scalar_64},
+         trait::accumulates},
+        scalar<sign_bits_64, S32, S64>("s_cls_i32_i64"),
+        scalar_scc<with_scc_if_not_zero<[](u64 a) { return u32(std::popcount(~a)); }>, S32, S64>("s_bcnt0_i32_b64"),
+        scalar_scc<with_scc_if_not_zero<whole_quads_64>, S64, S64>("s_wqm_b64"),
+        scalar_scc<with_scc_if_not_zero<quad_mask_64>, S64, S64>("s_quadmask_b64"),
+        {"s_movrels_b32", move_relative<false, false>, {format::scalar}, {format::scalar}},
+        {"s_movrels_b64", move_relative<false, true>, {format::scalar_64}, {format::scalar_64}},
+        {"s_movreld_b32", move_relative<true, false>, {format::scalar}, {format::scalar}},
+        {"s_movreld_b64", move_relative<true, true>, {format::scalar_64}, {format::scalar_64}},
+        {"s_movrelsd_2_b32", move_relative_both, {format::scalar}, {format::scalar}},
+        modal<ieee_of_two<true>, S32, S32, S32>("s_minimum_f32"),
+        modal<ieee_of_two<false>, S32, S32, S32>("s_maximum_f32"),
+        modal<ieee_half_of_two<true>, S32, S16, S16>("s_minimum_f16"),
+        modal<ieee_half_of_two<false>, S32, S16, S16>("s_maximum_f16"),
         {"s_bitset0_b32", bitset<false>, {format::scalar}, {format::scalar, format::scalar}, trait::accumulates},
         {"s_bitset1_b32", bitset<true>, {format::scalar}, {format::scalar, format::scalar}, trait::accumulates},
         scalar<[](u32 a) { return as<u32>(__builtin_bitreverse32(a)); }, S32, S32>("s_brev_b32"),
@@ -471,10 +560,12 @@ definitions scalar_instructions() {
         {"s_getpc_b64", getpc, {format::scalar_64}, {}},
         {"s_setpc_b64", setpc, {}, {format::scalar_64}},
         {"s_swappc_b64", swappc, {format::scalar_64}, {format::scalar_64}},
+        {"s_call_b64", call, {format::scalar_64}, {}},
         {"s_endpgm", endpgm, {}, {}},
         {"s_barrier", barrier, {}, {}},
         {"s_barrier_wait", barrier, {}, {}},
         {"s_sleep", sleep, {}, {}},
+        {"s_sleep_var", sleep, {}, {format::scalar}},
         {"s_trap", trap, {}, {}},
         {"s_sendmsg", send_message, {}, {}},
         {"s_memtime", read_clock, {format::scalar_64}, {}},
@@ -491,9 +582,26 @@ definitions scalar_instructions() {
           "s_icache_inv", "s_dcache_inv", "s_gl1_inv", "s_code_end", "s_barrier_signal", "s_incperflevel",
           "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "buffer_gl0_inv", "buffer_gl1_inv", "global_inv",
           "global_wb", "global_wbinv", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data",
-          "s_prefetch_data_pc_rel"}) {
+          "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_version", "s_wakeup", "ds_nop"}) {
         made.push_back({name, nothing, {}, {}});
     }
+    const auto add_saving = [&]<auto f>(std::string_view name) {
+        made.push_back({name, save_exec_64<f, true>, {format::scalar_64}, {format::scalar_64}});
+    };
+    add_saving.operator()<and_of>("s_and_saveexec_b64");
+    add_saving.operator()<or_of>("s_or_saveexec_b64");
+    add_saving.operator()<xor_of>("s_xor_saveexec_b64");
+    add_saving.operator()<nand_of>("s_nand_saveexec_b64");
+    add_saving.operator()<nor_of>("s_nor_saveexec_b64");
+    add_saving.operator()<xnor_of>("s_xnor_saveexec_b64");
+    add_saving.operator()<and_not_of>("s_and_not1_saveexec_b64");
+    add_saving.operator()<or_not_of>("s_or_not1_saveexec_b64");
+    constexpr auto not_and_of = [](auto a, auto b) { return ~a & b; };
+    constexpr auto not_or_of = [](auto a, auto b) { return ~a | b; };
+    add_saving.operator()<not_and_of>("s_and_not0_saveexec_b64");
+    add_saving.operator()<not_or_of>("s_or_not0_saveexec_b64");
+    made.push_back({"s_and_not1_wrexec_b64", save_exec_64<and_not_of, false>, {format::scalar_64}, {format::scalar_64}});
+    made.push_back({"s_and_not0_wrexec_b64", save_exec_64<not_and_of, false>, {format::scalar_64}, {format::scalar_64}});
     const auto add_bitwise = [&]<auto f>(std::string_view name_32, std::string_view name_64) {
         made.push_back(scalar_scc<with_scc_if_not_zero<f>, S32, S32, S32>(name_32));
         made.push_back(scalar_scc<with_scc_if_not_zero<f>, S64, S64, S64>(name_64));

@@ -105,6 +105,15 @@ inline f32p widened(const u16p & half) { return convert<f32p>(as<f16p>(half)); }
 inline u16p narrowed(const f32p & value) { return as<u16p>(convert<f16p>(value)); }
 inline f32x widened_bf16(const u16x & half) { return as<f32x>(convert<u32x>(half) << 16); }
 
+// Bytes as floats (RDNA4): fp8 has 4 bits of exponent and no infinity, bf8 has 5 and is the upper byte of a half.
+inline f32x widened_fp8(const u32x & byte) {
+    const u32x sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
+    // As f32 without its sign, so much too small that one product puts it right, subnormals as well.
+    const f32x value = as<f32x>(magnitude << 20) * 0x1p120f;
+    return as<f32x>((magnitude == 0x7f ? u32x(0x7fc00000) : as<u32x>(value)) | sign);
+}
+inline f32x widened_bf8(const u32x & byte) { return widened(convert<u16x>((byte & 0xff) << 8)); }
+
 // a * b + c of halves with one rounding. The product of two halves is exact in f32, the sum is not, and rounding it
 // again to a half would be wrong where it lies near the middle of two halves: then the lost part decides, which an
 // odd last bit stands for (round to odd).
