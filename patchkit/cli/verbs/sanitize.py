@@ -109,8 +109,8 @@ def command(
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
-    behind a fault: an access to no memory is left out. The exit status is 0 when nothing was found, and 1
-    when something was.
+    behind a fault: an access to no memory is left out. What is worth knowing and no fault is a note. The
+    exit status is 0 when nothing was found but notes, and 1 when something was.
     """
     from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import EmulationOptions
@@ -127,17 +127,18 @@ def command(
     built = built_side(settings, gpu, program[0], side, upstream)
     seen = gpu.sanitize(program, how, prepares=built, quiet=settings.json)
     left, left_out, wrong = suppress(seen.findings, known)
-    if not left:
-        _check_whole(seen, program[0], has_any=bool(left_out))
+    faults = [one for one in left if not one.is_note]
+    if not faults:
+        _check_whole(seen, program[0], has_any=bool(left_out or left))
     elif seen.cut_short:
         settings.reporter().warn(
             f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
         )
     document = _document(seen.ran, checks, left, left_out, wrong)
-    told = list(_told(len(left), left_out, seen.ran, checks))
+    told = list(_told(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
     files.write(document, left, lambda: _page(program, left, left_out, seen.ran, told))
     settings.show(document, [*_lines(left), *told])
-    if left:
+    if faults:
         if wrong is not None:
             settings.reporter().warn(f"{wrong.message}: {', '.join(str(place) for place in wrong.where)}")
         raise click.exceptions.Exit(ExitCode.GATE_FAILED)
@@ -185,7 +186,7 @@ def _document(
 ) -> dict[str, object]:
     report = ran.report
     return {
-        "ok": not left and wrong is None,
+        "ok": all(one.is_note for one in left) and wrong is None,
         "status": ran.status,
         "emulator": ran.gpu.identity,
         "arch": ran.gpu.device.arch,
@@ -214,17 +215,22 @@ def _lines(left: Sequence[Finding]) -> Iterator[str]:
 
 
 def _told(
-    found: int, left_out: Sequence[tuple[Finding, Suppression]], ran: Ran, checks: Sequence[str]
+    faults: int,
+    notes: int,
+    left_out: Sequence[tuple[Finding, Suppression]],
+    ran: Ran,
+    checks: Sequence[str],
 ) -> Iterator[str]:
     """How much was found, in what, and what was not looked at."""
     report = ran.report
+    found = counted(faults, "finding") + (f" and {counted(notes, 'note')}" if notes else "")
     if report is None:
-        yield f"{counted(found, 'finding')} until the program ended; looked for: {', '.join(checks)}"
+        yield f"{found} until the program ended; looked for: {', '.join(checks)}"
         return
     kernels = [kernel for kernel in report.kernels if kernel.launches]
     launches = counted(sum(kernel.launches for kernel in kernels), "launch", "launches")
     yield (
-        f"{counted(found, 'finding')} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
+        f"{found} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
         f"{ran.gpu.device.arch}; looked for: {', '.join(checks)}"
     )
     if left_out:
@@ -276,13 +282,14 @@ def _cells(one: Finding) -> tuple[str, ...]:
     calls = _shown(one.called_from)
     if one.other is None and one.other_called_from:
         calls = f"{_shown(one.other_called_from)}; the operation: {calls}"
-    return (one.kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))
+    kind = f"{one.kind} (note)" if one.is_note else one.kind
+    return (kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))
 
 
 def _finding_lines(one: Finding) -> Iterator[str]:
     from patchkit.gpu.emulated.names import read_name
 
-    yield f"{one.kind}: {one.title}"
+    yield f"{'note, ' if one.is_note else ''}{one.kind}: {one.title}"
     yield f"  {one.at.place}   {one.at.text}"
     yield from (f"    inlined at {place}" for place in one.at.places[1:])
     if one.other is not None:
@@ -344,6 +351,7 @@ def _sarif(left: Sequence[Finding]) -> str:
                 place=location(_near(one.at.file or ""), one.at.line, None),
                 fingerprint=_fingerprint(one),
                 others=_other_locations(one),
+                level="note" if one.is_note else "error",
             )
             for one in placed
         ],

@@ -9,7 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-CheckName = Literal["memory", "waits", "races", "uninitialised", "asynchrony", "numbers"]
+CheckName = Literal[
+    "memory", "waits", "races", "hidden", "barriers", "uninitialised", "asynchrony", "numbers"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,22 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="races",
-        about="waves that touch the same LDS, and blocks that touch the same memory, in no order",
-        help="waves of a block that touch the same LDS without a barrier between, and blocks that touch the "
-        "same memory with no order between them",
-        costs="up to eight times the memory that is touched",
+        about="waves and blocks that touch the same LDS, or the same memory, in no order",
+        help="waves of a block that touch the same LDS or memory without a barrier between, and blocks that "
+        "touch the same memory with no order between them",
+        costs="up to nine times the memory that is touched",
+    ),
+    Check(
+        name="hidden",
+        about="waves that write the same to one place in no order, and would not with other numbers",
+        help="the same between the waves of a block where the values hide it: a write that changes nothing, "
+        "and does with other numbers in memory",
+    ),
+    Check(
+        name="barriers",
+        about="waves that meet at different barriers, or leave others at one; lanes that go around one",
+        help="waves of a block that wait at different barriers, or leave while others wait at one once more, "
+        "and barriers to which some lanes of a wave do not come",
     ),
     Check(
         name="uninitialised",
@@ -59,7 +73,7 @@ CHECKS: tuple[Check, ...] = (
         about="kernels and copies that touch the same memory in no order; sources changed too early",
         help="kernels, copies and the like that touch the same memory while no stream, event or wait orders "
         "them, and sources of copies that the program changes before the copy is done",
-        costs="up to eight times the memory that is touched",
+        costs="up to nine times the memory that is touched",
     ),
     Check(
         name="numbers",

@@ -329,7 +329,7 @@ class Found(_Entry):
     ``other`` is what it conflicts with; ``called_from`` where the program asked for the launch, innermost
     frame first, ``other_called_from`` the same of another launch, or copy; where ``other`` is nothing, where
     the program itself touched memory. Of an operation without code the place has a text alone, and there is
-    no kernel.
+    no kernel. ``note``: it is worth knowing, and no fault.
     """
 
     kind: CheckName
@@ -342,6 +342,7 @@ class Found(_Entry):
     times: int
     called_from: list[Frame]
     other_called_from: list[Frame] = []
+    note: bool = False
 
 
 class EmulationReport(_Entry):

@@ -96,7 +96,8 @@ class Finding:
     """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
 
     ``other`` is what it conflicts with. ``what``, ``kernel`` (empty where none did it), ``block`` and
-    ``wave`` are of the first wave of the first block, in the first launch that showed it.
+    ``wave`` are of the first wave of the first block, in the first launch that showed it. ``is_note``: it is
+    worth knowing, and no fault.
     """
 
     kind: CheckName
@@ -110,6 +111,7 @@ class Finding:
     instructions: int
     called_from: tuple[Call, ...]
     other_called_from: tuple[Call, ...] = ()
+    is_note: bool = False
 
     @property
     def title(self) -> str:
@@ -350,7 +352,11 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
         other = None
         if one.other is not None:
             other = lines.find(one.other) if one.other.function else _asked_for(one.other, other_calls)
-        key = (one.kind, _verb(one.what), _key(at), None if other is None else _key(other))
+        if one.kind == "barriers" and other is not None and _is_one_barrier(at, other):
+            continue
+        # At one barrier a wave may wait, and come to it with some lanes.
+        does = one.what.partition(" ")[0] if one.kind == "barriers" else _verb(one.what)
+        key = (one.kind, one.note, does, _key(at), None if other is None else _key(other))
         known = result.get(key)
         times, instructions = (0, 0) if known is None else (known.times, known.instructions)
         first = known or Finding(
@@ -365,6 +371,7 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
             instructions=0,
             called_from=calls,
             other_called_from=other_calls,
+            is_note=one.note,
         )
         result[key] = Finding(
             **{name: getattr(first, name) for name in _OF_FIRST},
@@ -374,7 +381,15 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
     return list(result.values())
 
 
-_OF_FIRST = ("kind", "what", "kernel", "at", "other", "block", "wave", "called_from", "other_called_from")
+_OF_FIRST = (
+    *("kind", "what", "kernel", "at", "other", "block", "wave", "called_from", "other_called_from"),
+    "is_note",
+)
+
+
+def _is_one_barrier(at: Instruction, other: Instruction) -> bool:
+    """Whether two barriers are one of the source, which the compiler copied; so they may be without lines."""
+    return at.file is None or other.file is None or at.places == other.places
 
 
 def _asked_for(place: CodePlace, calls: Sequence[Call]) -> Instruction:

@@ -411,6 +411,8 @@ def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bo
             reports.append(load_report(place / RUN_REPORT))
             notes = [*reports[-1].findings, *notes]
         for one in distinct([_pooled(note, place) for note in notes], lines):
+            if one.is_note:
+                continue
             key = fault_key(one, line_of)
             first, names = found.get(key, (None, ()))
             merged = one if first is None else replace(first, times=first.times + one.times)

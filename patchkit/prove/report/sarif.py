@@ -33,6 +33,7 @@ class Result:
     place: dict[str, object] | None
     others: Sequence[dict[str, object]] = ()
     fingerprint: str = ""
+    level: str = "error"
 
 
 def sarif_report(run: Run) -> str:
@@ -119,7 +120,7 @@ def _result(result: Result, rule: int) -> dict[str, object]:
     made: dict[str, object] = {
         "ruleId": result.code,
         "ruleIndex": rule,
-        "level": "error",
+        "level": result.level,
         "message": {"text": result.message},
         "locations": [result.place] if result.place is not None else [],
     }

@@ -470,6 +470,9 @@ u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, con
     }
     if (outside != 0) {
         const int lane = std::countr_zero(outside);
+        if (is_refused(w, addresses[lane])) [[unlikely]] {
+            find_range(i + 1, w, addresses[lane], f.size, lane);
+        }
         report_memory(i, w,
                goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + describe(w, addresses[lane], f.size));
     }
@@ -551,21 +554,23 @@ u32 bad_lanes(const instruction * i, wave & w, const facts & f) {
 
 // ---- Races between the waves of a block
 
-// Whether a store would leave LDS as it is: waves that write the same to one place are in nobody's way.
-bool changes_nothing(wave & w, const facts & f, operand data, int lane, u32 place) {
+// Whether a store would leave LDS, or memory, as it is.
+bool changes_nothing(wave & w, const facts & f, operand data, int lane, const std::byte * place) {
     if (f.is_atomic) {
         return false;
     }
     const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, data));
-    const int shift = data.is(operand::high) ? 16 : 0;
+    const int shift = f.is_high || data.is(operand::high) ? 16 : 0;
     for (u32 n = 0; n < f.size; n += 4) {
         const u32 value = values[n / 4 * lanes + u32(lane)] >> shift;
-        if (std::memcmp(&value, w.lds + place + n, std::min<u32>(4, f.size - n)) != 0) {
+        if (std::memcmp(&value, place + n, std::min<u32>(4, f.size - n)) != 0) {
             return false;
         }
     }
     return true;
 }
+
+u64 place_of_dword(u32 n) { return 4 * u64(n); }
 
 // What is known of one access of one lane.
 struct touching {
@@ -575,24 +580,30 @@ struct touching {
     u32 dword;
     u32 at;       // byte
     bool is_same; // a store that changes nothing
+    lds_traces & traces;
 };
 
 // A wave touches a cell: a dword, or a byte of one.
 void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & read, u32 & readers) {
-    const auto & [i, w, f, n, at, is_same] = now;
+    const auto & [i, w, f, n, at, is_same, t] = now;
     const u32 epoch = b.epoch, me = epoch << 6 | w.number;
-    lds_traces & t = b.lds;
     wave_checks & c = *w.checks;
     const u32 strangers = ~(c.met | 1u << w.number);
     const u32 writers = written >> 10 == epoch ? 1u << (written >> 4 & 31) : 0;
     const u32 others = (read >> 10 == epoch ? readers : 0) & strangers;
-    const auto conflict = [&](const char * what, u32 waves, u32 by) {
+    const auto words = [&](const char * what, u32 waves) {
         const std::string who =
             std::popcount(waves) > 1 ? "other waves" : "wave " + std::to_string(std::countr_zero(waves));
-        report(i, w, kinds::races,
-               verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what +
-                   " without a barrier between",
-               &by);
+        return verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what + " without a barrier between";
+    };
+    const auto conflict = [&](const char * what, u32 waves, u32 by) {
+        if (is_same) { // waves that write the same to one place are in nobody's way, if they always do
+            if (b.is_new_hidden(i->number, by)) {
+                note_hidden(i, w, words(what, waves), by);
+            }
+        } else {
+            report(i, w, kinds::races, words(what, waves), &by);
+        }
     };
     const bool was_atomic = t.atomic[n] == epoch;
     const u32 flagging = t.flagged[n] == epoch ? t.flagging[n] : 0;
@@ -603,22 +614,36 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
         t.flagged[n] = epoch;
         t.flagging[n] = flagging | 1u << w.number;
         if (was_atomic && written >> 10 == epoch && writer != w.number) {
-            c.seen |= 1u << (writer & 31) | b.waves[writer & 31].met;
+            c.see(writer & 31, b.waves[writer & 31], ~0u, false);
         }
     }
     if ((writers & strangers) != 0) {
         if (is_same) {
+            if (!(is_atomic && was_atomic)) {
+                conflict(was_atomic ? " changed" : " wrote", writers, t.written_by[n]);
+            }
             return;
         }
         if (f.acquires && !f.is_store) {
-            c.met |= 1u << (writer & 31) | b.waves[writer & 31].met;
+            c.see(writer & 31, b.waves[writer & 31], ~0u, true);
+        } else if (!f.is_store && was_atomic) {
+            hold_look(b, {place_of_dword(n), 1u << w.number, i->number, i, w.number, words(" changed", writers),
+                          t.written_by[n], false});
         } else if (!(is_atomic && was_atomic)) {
             conflict(was_atomic ? " changed" : " wrote", writers, t.written_by[n]);
         }
     }
     if (f.is_store) {
-        if (others != 0 && !is_same) {
-            conflict(" read", others, t.read_by[n]);
+        const u32 reader = t.dwords.read[n] >> 4 == me ? t.read_before[n] : t.read_by[n];
+        if (others != 0 && f.is_atomic) {
+            hold_look(b, {place_of_dword(n), others, reader, i, w.number, words(" read", others), reader, false});
+        } else if (others != 0) {
+            conflict(" read", others, reader);
+        }
+        // Who looks at a place and goes on to an atomic there is done with its look.
+        if (f.is_atomic && read >> 10 == epoch) {
+            readers &= ~(1u << w.number);
+            read = readers == 0 ? 0 : read;
         }
         // A plain store is not forgotten for an atomic of the same wave: others may not have seen it.
         if (!(is_atomic && written >> 4 == me && !was_atomic)) {
@@ -628,30 +653,32 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
         }
     } else if (!f.acquires) { // who writes a flag next need not wait for whoever looked at it
         readers = (read >> 10 == epoch ? readers : 0) | 1u << w.number;
-        read = me << 4 | 15;
+        u32 & last = t.dwords.read[n]; // also where bytes are told apart
+        t.read_before[n] = last >> 4 == me ? t.read_before[n] : t.read_by[n];
+        last = read = me << 4 | 15;
         t.read_by[n] = i->number;
     }
 }
 
 // From now on in this epoch the bytes of a dword are told apart.
-void spread(block_checks & b, u32 n) {
-    b.lds.mixed[n] = b.last_odd = b.epoch;
+void spread(block_checks & b, lds_traces & t, u32 n) {
+    t.mixed[n] = b.last_odd = b.epoch;
     for (u32 k = 0; k < 4; ++k) {
         for (auto cells : {&lds_cells::written, &lds_cells::read}) {
-            const u32 trace = (b.lds.dwords.*cells)[n];
-            (b.lds.bytes.*cells)[4 * n + k] = (trace >> k & 1) != 0 ? trace | 15 : 0;
+            const u32 trace = (t.dwords.*cells)[n];
+            (t.bytes.*cells)[4 * n + k] = (trace >> k & 1) != 0 ? trace | 15 : 0;
         }
-        b.lds.bytes.readers[4 * n + k] = b.lds.dwords.readers[n];
+        t.bytes.readers[4 * n + k] = t.dwords.readers[n];
     }
 }
 
 // A wave touches `bytes` of a dword of LDS.
 void touch(const touching & now, block_checks & b, u32 bytes) {
     const u32 n = now.dword;
-    lds_traces & t = b.lds;
+    lds_traces & t = now.traces;
     const auto is_part = [&](u32 trace) { return trace >> 10 == b.epoch && (trace & 15) != 15; };
     if (t.mixed[n] != b.epoch && (bytes != 15 || is_part(t.dwords.written[n]) || is_part(t.dwords.read[n]))) {
-        spread(b, n);
+        spread(b, t, n);
     }
     if (t.mixed[n] != b.epoch) {
         touch_cell(now, b, t.dwords.written[n], t.dwords.read[n], t.dwords.readers[n]);
@@ -690,6 +717,10 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
         return true;
     }
     if (__builtin_reduce_or((readers ^ (1u << wave)) | (mine ^ read)) != 0) {
+        if (__builtin_reduce_or(readers & ~(1u << wave)) != 0) {
+            const group by = load(b.lds.read_by), before = load(b.lds.read_before);
+            store(b.lds.read_before, is_of_other(read) != 0 ? by : before);
+        }
         store(b.lds.dwords.read, mine);
         store(b.lds.dwords.readers, readers | (1u << wave));
         store(b.lds.read_by, group(number));
@@ -738,6 +769,9 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
     for (u32 left = f.is_store ? exec : lanes_with_places(offsets, exec); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const u32 place = places[lane];
+        if (f.is_atomic) {
+            redeem_looks(b, place, f.size, w.number);
+        }
         if (place == before) { // as the lane before, whose place nobody else has
             continue;
         }
@@ -754,12 +788,47 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
             }
         }
         before = f.is_store ? ~0u : place; // stores of several lanes may differ
-        const bool is_same = f.is_store && changes_nothing(w, f, data, lane, place);
+        const bool is_same = f.is_store && changes_nothing(w, f, data, lane, w.lds + place);
         const u32 end = place + f.size;
         for (u32 at = place; at < end;) {
             const u32 next = std::min(end, at / 4 * 4 + 4);
             const u32 bytes = ((1u << (next - at)) - 1) << (at % 4);
-            touch({i, w, f, at / 4, at, is_same}, b, bytes);
+            touch({i, w, f, at / 4, at, is_same, b.lds}, b, bytes);
+            at = next;
+        }
+    }
+}
+
+// A block runs once more: memory of the device is looked at as LDS is, and put back behind it.
+void trace_again(const instruction * i, wave & w, const facts & f, u32 exec) {
+    block_checks & b = checks_of(w);
+    replay & again = *b.again;
+    if (!f.is_store) {
+        again.begin_load(i, w, f, exec);
+    }
+    if (f.where == space::scalar) {
+        return;
+    }
+    const u64x addresses = global_addresses(i + 1, w);
+    if (f.where == space::flat) {
+        exec &= lane_bits(addresses >> 48 == 0);
+    }
+    if (f.is_store && exec != 0 && remembered_range(i, w).is_host) {
+        throw kernel_fault("memory of the host is not put back");
+    }
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const u64 place = addresses[lane], end = place + f.size;
+        const auto * there = reinterpret_cast<const std::byte *>(place);
+        const bool is_same = f.is_store && changes_nothing(w, f, (i + 1)->from[role::data], lane, there);
+        if (f.is_store) {
+            again.keep(place, f.size);
+        }
+        for (u64 at = place; at < end;) {
+            const u64 next = std::min(end, at / 4 * 4 + 4);
+            const u32 bytes = ((1u << (next - at)) - 1) << (at % 4);
+            lds_traces & page = again.page_of(at);
+            touch({i, w, f, u32(at / 4 % page.written_by.size()), u32(at % 4096), is_same, page}, b, bytes);
             at = next;
         }
     }
@@ -870,6 +939,16 @@ void check_registers(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+// Lanes go on that were left out where the wave came to a barrier.
+void come_back(wave & w) {
+    wave_checks & c = *w.checks;
+    const u32 lanes_there = c.started & ~c.skipped;
+    report(c.skipped_at, w, kinds::barriers,
+           "comes to a barrier with " + std::to_string(std::popcount(lanes_there)) + " of its " +
+               std::to_string(std::popcount(c.started)) + " lanes: the others go on behind it");
+    c.skipped = 0;
+}
+
 // Where numbers are looked at.
 void check_floats(const instruction * i, wave & w) {
     check_numbers(i, w, facts_at(i));
@@ -880,6 +959,10 @@ void check_branch(const instruction * i, wave & w) {
     check_pending(i, w);
     follow_branch(i, w, facts_at(i));
     PATCHKIT_NEXT(i, w);
+}
+
+bool is_in_memory(const facts & f) {
+    return f.where == space::global || f.where == space::flat || f.where == space::scalar;
 }
 
 void check_access(const instruction * i, wave & w) {
@@ -894,6 +977,10 @@ void check_access(const instruction * i, wave & w) {
         if (f.where == space::scalar) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
             if (!remembered_range(i, w).holds(place, f.size) && !look_for_range(i, w, place, f.size)) {
+                if (is_refused(w, place)) {
+                    find_range(i + 1, w, place, f.size, -1);
+                }
+                note_left_out(w);
                 report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
                 if (c.wanted.uninitialised) {
                     follow_access(i, w, f, ~0u);
@@ -904,8 +991,14 @@ void check_access(const instruction * i, wave & w) {
         } else {
             bad = bad_lanes(i, w, f);
         }
+        if (bad != 0) [[unlikely]] {
+            note_left_out(w);
+        }
+        if ((c.skipped & w.exec()) != 0 && f.where != space::scratch) [[unlikely]] { // spills are of all lanes
+            come_back(w);
+        }
     }
-    if (c.wanted.races) {
+    if (c.wanted.races || c.wanted.hidden) {
         trace(i, w, f, w.exec() & ~bad);
     }
     if (c.wanted.uninitialised) {
@@ -921,12 +1014,18 @@ void check_access(const instruction * i, wave & w) {
         }
         trace_access(i, w, f, w.exec() & ~bad);
     }
+    if (checks_of(w).again != nullptr && is_in_memory(f)) [[unlikely]] {
+        trace_again(i, w, f, w.exec() & ~bad);
+    }
     w.scalar[slot::saved_exec] = w.exec();
     w.scalar[slot::exec] &= ~bad;
     PATCHKIT_NEXT(i, w);
 }
 
 void check_done(const instruction * i, wave & w) {
+    if (checks_of(w).again != nullptr && is_in_memory(facts_at(i)) && !facts_at(i).is_store) [[unlikely]] {
+        checks_of(w).again->end_load(w, facts_at(i));
+    }
     see_signs(i, w, facts_at(i));
     w.scalar[slot::exec] = w.scalar[slot::saved_exec];
     PATCHKIT_NEXT(i, w);
@@ -956,13 +1055,25 @@ void check_store_wait(const instruction * i, wave & w) {
 }
 
 void check_fence(const instruction * i, wave & w) {
-    w.checks->met |= w.checks->seen;
+    w.checks->met |= w.checks->seen; // below what it saw
     pass_fence(w);
     PATCHKIT_NEXT(i, w);
 }
 
 void check_barrier(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
+    if (c.wanted.barriers) {
+        if ((c.skipped & w.exec()) != 0) {
+            come_back(w);
+        }
+        if (const u32 missing = c.started & ~w.exec(); missing != 0 && c.skipped == 0) {
+            c.skipped = missing;
+            c.skipped_at = i;
+        }
+    }
+    if (!c.wanted.waits) {
+        PATCHKIT_NEXT(i, w);
+    }
     for (pending_load & one : c.queue) {
         if (one.is_in_lds && one.queues != 0) {
             report(i, w, kinds::waits,
@@ -988,10 +1099,10 @@ handler check_before(const facts & known, const checks & wanted) {
         return wanted.waits ? check_wait : wanted.races && waits_for_stores(known) ? check_store_wait : nullptr;
     }
     if (known.is_barrier) {
-        return wanted.waits ? check_barrier : nullptr;
+        return wanted.waits || wanted.barriers ? check_barrier : nullptr;
     }
     if (known.is_fence) {
-        return wanted.races ? check_fence : nullptr;
+        return wanted.races || wanted.hidden ? check_fence : nullptr;
     }
     if (wanted.numbers && !known.floats.empty()) {
         return check_floats;
@@ -1012,6 +1123,108 @@ handler check_behind(const facts & known, const checks & wanted) {
     return check_before(known, wanted) == check_access ? check_done : nullptr;
 }
 
+void check_meeting(const std::vector<wave *> & waves) {
+    const wave * first = nullptr;
+    const wave * ended = nullptr;
+    for (const wave * one : waves) {
+        const wave *& what = one->state == standing::at_barrier ? first : ended;
+        what = what == nullptr ? one : what;
+    }
+    if (first == nullptr) {
+        return;
+    }
+    const auto barrier_of = [](const wave & w) { return w.next - 1; };
+    for (wave * one : waves) {
+        if (one->state != standing::at_barrier) {
+            continue;
+        }
+        const u32 number = barrier_of(*one)->number, other = barrier_of(*first)->number;
+        if (number != other) {
+            report(barrier_of(*one), *one, kinds::barriers,
+                   "waits at a barrier while wave " + std::to_string(first->number) + " waits at another one", &other);
+        }
+        std::vector<u32> & passed = one->checks->passed;
+        if (std::find(passed.begin(), passed.end(), number) == passed.end()) {
+            passed.push_back(number);
+        }
+    }
+    if (ended == nullptr) {
+        return;
+    }
+    wave & waiting = *waves[first->number];
+    const u32 number = barrier_of(waiting)->number;
+    for (const wave * one : waves) {
+        const std::vector<u32> & passed = one->checks->passed;
+        if (one->state == standing::ended && std::find(passed.begin(), passed.end(), number) != passed.end()) {
+            report(barrier_of(waiting), waiting, kinds::barriers,
+                   "waits once more at a barrier, to which wave " + std::to_string(one->number) +
+                       " came before: it has ended");
+            return;
+        }
+    }
+    report_note(barrier_of(waiting), waiting, kinds::barriers,
+                "waits at a barrier, to which wave " + std::to_string(ended->number) +
+                    " does not come: it has ended; not portable");
+}
+
+void check_ended(wave & w) {
+    wave_checks & c = *w.checks;
+    if (c.skipped != 0) {
+        report_note(c.skipped_at, w, kinds::barriers,
+                    "comes to a barrier without " + std::to_string(std::popcount(c.skipped)) + " of its " +
+                        std::to_string(std::popcount(c.started)) + " lanes, which have ended; not portable");
+        c.skipped = 0;
+    }
+}
+
+// What another wave gave a sign of, and what that one knew: behind a fence, or at once, it comes before what follows.
+void wave_checks::see(u32 wave, const wave_checks & of, u32 below, bool at_once) {
+    const u32 all = 1u << wave | of.met;
+    for (u32 left = all; left != 0; left &= left - 1) {
+        const int n = std::countr_zero(left);
+        const u32 known = u32(n) == wave ? below : of.seen_below[n];
+        seen_below[n] = ((seen | met) >> n & 1) != 0 ? std::max(seen_below[n], known) : known;
+    }
+    (at_once ? met : seen) |= all;
+}
+
+void hold_look(block_checks & b, held_look one) {
+    constexpr size_t most_held = 4096;
+    const bool is_known = std::any_of(b.looks.begin(), b.looks.end(), [&](const held_look & known) {
+        return known.place == one.place && known.i == one.i && known.wave == one.wave && known.look == one.look;
+    });
+    if (!is_known && b.looks.size() < most_held && !b.first_looks.contains(one.look)) {
+        b.looks.push_back(std::move(one));
+    }
+}
+
+void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave) {
+    std::erase_if(b.looks, [&](held_look & one) {
+        if (one.place < place / 4 * 4 || one.place >= place + size || (one.readers >> wave & 1) == 0) {
+            return false;
+        }
+        if (std::has_single_bit(one.readers)) {
+            b.first_looks.insert(one.look);
+        }
+        one.readers &= ~(1u << wave);
+        return one.is_any || one.readers == 0;
+    });
+}
+
+void tell_looks(block_checks & b, const std::function<wave &(u32)> & wave_of) {
+    for (const held_look & one : b.looks) {
+        // Another wave went on from the same load, which this one found no reason to.
+        if (b.first_looks.contains(one.look)) {
+            continue;
+        }
+        wave & w = wave_of(one.wave);
+        const u32 number = u32(one.other);
+        one.is_in_memory ? report_touch(one.i, w, kinds::races, one.what, one.other)
+                         : report(one.i, w, kinds::races, one.what, &number);
+    }
+    b.looks.clear();
+}
+
 static void for_each_trace(lds_traces & lds, const auto & use) {
     for (lds_cells * cells : {&lds.dwords, &lds.bytes}) {
         for (std::vector<u32> * one : {&cells->written, &cells->read, &cells->readers}) {
@@ -1019,9 +1232,13 @@ static void for_each_trace(lds_traces & lds, const auto & use) {
         }
     }
     for (std::vector<u32> * one :
-         {&lds.written_by, &lds.read_by, &lds.atomic, &lds.flagged, &lds.flagging, &lds.mixed}) {
+         {&lds.written_by, &lds.read_by, &lds.read_before, &lds.atomic, &lds.flagged, &lds.flagging, &lds.mixed}) {
         use(*one, 1);
     }
+}
+
+void lds_traces::resize(size_t dwords_in_all) {
+    for_each_trace(*this, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords_in_all); });
 }
 
 void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode) {
@@ -1031,7 +1248,10 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
     hanging_first = ~u64(0);
     hanging_end = 0;
     const size_t dwords = (lds_bytes + 3) / 4;
-    for_each_trace(lds, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords); });
+    lds.resize(dwords);
+    again = nullptr;
+    hidden.clear();
+    looks.clear();
     lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));
     waves.resize(wave_count);
     for (wave_checks & one : waves) {
@@ -1040,6 +1260,9 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
         one.overlaps = false;
         one.stores.clear();
         one.wanted = wanted;
+        one.skipped = 0;
+        one.passed.clear();
+        one.state_then = one.repeats = one.rests = one.executed_then = 0;
         one.renew_hints();
     }
 }

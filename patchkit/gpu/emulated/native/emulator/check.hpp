@@ -4,12 +4,15 @@
 
 #include "assembly.hpp"
 #include "global_races.hpp"
+#include "hidden.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -236,7 +239,17 @@ struct wave_checks {
     // Waves, one bit each: those of which this one saw what an atomic of it wrote in this epoch, and those whose work
     // is known to come before what this wave does now, because a fence followed.
     u32 seen = 0, met = 0;
+    // Of each wave that it saw: what it touched in memory of the device under the block's numbers below this.
+    std::array<u32, 32> seen_below{};
+    void see(u32 wave, const wave_checks & of, u32 below, bool at_once);
     checks wanted;
+    // Lanes that it began with; those that were left out where it came to a barrier, and where that was.
+    u32 started = 0, skipped = 0;
+    const instruction * skipped_at = nullptr;
+    std::vector<u32> passed; // barriers that it came to, by the numbers of their instructions
+    // Whether it goes in circles: its state at a rest of long ago, how often it was in it again, and rests in all.
+    u64 state_then = 0, repeats = 0, rests = 0;
+    u64 executed_then = 0; // when it was first asked for
 
     void renew_hints() { hints = unknown.scc ? ~u64(0) : pending.hints() | unknown.registers.hints(); }
 };
@@ -253,11 +266,28 @@ struct lds_cells {
 struct lds_traces {
     lds_cells dwords, bytes;
     std::vector<u32> written_by, read_by, atomic, flagged, flagging, mixed;
+    std::vector<u32> read_before; // as read_by, of the last reader that is another wave than that one
+
+    void resize(size_t dwords_in_all);
 };
 
 // Who wrote a dword of memory before a barrier, and came there without waiting for it.
 struct hanging_store {
     u32 wave, number, epoch, sequence;
+};
+
+// Waves that looked at a place by a plain load, while others change it by atomics: no race for those that go on to an
+// atomic there, as a loop around a compare-and-swap begins.
+struct held_look {
+    u64 place;   // of a dword: its address, or its number in LDS
+    u32 readers; // one bit each
+    u32 look;    // the number of the load
+    const instruction * i; // where it is told, by which wave, and the other one
+    u32 wave;
+    std::string what;
+    u64 other;
+    bool is_in_memory; // then `other` is a touch, else the number of an instruction
+    bool is_any = false; // nobody knows which waves looked: one of `readers` suffices
 };
 
 struct block_checks {
@@ -272,6 +302,11 @@ struct block_checks {
     bool is_spread = false;
     std::unordered_map<u64, hanging_store> hanging; // by address / 4
     u64 hanging_first = ~u64(0), hanging_end = 0;   // all of them lie between
+    std::vector<held_look> looks;        // since the last barrier
+    replay * again = nullptr;            // with other bits; null as a rule
+    std::unordered_set<u64> hidden;      // pairs of accesses that are noted
+    bool is_new_hidden(u32 number, u32 other) { return hidden.insert(u64(number) << 32 | other).second; }
+    std::unordered_set<u32> first_looks; // loads that a wave went on from to an atomic at the same place
 
     // A new block, with nothing known.
     void begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode);
@@ -289,6 +324,18 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
 // The step before an instruction with such facts, null where nothing is to be checked; and the step behind it, null
 // where none is needed.
 handler check_before(const facts & known, const checks & wanted);
+
+// Waves of the block wait at barriers: whether at one, and whether others left. Asked before they go on.
+void check_meeting(const std::vector<wave *> & waves);
+// The wave has ended: lanes that were left out at a barrier did not come back.
+void check_ended(wave & w);
+
+// Keeps it until the next barrier; of those who looked, a wave goes on to an atomic at these bytes.
+void hold_look(block_checks & b, held_look one);
+void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave);
+
+// Tells those that are left, before a barrier is passed and when the block has ended.
+void tell_looks(block_checks & b, const std::function<wave &(u32)> & wave_of);
 
 // What the step before has at hand as its immediate: the hints of the registers that are touched, or the waits.
 i64 at_hand(const facts & known);
@@ -320,6 +367,16 @@ void check_numbers(const instruction * i, wave & w, const facts & f);
 // Says that instruction i did this; `other` is the number of the instruction that it conflicts with. Counted once
 // per place.
 void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other = nullptr);
+
+// The same for what is worth knowing, and no fault.
+void report_note(const instruction * i, wave & w, const char * kind, const std::string & what);
+
+// The same for a conflict by a write that changes nothing: decided when the launch is over. `other` is a number.
+void note_hidden(const instruction * i, wave & w, const std::string & what, u32 other);
+
+// An access was left out, without which the kernel may wait for ever.
+void note_left_out(wave & w);
+bool is_refused(const wave & w, u64 address); // see memory_map
 
 // The same for what is a finding only if the host gets to see it: the number to ask for it by, see memory_range.
 u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other);

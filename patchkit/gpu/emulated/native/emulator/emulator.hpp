@@ -47,6 +47,9 @@ struct memory_map {
     // The allocation that holds this address, an empty range when none does. Called by many threads at once.
     virtual memory_range find(uintptr_t address) = 0;
 
+    // Whether this address stands for a part of the GPU that is not emulated: behind an access to it nothing goes on.
+    virtual bool is_refused(uintptr_t /*address*/) { return false; }
+
     // Whether a GPU would read these bytes, which no allocation holds, all the same.
     virtual bool is_readable(uintptr_t address, uint32_t size) = 0;
 
@@ -66,7 +69,9 @@ struct memory_map {
 #define PATCHKIT_CHECKS(each)                                                                              \
     each(memory)                                                                                           \
     each(waits)         /* registers used while what fills them is under way */                            \
-    each(races)         /* waves touch the same LDS, blocks the same memory, with no order between them */ \
+    each(races)         /* waves and blocks touch the same LDS or memory, with no order between them */    \
+    each(hidden)        /* such a touch by a write that changes nothing, and would with other values */    \
+    each(barriers)      /* waves of a block, or lanes of a wave, that do not meet at one barrier */        \
     each(uninitialised) /* what nobody gave a value decides an address, a branch or what the host gets */  \
     each(asynchrony)    /* operations that touch the same memory with no order between them */             \
     each(numbers)       /* NaN or an infinity made of finite numbers */
@@ -176,6 +181,7 @@ struct finding {
     uint64_t times;     // it was found at this place, with this other one
     std::vector<void *> called_from;
     std::vector<void *> other_called_from; // of another operation
+    bool is_note = false; // worth knowing, and no fault
 };
 
 // Who left a trace: an instruction of a kernel that was launched.

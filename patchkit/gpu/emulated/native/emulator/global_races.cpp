@@ -129,15 +129,18 @@ bool launch_traces::knows(u32 block, u32 who, bool is_read) {
     return false;
 }
 
-void block_traces::begin(launch_traces * of, u32 number) {
+void block_traces::begin(launch_traces * of, u32 number, u32 waves) {
     all = of;
     if (all == nullptr) {
         return;
     }
     block = number;
-    run = previous = who = all->draw(block, true);
+    run = previous = who = since = all->draw(block, true);
+    epoch = waves > 1 ? 1 : untracked;
+    needs_number = false;
     is_touching = has_waited = false;
     unwaited = 0;
+    last_atomic = ~0u;
     atomics.clear();
     noticed.clear();
     noticed_at.clear();
@@ -162,6 +165,12 @@ void block_traces::pass_barrier(bool is_spread) {
         unwaited = is_spread ? unwaited : 0;
         has_waited |= unwaited == 0;
         know_what_was_noticed(*this);
+        if (epoch != untracked) {
+            epoch = epoch % most_epochs + 1;
+            needs_number |= epoch == 1;
+            since = who;
+            barriers += 1;
+        }
     }
 }
 
@@ -192,33 +201,56 @@ struct toucher {
     launch_traces & all;
     u64 own, own_before; // touches of the block under its numbers, of no bytes
     u64 floor, first;
+    u64 of_wave; // of which wave and epoch
     bool is_store;
     bool may_see; // a sign
 
     toucher(const instruction * i, wave & w, const facts & f, block_traces & b)
         : i(i), w(w), f(f), b(b), all(*b.all), own(touch::made(b.who, 0)), own_before(touch::made(b.previous, 0)),
-          floor(touch::made(all.order.floor, 0)), first(touch::made(all.order.first, 0)), is_store(f.is_store),
-          may_see(f.is_flag || f.acquires) {}
+          floor(touch::made(all.order.floor, 0)), first(touch::made(all.order.first, 0)),
+          of_wave(u64(w.number) << touch::wave_at | u64(b.epoch & touch::epoch_mask) << touch::epoch_at),
+          is_store(f.is_store), may_see(f.is_flag || f.acquires) {}
 
     // Also under a number that the block had long ago: waves draw one after the other.
     bool is_mine(u64 t) const { return is_own(t) || touch::who(t) - b.run <= b.who - b.run; }
-    // As is_own(), and of all four bytes.
-    bool is_own_whole(u64 t) const {
-        const u64 high = t >> touch::bytes_at;
-        return high == (own >> touch::bytes_at | 15) || high == (own_before >> touch::bytes_at | 15);
-    }
     bool is_free(u64 t) const { return t < floor || is_mine(t); }
+    // Nor did another wave since the last barrier.
+    bool is_clear(u64 t) const { return t < floor || (is_mine(t) && !is_of_others(t)); }
     // Nobody else wrote there of whom it is not known that they come before.
     bool is_kept(u64 t) const { return t < floor || ((t >> touch::bytes_at & 15) == 15 && is_mine(t)); }
-    u64 trace(u32 bytes) const { return own | u64(bytes) << touch::bytes_at | (i->number & touch::instruction_mask); }
+    u64 trace(u32 bytes) const {
+        return own | u64(bytes) << touch::bytes_at | of_wave | (i->number & touch::instruction_mask);
+    }
+    bool is_alike(u64 t) const { return ((t ^ of_wave) & touch::of_wave_mask) == 0; }
+    // By a wave of the block since its last barrier, and not by this one alone.
+    bool is_recent(u64 t) const { return touch::epoch(t) == b.epoch && touch::who(t) >= b.since && is_mine(t); }
+    bool is_of_others(u64 t) const { return !is_alike(t) && is_recent(t); }
+    // Whether this read says nothing that was not said.
+    bool is_told(u64 before, u64 bytes) const {
+        return is_own(before) && (before & bytes) == bytes &&
+               (is_alike(before) || (touch::is_several(before) && touch::epoch(before) == b.epoch));
+    }
+    // What to note of a read where the block's last one is known. Parts of a dword that belong to different waves, or
+    // to different epochs, count as of none.
+    u64 joined_read(u64 before, u64 now) const {
+        constexpr u64 bytes = u64(15) << touch::bytes_at;
+        if (is_of_others(before)) {
+            if ((before & bytes) == (now & bytes)) {
+                return before | touch::several_bit;
+            }
+            if ((now & ~before & bytes) == 0) {
+                return before;
+            }
+        }
+        const u64 more = touch::who(before) == b.who ? before & ~now & bytes : 0;
+        return more == 0 || is_alike(before) ? now | more : (now | more) & ~touch::of_wave_mask;
+    }
     bool is_own(u64 t) const { return touch::who(t) == b.who || touch::who(t) == b.previous; }
     bool is_of_launch(u64 t) const { return t >= first; }
 };
 
 u64 get(const u64 & from) { return __atomic_load_n(&from, __ATOMIC_RELAXED); }
 void put(u64 & to, u64 value) { __atomic_store_n(&to, value, __ATOMIC_RELAXED); }
-
-u64 hash_of(u32 value) { return u64(value * 0x9e3779b1u >> 23) << touch::hash_at; }
 
 // ---- Whole dwords that nobody else is in the way of: the usual case, without branches by dword. False when that is
 // not so; then nothing was noted.
@@ -244,33 +276,55 @@ template <int n> group<n> is_mine(const toucher & t, const group<n> & touches) {
     return is_own<n>(t, touches) | group<n>(((touches >> touch::who_at) - run) <= group<n>(t.b.who - run));
 }
 
-template <int n> bool touch_group(const toucher & t, const traces & to, size_t at, const group<n> & hashes) {
+// Of touches of the block: those by other waves since the last barrier.
+template <int n> group<n> is_of_others(const toucher & t, const group<n> & touches) {
+    const u64 since = t.b.since;
+    return group<n>((touches >> touch::epoch_at & touch::epoch_mask) == u64(t.b.epoch)) &
+           group<n>((touches >> touch::who_at) - since <= group<n>(t.b.who - since)) &
+           group<n>(((touches ^ t.of_wave) & touch::of_wave_mask) != 0);
+}
+
+template <int n> group<n> is_whole(const group<n> & touches) {
+    return group<n>((touches >> touch::bytes_at & 15) == 15);
+}
+
+// `values`: what is stored.
+template <int n> bool touch_group(const toucher & t, const traces & to, size_t at, const u32 * values) {
     const group<n> written = load<n>(to.written + at), read = load<n>(to.read + at);
-    const group<n> is_whole = group<n>((written >> touch::bytes_at & 15) == 15);
-    if (!all_of<n>(group<n>(written < t.floor) | (is_mine<n>(t, written) & is_whole))) {
+    const group<n> is_kept = is_mine<n>(t, written) & is_whole<n>(written) & ~is_of_others<n>(t, written);
+    if (!all_of<n>(group<n>(written < t.floor) | is_kept)) {
         return false;
     }
-    const group<n> now = group<n>(t.trace(15)) | hashes;
+    const group<n> now = group<n>(t.trace(15));
     const group<n> own_read = is_own<n>(t, read), free = group<n>(read < t.floor) | is_mine<n>(t, read);
+    const group<n> is_others_read = is_mine<n>(t, read) & is_of_others<n>(t, read);
     if (t.is_store) {
         const group<n> too = load<n>(to.read_too + at);
-        if (!all_of<n>(free & (group<n>(too < t.floor) | is_mine<n>(t, too)))) {
+        const group<n> is_clear = group<n>(too < t.floor) | (is_mine<n>(t, too) & ~is_of_others<n>(t, too));
+        if (!all_of<n>(free & ~is_others_read & is_clear)) {
             return false;
         }
+        std::memcpy(to.stored + at, values, n * sizeof(u32));
         store<n>(to.written + at, now);
         return true;
     }
     if (!all_of<n>(free | group<n>(read >= t.first))) {
         return false;
     }
-    if (all_of<n>(own_read & group<n>((read >> touch::bytes_at & 15) == 15))) {
+    const group<n> is_told = group<n>(((read ^ t.of_wave) & touch::of_wave_mask) == 0) |
+                             (is_others_read & group<n>((read & touch::several_bit) != 0));
+    if (all_of<n>(own_read & is_whole<n>(read) & is_told)) {
         return true;
     }
-    store<n>(to.read + at, (free & now) | (~free & read));
+    const auto joined = [&](const group<n> & before, const group<n> & is_of_others) {
+        const group<n> by_several = is_of_others & is_whole<n>(before);
+        return (by_several & (before | touch::several_bit)) | (~by_several & now);
+    };
+    store<n>(to.read + at, (free & joined(read, is_others_read)) | (~free & read));
     if (!all_of<n>(free)) {
-        const group<n> too = load<n>(to.read_too + at);
-        const group<n> takes = ~free & (group<n>(too < t.floor) | is_mine<n>(t, too));
-        store<n>(to.read_too + at, (takes & now) | (~takes & too));
+        const group<n> too = load<n>(to.read_too + at), mine = is_mine<n>(t, too);
+        const group<n> takes = ~free & (group<n>(too < t.floor) | mine);
+        store<n>(to.read_too + at, (takes & joined(too, mine & is_of_others<n>(t, too))) | (~takes & too));
     }
     return true;
 }
@@ -380,7 +434,7 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
     }
     // A flag that was set by a store and is looked at by atomics; a lock that is given back by a store.
     const bool is_flag = t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(who);
-    const bool is_lock = was_atomic && t.b.atomics.contains(d.place);
+    const bool is_lock = was_atomic && t.b.was_atomic(d.place);
     // Who saw a value there and writes the next one, as in a chain of blocks.
     const auto seen = t.b.flags.find(d.address());
     const bool is_next = seen != t.b.flags.end() && seen->second == who;
@@ -388,7 +442,7 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
         return;
     }
     const bool is_alike = d.bytes == 15 && touch::bytes(other) == 15 &&
-                          touch::hash(other) == touch::hash(hash_of(d.value));
+                          __atomic_load_n(&d.to.stored[d.at], __ATOMIC_RELAXED) == d.value;
     const bool is_same =
         !t.f.is_atomic && !was_atomic && (is_alike || !t.w.checks->wanted.races || comes_to_memory(d));
     if (!is_same) {
@@ -410,10 +464,113 @@ void meet_reader(const toucher & t, const dword & d, u64 other) {
     }
 }
 
+// ---- Waves of one block, as in LDS.
+
+std::string words_of_waves(const toucher & t, const dword & d, const char * did, u64 other) {
+    const std::string verb = t.f.is_atomic ? "changes " : t.is_store ? "writes " : "reads ";
+    const std::string who = touch::is_several(other) ? "other waves" : "wave " + std::to_string(touch::wave(other));
+    const u64 byte = d.address() + u64(std::countr_zero(d.bytes)) - d.range.begin;
+    return verb + "byte " + std::to_string(byte) + " of an allocation of " +
+           std::to_string(d.range.end - d.range.begin) + " bytes, which " + who + did + " without a barrier between";
+}
+
+void conflict_of_waves(const toucher & t, const dword & d, const char * did, u64 other) {
+    if (t.is_store && !t.f.is_atomic && is_in_memory(d)) { // waves that write the same are in nobody's way, if they always do
+        if (checks_of(t.w).is_new_hidden(t.i->number, touch::instruction(other))) {
+            note_hidden(t.i, t.w, words_of_waves(t, d, did, other), touch::instruction(other));
+        }
+    } else if (t.w.checks->wanted.races) {
+        report_touch(t.i, t.w, kinds::races, words_of_waves(t, d, did, other), other);
+    }
+}
+
+// It is told when the waves that looked, one bit each, did not go on to an atomic there.
+void hold_look(const toucher & t, const dword & d, const char * did, u64 other, u32 readers, u32 look, bool is_any) {
+    if (t.w.checks->wanted.races) {
+        hold_look(checks_of(t.w), {d.address(), readers, look, t.i, t.w.number, words_of_waves(t, d, did, other), other,
+                                   true, is_any});
+    }
+}
+
+// Whether what a wave touched comes before what this one does now, by signs that it saw.
+bool is_met(const toucher & t, u64 other) {
+    const u32 n = touch::wave(other);
+    const wave_checks & c = *t.w.checks;
+    return (c.met >> n & 1) != 0 && touch::who(other) < c.seen_below[n];
+}
+
+void meet_writing_wave(const toucher & t, const dword & d, u64 other) {
+    if ((touch::bytes(other) & d.bytes) == 0 || !t.is_of_others(other)) {
+        return;
+    }
+    wave_checks & c = *t.w.checks;
+    const u32 writer = 1u << touch::wave(other);
+    const bool was_atomic = touch::is_atomic(other);
+    // A sign says what was done behind a wait for the stores before it. Waves that share a cache need not wait.
+    const auto see = [&](bool at_once) {
+        const block_checks & b = checks_of(t.w);
+        c.see(touch::wave(other), b.waves[touch::wave(other)], b.is_spread ? touch::who(other) : ~0u, at_once);
+    };
+    if (t.f.is_atomic && was_atomic) {
+        see(false);
+        return;
+    }
+    if (!t.is_store && t.may_see) {
+        see(t.f.acquires);
+        return;
+    }
+    if (is_met(t, other)) {
+        return;
+    }
+    if (!t.is_store) {
+        if (was_atomic) {
+            hold_look(t, d, " changed", other, 1u << t.w.number, t.i->number, false);
+        } else {
+            conflict_of_waves(t, d, " wrote", other);
+        }
+        return;
+    }
+    // As between blocks: a flag that was set by a store and is looked at by atomics, a lock that is given back, and
+    // the next value of what it saw.
+    if (t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(touch::who(other))) {
+        see(false);
+        return;
+    }
+    const bool is_lock = was_atomic && (t.b.recent_atomics_at(d.place).waves >> t.w.number & 1) != 0;
+    if (is_lock || (c.seen & writer) != 0) {
+        return;
+    }
+    conflict_of_waves(t, d, was_atomic ? " changed" : " wrote", other);
+}
+
+void meet_reading_wave(const toucher & t, const dword & d, u64 & place) {
+    const u64 other = get(place);
+    const bool meets = (touch::bytes(other) & d.bytes) != 0 && t.is_of_others(other);
+    const bool is_several = touch::is_several(other);
+    // Reads are done when a sign is given under the same number.
+    const bool is_before = is_several ? t.w.checks->met != 0 : (t.w.checks->met >> touch::wave(other) & 1) != 0;
+    if (meets && !is_before) {
+        if (t.f.is_atomic) {
+            const u32 me = 1u << t.w.number, looking = t.b.recent_atomics_at(d.address()).looking & ~me;
+            const bool is_any = is_several && looking == 0;
+            const u32 readers = is_any ? ~me : is_several ? looking : 1u << touch::wave(other);
+            hold_look(t, d, " read", other, readers, touch::instruction(other), is_any);
+        } else {
+            conflict_of_waves(t, d, " read", other);
+        }
+    }
+    // Who looks at a place and goes on to an atomic there is done with its look.
+    if (t.f.is_atomic && t.is_recent(other) && (is_several || touch::wave(other) == t.w.number)) {
+        put(place, other & ~(touch::epoch_mask << touch::epoch_at));
+    }
+}
+
 void note_writer(const toucher & t, const dword & d) {
     u64 & first = d.to.written[d.at];
-    const u64 now = t.trace(d.bytes) | (t.f.is_atomic ? touch::atomic_bit : 0) |
-                    (d.bytes == 15 ? hash_of(d.value) : 0);
+    const u64 now = t.trace(d.bytes) | (t.f.is_atomic ? touch::atomic_bit : 0);
+    if (d.bytes == 15) {
+        __atomic_store_n(&d.to.stored[d.at], d.value, __ATOMIC_RELAXED);
+    }
     u64 before = get(first);
     for (;;) {
         const bool is_own = touch::who(before) == t.b.who;
@@ -422,7 +579,19 @@ void note_writer(const toucher & t, const dword & d) {
             return; // a plain store is not forgotten for an atomic
         }
         if (is_own) {
-            wanted |= before & (u64(15) << touch::bytes_at);
+            const u64 more = before & ~now & u64(15) << touch::bytes_at;
+            // A part of another wave, or of another epoch: which of them, is kept beside it if there is room.
+            if (more != 0 && !t.is_alike(before)) {
+                u64 & too = d.to.written_too[d.at];
+                if (const u64 there = get(too); t.is_free(there)) {
+                    const u64 parts = t.is_own(there) ? there & ~before & u64(15) << touch::bytes_at : 0;
+                    put(too, parts == 0 ? before : (before | parts) & ~touch::of_wave_mask);
+                } else {
+                    wanted = (now | more) & ~touch::of_wave_mask;
+                }
+            } else {
+                wanted |= more;
+            }
         } else if (d.bytes != 15 && t.is_of_launch(before) && (touch::bytes(before) & d.bytes) == 0) {
             u64 & too = d.to.written_too[d.at]; // two blocks with a part each
             const u64 there = get(too);
@@ -442,7 +611,7 @@ void note_reader(const toucher & t, const dword & d) {
         const bool is_own = t.is_own(there);
         const bool is_free = is_own || there < t.floor || is_before(t, there);
         if (is_free) {
-            put(place, touch::who(there) == t.b.who ? now | (there & (u64(15) << touch::bytes_at)) : now);
+            put(place, t.joined_read(there, now));
         }
         return is_free;
     };
@@ -454,12 +623,25 @@ void note_reader(const toucher & t, const dword & d) {
 void touch_dword(const toucher & t, const dword & d) {
     const u64 written = get(d.to.written[d.at]);
     meet_writer(t, d, written);
+    // What a scalar load sees of its own block is told by itself.
+    const bool has_waves = t.b.epoch != block_traces::untracked && t.f.where != space::scalar;
+    if (has_waves) {
+        meet_writing_wave(t, d, written);
+    }
     if (touch::bytes(written) != 15) {
-        meet_writer(t, d, get(d.to.written_too[d.at]));
+        const u64 too = get(d.to.written_too[d.at]);
+        meet_writer(t, d, too);
+        if (has_waves) {
+            meet_writing_wave(t, d, too);
+        }
     }
     if (t.is_store) {
         meet_reader(t, d, get(d.to.read[d.at]));
         meet_reader(t, d, get(d.to.read_too[d.at]));
+        if (has_waves) {
+            meet_reading_wave(t, d, d.to.read[d.at]);
+            meet_reading_wave(t, d, d.to.read_too[d.at]);
+        }
         note_writer(t, d);
     } else if (!t.may_see) { // who writes a flag need not wait for who looked at it
         note_reader(t, d);
@@ -492,11 +674,14 @@ void touch_lane(const toucher & t, const memory_range & range, u64 place, const 
 void meet(const toucher & t, u64 place) {
     if (t.f.is_atomic) {
         if (t.b.atomics.size() < most_atomics) {
-            t.b.atomics.insert(place);
+            t.b.note_atomic(place, t.w.number);
         }
+        redeem_looks(checks_of(t.w), place, t.f.size, t.w.number);
         t.all.give_sign(place, t.b.block, t.b.who);
-    } else if (t.is_store && t.b.atomics.contains(place)) {
+    } else if (t.is_store && t.b.was_atomic(place)) {
         t.all.give_sign(place, t.b.block, t.b.who);
+    } else if (!t.is_store && !t.may_see) {
+        t.b.note_look(place, t.w.number);
     }
     if (t.may_see || (t.f.is_atomic && !t.f.writes.is_empty())) {
         t.b.looked_at.push_back(place);
@@ -530,19 +715,15 @@ void note_touched(const memory_range & range, u64 place, u64 size) {
 // Lanes that touch whole dwords side by side.
 template <int words> bool touch_row(const toucher & t, const memory_range & range, u64 place, operand data) {
     for (int n = 0; n < words; ++n) {
-        group<lanes> hashes = 0;
+        alignas(128) u32 row[lanes];
         if (t.is_store) { // dwords lie lane by lane
-            alignas(128) u32 row[lanes];
             const u32 * values = reinterpret_cast<const u32 *>(&vector_at(t.w, data));
             for (int k = 0; k < lanes; ++k) {
                 const int at = n * lanes + k;
                 row[k] = values[at % words * lanes + at / words];
             }
-            u32x row_values;
-            std::memcpy(&row_values, row, sizeof(row));
-            hashes = convert<u64x>(row_values * 0x9e3779b1u >> 23) << touch::hash_at;
         }
-        if (!touch_group<lanes>(t, *range.traced, (place - range.traced->begin) / 4 + size_t(n) * lanes, hashes)) {
+        if (!touch_group<lanes>(t, *range.traced, (place - range.traced->begin) / 4 + size_t(n) * lanes, row)) {
             return false;
         }
     }
@@ -553,10 +734,8 @@ template <int words> bool touch_row(const toucher & t, const memory_range & rang
 bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
     const u64 read = get(to.read[at]), bytes = now & u64(15) << touch::bytes_at;
     const auto note = [&](u64 & place, u64 there) {
-        if (!t.is_own(there)) {
-            put(place, now);
-        } else if ((there & bytes) != bytes) {
-            put(place, now | (there & u64(15) << touch::bytes_at));
+        if (!t.is_told(there, bytes)) {
+            put(place, t.joined_read(there, now));
         }
     };
     if (t.is_free(read)) {
@@ -597,7 +776,7 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
         for (int lane = 0; lane < lanes; ++lane) {
             const u64 written = to.written[at[lane] + n], read = to.read[at[lane] + n];
             const bool is_whole = (written >> touch::bytes_at & 15) == 15;
-            const bool is_written_before = (written < t.floor) | (is_mine(written) & is_whole);
+            const bool is_written_before = (written < t.floor) | (is_mine(written) & is_whole & !t.is_of_others(written));
             const bool is_read_before = (read < t.floor) | (read >= t.first) | is_mine(read);
             is_in_the_way |= u64(!(is_written_before & is_read_before));
         }
@@ -612,12 +791,8 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
             const u64 there = get(first);
             u64 & place = (there < t.floor) | is_mine(there) ? first : to.read_too[at[lane] + n];
             const u64 before = get(place);
-            if (is_own(before)) {
-                if ((before & bytes[lane]) != bytes[lane]) {
-                    put(place, now | bytes[lane] | (before & u64(15) << touch::bytes_at));
-                }
-            } else if ((before < t.floor) | is_mine(before)) {
-                put(place, now | bytes[lane]);
+            if (((before < t.floor) | is_mine(before)) && !t.is_told(before, bytes[lane])) {
+                put(place, t.joined_read(before, now | bytes[lane]));
             }
         }
     }
@@ -628,18 +803,19 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
 bool touch_words(const toucher & t, const traces & to, size_t at, u32 words, const u32 * values, int lane) {
     for (u32 n = 0; n < words; ++n) {
         const u64 written = get(to.written[at + n]);
-        if (!t.is_kept(written)) {
+        if (!t.is_kept(written) || t.is_of_others(written)) {
             return false;
         }
-        if (t.is_store && !(t.is_free(get(to.read[at + n])) && t.is_free(get(to.read_too[at + n])))) {
+        if (t.is_store && !(t.is_clear(get(to.read[at + n])) && t.is_clear(get(to.read_too[at + n])))) {
             return false;
         }
     }
     const u64 now = t.trace(15);
     for (u32 n = 0; n < words; ++n) {
         if (t.is_store) {
-            put(to.written[at + n], now | hash_of(values[n * lanes + u32(lane)]));
-        } else if (!t.is_own_whole(get(to.read[at + n])) && !read_quickly(t, to, at + n, now)) {
+            __atomic_store_n(&to.stored[at + n], values[n * lanes + u32(lane)], __ATOMIC_RELAXED);
+            put(to.written[at + n], now);
+        } else if (!t.is_told(get(to.read[at + n]), u64(15) << touch::bytes_at) && !read_quickly(t, to, at + n, now)) {
             return false;
         }
     }
@@ -649,28 +825,33 @@ bool touch_words(const toucher & t, const traces & to, size_t at, u32 words, con
 // The same for some bytes of a dword.
 bool touch_part(const toucher & t, const traces & to, size_t at, u32 bytes) {
     u64 written = get(to.written[at]);
-    const bool is_alone = t.is_kept(written) ||
-                          (t.is_own(written) && t.is_free(get(to.written_too[at])));
-    if (!is_alone) {
+    const u64 too = get(to.written_too[at]);
+    const bool is_alone = t.is_kept(written) || (t.is_own(written) && t.is_free(too) && !t.is_of_others(too));
+    if (!is_alone || t.is_of_others(written)) {
         return false;
     }
     const u64 now = t.trace(bytes);
     if (!t.is_store) {
         return read_quickly(t, to, at, now);
     }
-    if (!t.is_free(get(to.read[at])) || !t.is_free(get(to.read_too[at]))) {
+    if (!t.is_clear(get(to.read[at])) || !t.is_clear(get(to.read_too[at]))) {
         return false;
     }
-    const u64 wanted = now | (t.is_own(written) ? written & u64(15) << touch::bytes_at : 0);
+    const u64 more = t.is_own(written) ? written & ~now & u64(15) << touch::bytes_at : 0;
+    if (more != 0 && !t.is_alike(written)) {
+        return false;
+    }
+    const u64 wanted = now | more;
     return __atomic_compare_exchange_n(&to.written[at], &written, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand data, bool has_data) {
     const u32 size = t.f.size;
     const bool is_simple = !t.f.is_atomic && !t.may_see;
+    const bool is_seldom_atomic = t.is_store || !t.b.has_atomics();
     memory_range range = remembered_range(t.i, t.w);
     const u64 start = addresses[0];
-    if (is_simple && exec == ~0u && start % 4 == 0 && range.holds(start, u64(size) * lanes) &&
+    if (is_simple && is_seldom_atomic && exec == ~0u && start % 4 == 0 && range.holds(start, u64(size) * lanes) &&
         !any(addresses != convert<u64x>(lane_numbers()) * u64(size) + start)) {
         if (range.traced == nullptr) {
             return;
@@ -679,14 +860,14 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
             : size == 8  ? touch_row<2>(t, range, start, data)
             : size == 16 ? touch_row<4>(t, range, start, data)
             : t.is_store ? false
-            : size == 2  ? touch_group<lanes / 2>(t, *range.traced, (start - range.traced->begin) / 4, 0)
-            : size == 1  ? touch_group<lanes / 4>(t, *range.traced, (start - range.traced->begin) / 4, 0)
+            : size == 2  ? touch_group<lanes / 2>(t, *range.traced, (start - range.traced->begin) / 4, nullptr)
+            : size == 1  ? touch_group<lanes / 4>(t, *range.traced, (start - range.traced->begin) / 4, nullptr)
                          : false) {
             note_touched(range, start, u64(size) * lanes);
             return;
         }
     }
-    if (is_simple && !t.is_store && range.traced != nullptr && !range.is_host &&
+    if (is_simple && is_seldom_atomic && !t.is_store && range.traced != nullptr && !range.is_host &&
         read_scattered(t, range, addresses, exec)) {
         return;
     }
@@ -708,7 +889,7 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
             }
             range = remembered_range(t.i, t.w);
         }
-        if (t.f.is_atomic || t.may_see || (t.is_store && !t.b.atomics.empty())) {
+        if (t.f.is_atomic || t.may_see || (t.is_store ? !t.b.atomics.empty() : t.b.has_atomics())) {
             meet(t, place);
         }
         if (range.traced == nullptr) {
@@ -751,13 +932,15 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
             return;
         }
     }
-    if (f.is_store && b.has_waited) {
+    if (b.needs_number || (f.is_store && b.has_waited)) {
         if (b.is_touching) { // what it did until now was done before this
+            const bool is_first = !b.has_waited && b.all->is_first_of_block(b.who);
             b.previous = b.who;
-            b.who = b.all->draw(b.block, false);
+            b.who = b.all->draw(b.block, is_first);
             b.run = b.who == b.previous + 1 ? b.run : b.who;
         }
-        b.is_touching = b.has_waited = false;
+        b.since = b.needs_number ? b.who : b.since;
+        b.is_touching = b.has_waited = b.needs_number = false;
     }
     if (f.is_store && !f.is_atomic) {
         b.unwaited |= 1u << w.number;

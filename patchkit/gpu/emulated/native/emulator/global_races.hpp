@@ -1,4 +1,6 @@
-// Blocks of a launch, and operations that nothing orders, that touch the same memory of the device.
+// Waves of a block, blocks of a launch, and operations that nothing orders, that touch the same memory of the device.
+//
+// Waves of a block are in order by its barriers, and by what they saw of each other, as in LDS (see check.cpp).
 //
 // A block knows what comes before it: what other blocks had done when they gave a sign (an atomic, or a store behind a
 // wait for the stores before it) that this one saw (by an atomic with a result, by a load that acquires, or by one that
@@ -80,13 +82,47 @@ struct block_traces {
     bool is_touching = false; // under this number
     bool has_waited = false;  // for all its stores, since it got this number
     u32 unwaited = 0;         // waves with stores that they did not wait for, one bit each
-    std::unordered_set<u64> atomics; // places that it changed by atomics
+    // Between which of its barriers it is: 1 to 7, then 1 again under a new number, so that number and epoch say it.
+    u32 epoch = untracked;
+    u32 since = 0; // its numbers in this epoch are not smaller
+    bool needs_number = false;
+    u32 barriers = 0;
+    // Dwords, by address, that it changed by atomics: after how many barriers, and which of its waves did so since, and
+    // looked by a plain load without going on to an atomic, one bit each.
+    struct atomic_place {
+        u32 barriers = 0, waves = 0, looking = 0;
+    };
+    std::unordered_map<u64, atomic_place> atomics;
+    u32 last_atomic = ~0u; // after so many barriers
     std::unordered_set<u32> noticed;    // who wrote flags that it looked at, to be known behind a fence
     std::unordered_set<u64> noticed_at; // and where
     std::unordered_map<u64, u32> flags; // dwords by address, and whose store there it saw last
     std::vector<u64> looked_at;      // by the instruction at hand, which may see a sign there
 
-    void begin(launch_traces * of, u32 number);
+    static constexpr u32 untracked = 8; // of one wave
+    static constexpr u32 most_epochs = 7;
+
+    void begin(launch_traces * of, u32 number, u32 waves);
+    bool has_atomics() const { return last_atomic == barriers; } // since the last barrier
+    bool was_atomic(u64 place) const { return !atomics.empty() && atomics.contains(place / 4 * 4); }
+    void note_atomic(u64 place, u32 wave) {
+        last_atomic = barriers;
+        atomic_place & at = atomics[place / 4 * 4];
+        if (at.barriers != barriers) {
+            at = {barriers, 0, 0};
+        }
+        at.waves |= 1u << wave;
+        at.looking &= ~(1u << wave);
+    }
+    void note_look(u64 place, u32 wave) {
+        if (const auto found = atomics.find(place / 4 * 4); found != atomics.end() && found->second.barriers == barriers) {
+            found->second.looking |= 1u << wave;
+        }
+    }
+    atomic_place recent_atomics_at(u64 place) const {
+        const auto found = atomics.find(place / 4 * 4);
+        return found != atomics.end() && found->second.barriers == barriers ? found->second : atomic_place{};
+    }
     // Of waves that share a cache a barrier is enough.
     void pass_barrier(bool is_spread);
 };

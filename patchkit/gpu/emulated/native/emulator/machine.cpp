@@ -36,6 +36,8 @@ constexpr u32 patience = 1u << 16;
 
 // Rounds of a block whose waves are long in loops until another block gets its turn.
 constexpr u32 rests_until_others = 256;
+// The same behind an access that was left out: it may wait for ever, which is to be seen soon.
+constexpr u32 rests_until_stuck = 16;
 
 // What a lane may push when a kernel's stack is not known before it runs (indirect calls, recursion), in bytes.
 constexpr u32 dynamic_stack = 16384;
@@ -55,6 +57,8 @@ struct block {
     std::vector<std::byte *> waves;
     u64 order = 0; // draws in which order its waves run; 0: by their numbers
     u32 rests = 0;
+    u32 turns = 0; // that it gave to other blocks
+    bool is_stuck = false; // none of its waves got anywhere in its last turn
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
     block_checks checked;
@@ -101,8 +105,17 @@ struct job {
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
+    std::atomic<bool> has_left_out{false}; // an access that is a finding
+    std::atomic<u64> ended{0}, stuck{0};   // blocks
     std::exception_ptr failure;
     std::mutex mutex;
+    // Pairs of accesses that values hid, each with the block that showed it; guarded by `mutex`.
+    struct hidden_one {
+        u64 block;
+        replay::pair which;
+        finding what;
+    };
+    std::vector<hidden_one> hidden;
 };
 
 size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
@@ -129,6 +142,9 @@ class worker {
     worker(machine & owner, bool counts) : owner(owner), counts(counts) {}
 
     void work(job & on);
+
+    // A block of a launch that is over, with other bits. False when it did not come to its end.
+    bool run_again(job & on, u64 index, replay & again);
 
     // One block whose waves have these registers, and leave theirs.
     void run_one(job & on, std::span<wave_registers> waves);
@@ -159,7 +175,9 @@ class worker {
     std::vector<std::unique_ptr<block>> idle;
 
     std::unique_ptr<block> start(job & on, u64 number);
+    std::unique_ptr<block> start_at(job & on, u64 index, u64 number);
     bool advance(block & b); // whether it has ended
+    static void check_barriers(block & b, bool waits);
     void set_up(const job & on, const block & b, wave & w, u32 number);
 };
 
@@ -320,6 +338,9 @@ struct machine final : emulator {
         if (on.failure) {
             std::rethrow_exception(on.failure);
         }
+        if (!on.hidden.empty()) {
+            decide_hidden(on);
+        }
         if (on.record != nullptr) {
             on.record->write(settings.record_to + "/" + std::to_string(launches) + ".trace", wanted, on.lds, on.scratch, code);
         }
@@ -404,14 +425,63 @@ struct machine final : emulator {
     }
 
     void add_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
-                     const u32 * other) {
+                     const u32 * other, bool is_note = false) {
         const std::lock_guard<std::mutex> guard(of_findings);
-        const auto [place, is_new] = places_of_findings.emplace(key_of(i, w, kind, other), found.size());
+        // Notes of one place are told apart by how they begin.
+        const std::string told = is_note ? kind + (" note " + what.substr(0, what.find(' '))) : kind;
+        const auto [place, is_new] = places_of_findings.emplace(key_of(i, w, told, other), found.size());
         if (!is_new) {
             find_again(found[place->second], place->second >= found_before, w, what);
             return;
         }
-        add(made_finding(i, w, kind, what, other));
+        finding made = made_finding(i, w, kind, what, other);
+        made.is_note = is_note;
+        add(std::move(made));
+    }
+
+    void add_hidden(const instruction * i, const wave & w, const std::string & what, u32 other) {
+        job & on = *w.on->current;
+        const dimensions &grid = on.wanted->grid, &b = w.owner->index;
+        {
+            const std::lock_guard<std::mutex> guard(of_findings);
+            const auto [place, is_new] = places_of_hidden.emplace(key_of(i, w, kinds::hidden, &other), 0);
+            if (!is_new || places_of_hidden.size() > most_hidden) {
+                return;
+            }
+        }
+        finding made = made_finding(i, w, kinds::hidden, what, &other);
+        const std::lock_guard<std::mutex> guard(on.mutex);
+        on.hidden.push_back({b.x + u64(grid.x) * (b.y + u64(grid.y) * b.z), {i->number, other}, std::move(made)});
+    }
+
+    // Each block that showed a pair runs twice more, with other bits each time.
+    void decide_hidden(job & on) {
+        std::map<u64, std::vector<job::hidden_one *>> by_block;
+        for (job::hidden_one & one : on.hidden) {
+            by_block[one.block].push_back(&one);
+        }
+        for (auto & [index, pairs] : by_block) {
+            std::map<replay::pair, bool> came;
+            for (u32 variant = 0; variant < 2; ++variant) {
+                replay again(variant);
+                (void) workers[0]->run_again(on, index, again);
+                for (const auto & [which, changes] : again.came) {
+                    came[which] |= changes;
+                }
+            }
+            for (job::hidden_one * one : pairs) {
+                const auto found_again = came.find(one->which);
+                if (found_again != came.end() && !found_again->second) {
+                    continue; // the same under other values, too
+                }
+                one->what.is_note = found_again == came.end();
+                one->what.what += one->what.is_note
+                                      ? "; these values hide it, and with others the block did not come here again"
+                                      : "; it changes nothing here, and did with other numbers in memory";
+                const std::lock_guard<std::mutex> guard(of_findings);
+                add(std::move(one->what));
+            }
+        }
     }
 
     u32 hold_back(const instruction * i, const wave & w, const char * kind, const std::string & what,
@@ -524,6 +594,8 @@ struct machine final : emulator {
     std::map<key_of_finding, size_t> places_of_findings;
     std::vector<held_finding> held;
     std::map<key_of_finding, size_t> places_of_held;
+    std::map<key_of_finding, size_t> places_of_hidden; // that were looked at
+    static constexpr size_t most_hidden = 512;
     size_t found_before = 0, held_before = 0; // this launch
 
     // Blocks run side by side. Which one finds a fault of its own first differs from run to run (CI of 2026-11-25 was
@@ -538,7 +610,7 @@ struct machine final : emulator {
         }
     }
 
-    static key_of_finding key_of(const instruction * i, const wave & w, const char * kind, const u32 * other) {
+    static key_of_finding key_of(const instruction * i, const wave & w, const std::string & kind, const u32 * other) {
         return {w.on->current->code, kind, i->number, other == nullptr ? ~0u : *other};
     }
 
@@ -546,7 +618,7 @@ struct machine final : emulator {
                                 const u32 * other) {
         const job & on = *w.on->current;
         finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
-                     on.wanted->called_from, {}};
+                     on.wanted->called_from, {}, false};
         if (other != nullptr) {
             made.other = place_of_number(on, *other);
         }
@@ -754,6 +826,9 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     }
     w.vgpr(0) = ids;
     w.scalar[slot::exec] = active;
+    if (w.checks != nullptr) {
+        w.checks->started = active;
+    }
     if (owner.settings.looks_for.uninitialised) {
         if (!unknown) {
             unknown = unknown_at_start(int(on.vgprs), next, on.touched);
@@ -763,6 +838,10 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
 }
 
 std::unique_ptr<block> worker::start(job & on, u64 number) {
+    return start_at(on, on.record != nullptr ? on.record->index_of(number) : (on.first + number * on.step) % on.blocks, number);
+}
+
+std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
     std::unique_ptr<block> made;
     if (!idle.empty()) {
         made = std::move(idle.back());
@@ -787,18 +866,19 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
             at += scratch;
         }
     }
-    const u64 index = on.record != nullptr ? on.record->index_of(number) : (on.first + number * on.step) % on.blocks;
     if (on.record != nullptr) {
         made->recorded = {index, on.record->role_of(number), std::vector<wave_record>(on.waves)};
     }
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
+    made->rests = made->turns = 0;
+    made->is_stuck = false;
     made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
     if (owner.settings.looks_for.any()) {
         const bool is_in_wgp_mode = (on.wanted->kernel->rsrc1 >> 29 & 1) != 0;
         made->checked.begin(on.lds, on.waves, owner.settings.looks_for, is_in_wgp_mode);
-        made->checked.memory.begin(on.traces.get(), u32(index));
+        made->checked.memory.begin(on.traces.get(), u32(index), on.waves);
     }
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
@@ -807,6 +887,10 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
 }
 
 bool worker::advance(block & b) {
+    if (b.is_stuck) {
+        b.is_stuck = false;
+        current->stuck -= 1;
+    }
     for (;;) {
         u32 running = 0, waiting = 0, sleeping = 0;
         const size_t count = b.waves.size();
@@ -822,6 +906,12 @@ bool worker::advance(block & b) {
             sleeping += w.state == standing::sleeping;
             waiting += w.state == standing::at_barrier;
         }
+        if (running + sleeping == 0 && owner.settings.looks_for.any()) {
+            tell_looks(b.checked, [&](u32 n) -> wave & { return b.at(n); });
+            if (owner.settings.looks_for.barriers) {
+                check_barriers(b, waiting != 0);
+            }
+        }
         if (running + sleeping + waiting == 0) {
             return true;
         }
@@ -831,10 +921,25 @@ bool worker::advance(block & b) {
                 wave & w = b.at(n);
                 w.state = w.state == standing::at_barrier ? standing::running : w.state;
             }
-        } else if (running == 0 || ++b.rests % rests_until_others == 0) {
+        } else if (running == 0 || ++b.rests % (current->has_left_out ? rests_until_stuck : rests_until_others) == 0) {
+            b.turns += 1;
             return false; // it may wait for another block
         }
     }
+}
+
+void worker::check_barriers(block & b, bool waits) {
+    if (!waits) {
+        for (size_t n = 0; n < b.waves.size(); ++n) {
+            check_ended(b.at(n));
+        }
+        return;
+    }
+    std::vector<wave *> waves(b.waves.size());
+    for (size_t n = 0; n < waves.size(); ++n) {
+        waves[n] = &b.at(n);
+    }
+    check_meeting(waves);
 }
 
 void worker::work(job & on) {
@@ -870,6 +975,7 @@ void worker::work(job & on) {
                 aside.pop_front();
             }
             if (advance(*b)) {
+                on.ended += 1;
                 count(*b);
                 if (on.record != nullptr) {
                     on.record->add(std::move(b->recorded));
@@ -894,6 +1000,31 @@ void worker::work(job & on) {
     }
     on.executed += executed;
     current = nullptr;
+}
+
+bool worker::run_again(job & on, u64 index, replay & again) {
+    constexpr u32 most_turns = 64;
+    current = &on;
+    bool has_ended = false;
+    try {
+        const std::unique_ptr<block> made = start_at(on, index, index);
+        made->checked.again = &again;
+        made->checked.memory.all = nullptr;
+        for (size_t n = 0; n < made->waves.size(); ++n) {
+            wave & w = made->at(n);
+            w.marks = nullptr;
+            w.checks->wanted = {};
+            w.checks->wanted.races = w.checks->wanted.hidden = w.checks->wanted.memory = true;
+        }
+        while (!has_ended && made->turns < most_turns) {
+            has_ended = advance(*made);
+        }
+    } catch (const std::exception &) { // its numbers led it where it never was: what came until then counts
+        has_ended = false;
+    }
+    again.put_back();
+    current = nullptr;
+    return has_ended;
 }
 
 void worker::run_one(job & on, std::span<wave_registers> waves) {
@@ -940,12 +1071,74 @@ void fault(const instruction * at, const wave & w, const std::string & what) {
                        w.on->owner.position(at, w) + ": " + what);
 }
 
+namespace {
+
+// All that decides what a wave does next, but for memory.
+u64 state_of(const wave & w, const instruction * next) {
+    u64 result = u64(next) * 0x9e3779b97f4a7c15 + w.scc;
+    const auto add = [&](const void * from, size_t size) {
+        const auto * at = static_cast<const std::byte *>(from);
+        for (u64 word; size >= sizeof(word); at += sizeof(word), size -= sizeof(word)) {
+            std::memcpy(&word, at, sizeof(word));
+            result = (result ^ word) * 0xbf58476d1ce4e5b9;
+            result ^= result >> 29;
+        }
+    };
+    add(w.scalar, slot::nowhere * sizeof(u32));
+    add(&const_cast<wave &>(w).vgpr(0), sizeof(u32x) * w.on->current->vgprs);
+    return result;
+}
+
+// In a state in which it was so often, at rests since some power of two of them.
+constexpr u64 enough_repeats = 8;
+// Where a wave goes in no circle that can be seen, so many instructions since it was first asked.
+constexpr u64 enough_instructions = u64(1) << 31;
+
+// Behind an access that was left out: whether all blocks wait for what does not come.
+bool is_stuck(const instruction * next, wave & w) {
+    wave_checks & c = *w.checks;
+    const u64 now = state_of(w, next);
+    c.executed_then = c.rests == 0 ? w.executed : c.executed_then;
+    c.rests += 1;
+    if (std::has_single_bit(c.rests)) {
+        c.state_then = now;
+        c.repeats = 0;
+    } else {
+        c.repeats += now == c.state_then;
+    }
+    if (w.executed - c.executed_then > enough_instructions) {
+        return true;
+    }
+    if (c.repeats < enough_repeats) {
+        return false;
+    }
+    for (size_t n = 0; n < w.owner->waves.size(); ++n) {
+        const wave & other = w.owner->at(n);
+        const bool is_waiting = other.state == standing::at_barrier || other.state == standing::ended;
+        if (!is_waiting && other.checks->repeats < enough_repeats) {
+            return false;
+        }
+    }
+    job & on = *w.on->current;
+    if (!w.owner->is_stuck) {
+        w.owner->is_stuck = true;
+        on.stuck += 1;
+    }
+    return on.next >= on.blocks && on.stuck == on.blocks - on.ended;
+}
+
+} // namespace
+
 void rest(const instruction * next, wave & w, standing how) {
     w.next = next;
     w.state = how;
     w.patience = patience;
+    if (w.owner->checked.again != nullptr && w.executed > replay::most_instructions) {
+        throw kernel_fault("it takes too long");
+    }
     const u64 most = w.on->owner.settings.most_instructions;
-    if (most == 0 || w.executed < most) {
+    const bool is_over = most != 0 && w.executed >= most;
+    if (!is_over && !(w.on->current->has_left_out && is_stuck(next, w))) {
         return;
     }
     std::string where;
@@ -955,7 +1148,9 @@ void rest(const instruction * next, wave & w, standing how) {
         where += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " +
                  w.on->owner.position(other.next, other);
     }
-    fault(next, w, "it does not end: " + std::to_string(w.executed) + " instructions were executed. Its block:" + where);
+    const std::string why = is_over ? "it does not end: "
+                                    : "it makes no progress since an access was left out, which is a finding: ";
+    fault(next, w, why + std::to_string(w.executed) + " instructions were executed. Its block:" + where);
 }
 
 const std::byte * address_behind(const instruction * i, const wave & w) {
@@ -984,8 +1179,36 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
 }
 
 void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+    if (replay * const again = w.owner->checked.again; again != nullptr) {
+        if (kind == std::string_view(kinds::races) && other != nullptr) {
+            again->saw({i->number, *other}, true);
+        }
+        return;
+    }
+    if (kind == std::string_view(kinds::races) && !w.checks->wanted.races) {
+        return;
+    }
     w.on->owner.add_finding(i, w, kind, what, other);
 }
+
+void note_hidden(const instruction * i, wave & w, const std::string & what, u32 other) {
+    if (replay * const again = w.owner->checked.again; again != nullptr) {
+        again->saw({i->number, other}, false);
+    } else if (w.checks->wanted.hidden) {
+        w.on->owner.add_hidden(i, w, what, other);
+    }
+}
+
+void report_note(const instruction * i, wave & w, const char * kind, const std::string & what) {
+    if (w.owner->checked.again != nullptr) {
+        return;
+    }
+    w.on->owner.add_finding(i, w, kind, what, nullptr, true);
+}
+
+void note_left_out(wave & w) { w.on->current->has_left_out = true; }
+
+bool is_refused(const wave & w, u64 address) { return w.on->owner.memory.is_refused(address); }
 
 void report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other) {
     w.on->owner.add_conflict(i, w, kind, what, other);
@@ -1008,6 +1231,9 @@ std::string describe(const wave & w, u64 address, u32 size) {
 }
 
 u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+    if (w.owner->checked.again != nullptr) {
+        return 0;
+    }
     return w.on->owner.hold_back(i, w, kind, what, other);
 }
 
@@ -1030,7 +1256,11 @@ bool is_of_code(const wave & w, u64 address) {
 
 block_checks & checks_of(const wave & w) { return w.owner->checked; }
 
-void serve_host_calls(wave & w) { w.on->owner.memory.serve_host_calls(); }
+void serve_host_calls(wave & w) {
+    if (w.owner->checked.again == nullptr) {
+        w.on->owner.memory.serve_host_calls();
+    }
+}
 
 static size_t place_of_range(const instruction * i, const wave & w) {
     return u64(i) / sizeof(instruction) % w.on->ranges.size();

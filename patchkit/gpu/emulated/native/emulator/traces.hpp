@@ -11,28 +11,33 @@
 namespace patchkit::gpu {
 
 // One touch in one word, so that threads never see half of one: from the top who it was (a number that a block or a
-// copy drew; 28 bits), which bytes of the dword (4), whether by an atomic (1), a hash of what was written (9), and the
-// number of the instruction (22).
+// copy drew; 28 bits), which bytes of the dword (4), whether by an atomic (1), whether several waves of the block did
+// so (1), which wave (5), between which of its barriers (3, see block_traces), and the number of the instruction (22).
 namespace touch {
-constexpr int bytes_at = 32, who_at = 36, hash_at = 22;
-constexpr uint64_t atomic_bit = uint64_t(1) << 31, instruction_mask = (1u << hash_at) - 1, hash_mask = 511;
+constexpr int bytes_at = 32, who_at = 36, wave_at = 25, epoch_at = 22;
+constexpr uint64_t atomic_bit = uint64_t(1) << 31, several_bit = uint64_t(1) << 30;
+constexpr uint64_t instruction_mask = (1u << epoch_at) - 1, epoch_mask = 7, wave_mask = 31;
+constexpr uint64_t of_wave_mask = (epoch_mask << epoch_at) | (wave_mask << wave_at) | several_bit;
 
 constexpr uint32_t who(uint64_t t) { return uint32_t(t >> who_at); }
 constexpr uint32_t bytes(uint64_t t) { return uint32_t(t >> bytes_at) & 15; }
 constexpr bool is_atomic(uint64_t t) { return (t & atomic_bit) != 0; }
-constexpr uint32_t hash(uint64_t t) { return uint32_t(t >> hash_at) & hash_mask; }
+constexpr bool is_several(uint64_t t) { return (t & several_bit) != 0; }
+constexpr uint32_t wave(uint64_t t) { return uint32_t(t >> wave_at & wave_mask); }
+constexpr uint32_t epoch(uint64_t t) { return uint32_t(t >> epoch_at & epoch_mask); }
 constexpr uint32_t instruction(uint64_t t) { return uint32_t(t & instruction_mask); }
 constexpr uint64_t made(uint32_t who, uint32_t bytes) {
     return uint64_t(who) << who_at | uint64_t(bytes) << bytes_at;
 }
 } // namespace touch
 
-// Of one allocation, by dwords from its start: the last one who wrote, another one who wrote other bytes of it, and two
-// who read since.
+// Of one allocation, by dwords from its start: the last one who wrote, another one who wrote other bytes of it, two
+// who read since, and what a kernel stored there last, if that was a whole dword.
 struct traces {
     uintptr_t begin;
     size_t dwords;
     uint64_t *written, *written_too, *read, *read_too;
+    uint32_t * stored;
     // Of memory of the host: the first dword that a kernel touched, and the one behind the last.
     std::atomic<size_t> lowest{~size_t(0)}, behind{0};
 

@@ -49,6 +49,8 @@ class kernel_memory : public gpu::memory_map {
                 found.type != hipMemoryTypeDevice, found.traced};
     }
 
+    bool is_refused(uintptr_t address) override { return is_of_missing_part(address); }
+
     // A GPU maps whole pages, of 4 KiB at least (Linux, amdgpu: AMDGPU_GPU_PAGE_SIZE): reads behind the end of memory, as
     // upstream's mul_mat_q for experts does them, stop it from the next page on. Checks tell of the first byte.
     bool is_readable(uintptr_t address, uint32_t size) override {
@@ -64,6 +66,7 @@ class kernel_memory : public gpu::memory_map {
 
   private:
     static void note_miss(uintptr_t address);
+    static bool is_of_missing_part(uintptr_t address);
 };
 
 // Used when the process ends: it outlives everything.
@@ -204,6 +207,10 @@ const missing_part & missing_heap() {
 const missing_part & missing_queue() {
     static const missing_part part("the kernel reads the hardware queue, which is not emulated");
     return part;
+}
+
+bool kernel_memory::is_of_missing_part(uintptr_t address) {
+    return address - missing_heap().begin < missing_heap().size || address - missing_queue().begin < missing_queue().size;
 }
 
 void kernel_memory::note_miss(uintptr_t address) {

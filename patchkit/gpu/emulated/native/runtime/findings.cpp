@@ -68,7 +68,8 @@ std::string json_of(const gpu::finding & one) {
            ",\"at\":" + json_of(one.at) + ",\"other\":" + json_of(one.other) + ",\"block\":[" + std::to_string(b.x) +
            "," + std::to_string(b.y) + "," + std::to_string(b.z) + "],\"wave\":" + std::to_string(one.wave) +
            ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) +
-           ",\"other_called_from\":" + json_of(one.other_called_from) + "}";
+           ",\"other_called_from\":" + json_of(one.other_called_from) +
+           ",\"note\":" + (one.is_note ? "true" : "false") + "}";
 }
 
 } // namespace

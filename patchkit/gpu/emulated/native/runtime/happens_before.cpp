@@ -135,7 +135,7 @@ std::set<traces *> & all_traces() {
     return *made;
 }
 
-constexpr size_t planes = 4;
+constexpr size_t planes = 5; // of dwords of traces; the last one has a dword's value beside each
 
 void forget_watched();
 
@@ -675,7 +675,8 @@ gpu::traces * make_traces(uintptr_t begin, size_t size) {
         return nullptr;
     }
     auto * first = static_cast<uint64_t *>(all);
-    auto * made  = new traces{start, dwords, first, first + dwords, first + 2 * dwords, first + 3 * dwords};
+    auto * made  = new traces{start, dwords, first, first + dwords, first + 2 * dwords, first + 3 * dwords,
+                              reinterpret_cast<uint32_t *>(first + 4 * dwords)};
     const std::lock_guard<std::mutex> guard(traces_mutex);
     all_traces().insert(made);
     return made;
