@@ -82,7 +82,8 @@ class PatchkitError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.code, self.where, self.why, self.hint))
+        made = (type(self), self.message, self.code, self.where, self.why, self.hint)
+        return (_rebuild, made, dict(self.__dict__))  # and what a kind of error has besides
 
 
 def _rebuild(

@@ -19,6 +19,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -200,19 +201,26 @@ def run_parallel(
     what: str,
     unit: str,
     stop: threading.Event | None = None,
+    scheduler: str | None = None,
 ) -> list[Result]:
     """``work`` on each item, by threads of this machine; the results in the order of the items.
 
-    For work that waits for compilers. Raises and sets ``stop`` as :func:`run_tasks`.
+    For work that waits for compilers. With a ``scheduler`` it goes to the workers of that cluster: what the
+    work holds must be such that it can be sent, and its files where they see them.
+
+    Raises and sets ``stop`` as :func:`run_tasks`; with a scheduler as :func:`open_pool`.
     """
+    places = list(enumerate(items))
+    if not places:
+        return []
+    with open_pool(scheduler, kind="threads") as pool:
+        done = run_tasks(pool, partial(_at, work), places, reporter=reporter, what=what, unit=unit, stop=stop)
+        found = {index: result for (index, _), result in done}
+    return [found[index] for index, _ in places]
 
-    def at(index: int) -> Result:
-        return work(items[index])
 
-    places = range(len(items))
-    with local_pool("threads", cores()) as pool:
-        found = dict(run_tasks(pool, at, places, reporter=reporter, what=what, unit=unit, stop=stop))
-    return [found[index] for index in places]
+def _at(work: Callable[[Item], Result], place: tuple[int, Item]) -> Result:
+    return work(place[1])
 
 
 def _result(future: Future[Result]) -> Result:

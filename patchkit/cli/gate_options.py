@@ -72,10 +72,10 @@ class HardwareChoice:
                 code="HARDWARE_REFUSED",
                 hint="leave out one of them",
             )
-        if self.scheduler and (self.no_gpu or self.backend or self.runner):
+        if self.scheduler and (self.backend or self.runner):
             raise UsageError(
-                "--scheduler shares the work of the emulated GPU, and --no-gpu, --backend or --runner name "
-                "another device",
+                "--scheduler shares the work of compilers and of the emulated GPU, and --backend or --runner "
+                "name another device",
                 code="HARDWARE_REFUSED",
                 hint="leave out one of them",
             )
@@ -161,7 +161,7 @@ hardware_options = packed(
         "--scheduler",
         type=TEXT,
         metavar="tcp://HOST:PORT",
-        help="The emulated GPU's test-backend-ops on the workers of a Dask cluster that see these folders.",
+        help="Compilers, and the emulated GPU, on the workers of a Dask cluster that see these folders.",
     ),
     click.option("--fresh", is_flag=True, help="Run again what passed on this very machine before."),
 )

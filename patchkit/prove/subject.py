@@ -59,7 +59,7 @@ class Subject:
     commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
     ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
     (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
-    there are any.
+    there are any. Workers of the Dask ``scheduler`` compile for it, if one is named.
     """
 
     baseline: Path
@@ -77,6 +77,7 @@ class Subject:
     reporter: Reporter
     base: str = ""
     plain_baseline: Path | None = None
+    scheduler: str | None = None
 
     @property
     def guarded_part(self) -> Subject:

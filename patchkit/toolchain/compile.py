@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter
 
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_text
+from patchkit.base.jobs import run_parallel
 from patchkit.base.process import Completed, tool_failure
 from patchkit.base.reporter import Work as ToolWork
 from patchkit.toolchain.compiler import Compiler, run_clang
@@ -278,6 +280,31 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
         seconds=round(read.seconds + made.seconds, 3),
         cached=was_read and was_made,
     )
+
+
+def compile_all(
+    jobs: Sequence[Job], compiler: Compiler, *, what: str, unit: str = "units"
+) -> list[CompiledUnit | CompileFailed]:
+    """Compile many, here or by the workers of the compiler's scheduler; one with errors is a result, too.
+
+    Raises as :func:`compile_unit` for all else, and as :func:`patchkit.base.jobs.open_pool`.
+    """
+    return run_parallel(
+        jobs,
+        partial(_compiled_or_failed, compiler),
+        reporter=compiler.reporter,
+        what=what,
+        unit=unit,
+        stop=compiler.stop,
+        scheduler=compiler.scheduler,
+    )
+
+
+def _compiled_or_failed(compiler: Compiler, job: Job) -> CompiledUnit | CompileFailed:
+    try:
+        return compile_unit(job, compiler)
+    except CompileFailed as error:
+        return error
 
 
 def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:

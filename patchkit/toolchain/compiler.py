@@ -21,7 +21,8 @@ class Compiler:
     """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
 
     Once ``stop`` is set every compiler that runs is ended. In another process, which shares only the file
-    system, it has a ``stop`` of its own and reports nothing.
+    system, it has a ``stop`` of its own and reports nothing. Workers of the Dask ``scheduler``, if there is
+    one, compile for it.
     """
 
     toolchain: Toolchain
@@ -29,6 +30,7 @@ class Compiler:
     identity: str
     reporter: Reporter
     stop: threading.Event = field(default_factory=threading.Event, compare=False)
+    scheduler: str | None = field(default=None, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Compiler], tuple[Toolchain, Path, Reporter]]:
         return open_compiler, (self.toolchain, self.cache_root, NullReporter())
@@ -57,7 +59,9 @@ class Compiler:
         return told
 
 
-def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
+def open_compiler(
+    toolchain: Toolchain, cache_root: Path, reporter: Reporter, scheduler: str | None = None
+) -> Compiler:
     """The compiler of a toolchain, with the store ``cache_root``/objects and the shared one.
 
     Raises STORE_PLACE_BAD.
@@ -67,6 +71,7 @@ def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) ->
         store=open_store(cache_root, reporter),
         identity=toolchain_identity(toolchain),
         reporter=reporter,
+        scheduler=scheduler,
     )
 
 

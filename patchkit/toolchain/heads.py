@@ -11,6 +11,7 @@ it is no entry of the store, but lies in the cache as long as the process runs.
 from __future__ import annotations
 
 import atexit
+import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -110,7 +111,10 @@ class Heads:
         with self._lock:
             if self._folder is None:
                 open_one = ExitStack()
-                self._folder = open_one.enter_context(working_folder(self._above, "", "parsing a header"))
+                self._folder = open_one.enter_context(
+                    # By host: workers of a cluster share the folder, and only their own processes are known.
+                    working_folder(self._above, f"{platform.node()}-", "parsing a header")
+                )
                 atexit.register(open_one.close)
             return self._folder
 

@@ -6,7 +6,8 @@ import hashlib
 import posixpath
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -138,8 +139,8 @@ class SourceTree:
         self._mentions: dict[tuple[str, bytes], bool] = {}
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[SourceTree], tuple[Path]]:
-        return SourceTree, (self.root,)
+    def __reduce__(self) -> tuple[Callable[[Path], SourceTree], tuple[Path]]:
+        return _known_tree, (self.root,)
 
     def has(self, path: str) -> bool:
         """Whether the tree has that file."""
@@ -231,6 +232,12 @@ class SourceTree:
             if not joined.startswith("../") and (self.root / joined).is_file():
                 return joined
         return None
+
+
+@lru_cache(maxsize=8)
+def _known_tree(root: Path) -> SourceTree:
+    """Of each tree one for a process that is sent work: it reads every file once. Trees never change."""
+    return SourceTree(root)
 
 
 def units_including(tree: Path, files: Collection[str], units: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.gpu.emulated.cases import CASE_READER
-from patchkit.toolchain.compile import CompiledUnit, Job, compile_unit
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_all
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.sides import BuiltSide
@@ -220,14 +220,12 @@ def build_host_library(
         CacheError: the disk refused.
     """
     units = platform_units(tree.root, "hip")
-    done = run_parallel(
-        [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units],
-        lambda job: compile_unit(job, compiler),
-        reporter=compiler.reporter,
-        what="host pass of the HIP backend",
-        unit="units",
-        stop=compiler.stop,
-    )
+    jobs = [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units]
+    done = []
+    for made in compile_all(jobs, compiler, what="host pass of the HIP backend"):
+        if isinstance(made, CompileFailed):
+            raise made
+        done.append(made)
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
     path = _link(done, key, compiler, stub, libraries, tree.root)
     return HostLibrary(path=path, key=key, units=len(done))

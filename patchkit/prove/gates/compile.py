@@ -168,7 +168,7 @@ class CompileGate:
         """Compile both trees. Raises what the compiler and the disk raise."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
         pairs = compile_touched(subject, compiler, ("device", "host"))
         problems: list[PatchkitError] = list(_problems(pairs, subject))
         good = [pair for pair in pairs if isinstance(pair.after, CompiledUnit)]

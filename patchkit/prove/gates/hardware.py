@@ -38,13 +38,14 @@ def proven_where(passed: Sequence[str], emulated: Sequence[str] = (), archs: Seq
 class Hardware:
     """``gates`` can run here; ``not_here`` says of every other one why it cannot.
 
-    ``fresh``: what passed before is run again.
+    ``fresh``: what passed before is run again. ``scheduler``: whose workers share the work.
     """
 
     backend: BackendName | None
     gates: tuple[Gate, ...]
     not_here: Mapping[str, str]
     fresh: bool = False
+    scheduler: str | None = None
 
     def own_name(self, asked: str) -> str:
         """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
@@ -78,7 +79,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         fresh: run gates that passed before, on the same trees and machine, once more.
         emulated: run them on the emulated GPU, though this machine may have it.
         full: all cases, where the default on the emulated GPU or the CPU is a sample.
-        scheduler: a Dask scheduler, for the emulated GPU.
+        scheduler: a Dask scheduler, for compilers and the emulated GPU.
         only: the gates that are asked for; none: all.
     """
     not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
@@ -86,7 +87,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         not_here = {entry.name: entry.plain for entry in entries() if isinstance(entry.plain, str)}
         no_gpu = no_gpu or backend is None
     if no_gpu:
-        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh)
+        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh, scheduler=scheduler)
     found = detect_gpus()
     elsewhere = runner if isinstance(runner, SshRunner) else None
     machine: Machine | None = None
@@ -133,4 +134,5 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         gates=tuple(gates),
         not_here={name: why for name, why in not_here.items() if name not in running},
         fresh=fresh,
+        scheduler=scheduler,
     )

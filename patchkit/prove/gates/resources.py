@@ -270,7 +270,7 @@ class ResourcesGate:
         """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
         pairs = compile_touched(subject, compiler, ("device",))
         rows = _rows(pairs, subject)
         worse = list(_worse(rows, subject))

@@ -42,7 +42,7 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     sides = build_sides(subject, "cpu", programs, is_timed=False)
-    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     options = EmulationOptions()

@@ -272,7 +272,9 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     sides = build_sides(subject, "cpu", GATE_PROGRAMS, is_timed=False)
-    compiler = as_measured(open_compiler(subject.toolchain, subject.cache_root, subject.reporter))
+    compiler = as_measured(
+        open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+    )
     gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     options = EmulationOptions()

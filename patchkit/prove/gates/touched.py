@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from patchkit.base.jobs import run_parallel
 from patchkit.gpu.emulated.runtime import host_job
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compile import CompiledUnit, CompileFailed, compile_unit, device_job
+from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_all, device_job
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
@@ -84,23 +83,13 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
         for tree in trees
     ]
 
-    def work(item: tuple[str, str, _Which, SourceTree]) -> CompiledUnit | CompileFailed:
-        unit, arch, which, tree = item
+    def job(unit: str, arch: str, which: _Which, tree: SourceTree) -> Job:
         # As the recorder and the emulated GPU have them, so that the gates behind this one find them done.
         if which == "host":
-            job = host_job(tree, unit, arch, compiler, rocwmma=has_rocwmma)
-        else:
-            job = device_job(tree, unit, arch, rocwmma=has_rocwmma)
-        try:
-            return compile_unit(job, compiler)
-        except CompileFailed as error:
-            if tree is trees[0]:
-                raise
-            return error
+            return host_job(tree, unit, arch, compiler, rocwmma=has_rocwmma)
+        return device_job(tree, unit, arch, rocwmma=has_rocwmma)
 
-    made = run_parallel(
-        wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes", stop=compiler.stop
-    )
+    made = compile_all([job(*each) for each in wanted], compiler, what="compiling units", unit="passes")
     pairs = []
     for (unit, arch, which, _), before, after in zip(wanted[::2], made[::2], made[1::2], strict=True):
         if isinstance(before, CompileFailed):

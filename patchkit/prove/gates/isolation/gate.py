@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Literal
 
@@ -189,7 +190,7 @@ class IsolationGate:
         )
 
     def _guarded(self, subject: Subject, toolchain: Toolchain) -> GateResult:
-        compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
+        compiler = open_compiler(toolchain, subject.cache_root, subject.reporter, subject.scheduler)
         trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
         problems = list(_lists(subject, trees))
         if problems:
@@ -396,23 +397,35 @@ def _compile_both(
 
     What the baseline itself does not compile to is said so.
     """
-    toolchain = compiler.toolchain
-    wanted = rocwmma_for(toolchain, host_arch)
+    return run_parallel(
+        pairs,
+        partial(_compare_code, trees, compiler, which, host_arch),
+        reporter=compiler.reporter,
+        what=f"comparing {which} code",
+        unit="units",
+        stop=compiler.stop,
+        scheduler=compiler.scheduler,
+    )
 
-    def work(pair: tuple[str, str, bool]) -> Compared:
-        unit, arch, rocwmma = pair
-        flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, wanted))
-        jobs = [
-            Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags) for tree in trees
-        ]
-        try:
-            before, after = (ir_digest(job, compiler) for job in jobs)
-        except CompileFailed:
-            pass
-        else:
-            if before == after:
-                return Compared.same_ir(unit, arch, before)
-        return Compared.of(unit, arch, *map(text, jobs))
+
+def _compare_code(
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    which: Literal["host", "device"],
+    host_arch: str,
+    pair: tuple[str, str, bool],
+) -> Compared:
+    toolchain = compiler.toolchain
+    unit, arch, rocwmma = pair
+    flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, rocwmma_for(toolchain, host_arch)))
+    jobs = [Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags) for tree in trees]
+    try:
+        before, after = (ir_digest(job, compiler) for job in jobs)
+    except CompileFailed:
+        pass
+    else:
+        if before == after:
+            return Compared.same_ir(unit, arch, before)
 
     def text(job: Job) -> str:
         try:
@@ -420,14 +433,7 @@ def _compile_both(
         except CompileFailed as error:
             return error.message
 
-    return run_parallel(
-        pairs,
-        work,
-        reporter=compiler.reporter,
-        what=f"comparing {which} code",
-        unit="units",
-        stop=compiler.stop,
-    )
+    return Compared.of(unit, arch, *map(text, jobs))
 
 
 def _host_leak(one: Compared, subject: Subject) -> HostBranchLeaks:

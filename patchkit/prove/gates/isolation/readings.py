@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.files import disk_errors
@@ -307,6 +307,10 @@ class ReadUnit:
         )
 
 
+_AT_ONCE = 8  # readings of a unit
+Digest = TypeVar("Digest")
+
+
 def compare(
     wanted: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
 ) -> list[ReadUnit]:
@@ -314,38 +318,53 @@ def compare(
 
     What :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read any further.
     """
-
-    def read(configuration: Configuration, unit: str, tree: SourceTree) -> str | PreprocessFailed:
-        try:
-            return reading_digest(_job(configuration, unit, tree), compiler)
-        except PreprocessFailed as error:
-            return error
-
-    def head(configuration: Configuration, unit: str, tree: SourceTree) -> str | None:
-        try:
-            return head_digest(_job(configuration, unit, tree), compiler)
-        except PreprocessFailed:
-            return None
-
-    def work(one: tuple[Configuration, str]) -> ReadUnit:
-        old, new = (head(*one, tree) for tree in trees)
-        if old is not None and old == new:
-            return ReadUnit(configuration=one[0], unit=one[1], before=old, after=new)
-        before, after = (read(*one, tree) for tree in trees)
-        return ReadUnit(configuration=one[0], unit=one[1], before=before, after=after)
-
-    # By unit: several that have a head in common would wait for one another.
-    order = sorted(range(len(wanted)), key=lambda at: (wanted[at][1], at))
+    by_unit: dict[str, list[int]] = {}
+    for at, (_, unit) in enumerate(wanted):
+        by_unit.setdefault(unit, []).append(at)
+    # Some of one unit at once: those that have a head in common would wait for one another, and a worker of a
+    # cluster looks through the files of a unit once.
+    parts = [
+        places[at : at + _AT_ONCE] for places in by_unit.values() for at in range(0, len(places), _AT_ONCE)
+    ]
     done = run_parallel(
-        [wanted[at] for at in order],
-        work,
+        [[wanted[at] for at in part] for part in parts],
+        partial(_read_all, trees, compiler),
         reporter=compiler.reporter,
         what="reading units",
-        unit="cases",
+        unit="parts",
         stop=compiler.stop,
+        scheduler=compiler.scheduler,
     )
-    by_place = dict(zip(order, done, strict=True))
+    by_place = {
+        at: one for part, ones in zip(parts, done, strict=True) for at, one in zip(part, ones, strict=True)
+    }
     return [by_place[at] for at in range(len(wanted))]
+
+
+def _read_all(
+    trees: tuple[SourceTree, SourceTree], compiler: Compiler, wanted: Sequence[tuple[Configuration, str]]
+) -> list[ReadUnit]:
+    return [_read(trees, compiler, *one) for one in wanted]
+
+
+def _read(
+    trees: tuple[SourceTree, SourceTree], compiler: Compiler, configuration: Configuration, unit: str
+) -> ReadUnit:
+    jobs = [_job(configuration, unit, tree) for tree in trees]
+    old, new = (_unless_failed(head_digest, job, compiler) for job in jobs)
+    if isinstance(old, str) and isinstance(new, str) and old == new:
+        return ReadUnit(configuration=configuration, unit=unit, before=old, after=new)
+    before, after = (_unless_failed(reading_digest, job, compiler) for job in jobs)
+    return ReadUnit(configuration=configuration, unit=unit, before=before, after=after)
+
+
+def _unless_failed(
+    read: Callable[[Job, Compiler], Digest], job: Job, compiler: Compiler
+) -> Digest | PreprocessFailed:
+    try:
+        return read(job, compiler)
+    except PreprocessFailed as error:
+        return error
 
 
 def explain(
