@@ -45,9 +45,13 @@ from patchkit.gpu.emulated.emulator import (
     EmulatedGpu,
     EmulationOptions,
     EmulationReport,
+    build_look,
     emulated_gpu,
+    find_disassembler,
+    this_level,
 )
 from patchkit.gpu.emulated.findings import Finding, SourceLines, distinct, left_behind
+from patchkit.gpu.emulated.hazards import CodeLook, look_at_file, look_at_objects
 from patchkit.gpu.emulated.report_pipe import report_pipe, together
 from patchkit.gpu.modelled.machine import Machine, Played, load_machine, play
 from patchkit.gpu.modelled.operation import TimedKernel, kind_of
@@ -89,11 +93,15 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sanitized:
-    """What the checks found, each once. ``cut_short``: processes ended without telling what they ran."""
+    """What the checks found, each once. ``cut_short``: processes ended without telling what they ran.
+
+    ``code`` is what the machine code of the kernels that ran says of hazards that no run shows.
+    """
 
     ran: Ran
     findings: Sequence[Finding]
     cut_short: bool
+    code: CodeLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +261,44 @@ class Gpu:
             notes, processes = left_behind(folder)
             found = [*(() if ran.report is None else ran.report.findings), *notes]
             findings = distinct(found, SourceLines(folder, ran.tree))
-        return Sanitized(ran=ran, findings=findings, cut_short=processes > 0 or ran.broken is not None)
+            code = self._code_of(ran, folder)
+        cut_short = processes > 0 or ran.broken is not None
+        return Sanitized(ran=ran, findings=findings, cut_short=cut_short, code=code)
+
+    def _code_of(self, ran: Ran, folder: Path) -> CodeLook:
+        """A look at the code of the kernels that ran; what goes wrong with it spoils no run."""
+        kernels = () if ran.report is None else ran.report.kernels
+        names = {kernel.name for kernel in kernels if kernel.launches}
+        objects = sorted(path for path in folder.iterdir() if path.suffix != ".findings")
+        if not names or not objects:
+            return CodeLook()
+        try:
+            return look_at_objects(
+                objects,
+                names,
+                arch=self.arch,
+                program=build_look(self.compiler, this_level()),
+                disassembler=ran.gpu.disassembler,
+                reporter=self.compiler.reporter,
+            )
+        except PatchkitError as error:
+            self.compiler.reporter.warn(f"the kernels' code was not looked at: {error.message}")
+            return CodeLook()
+
+    def look(self, path: Path) -> CodeLook:
+        """Look at the code in a file without running it, for hazards that no run shows.
+
+        Raises:
+            CODE_UNREADABLE: the file cannot be read, or has no code for AMD GPUs.
+            EMULATOR_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
+        """
+        return look_at_file(
+            path,
+            arch=self.arch,
+            program=build_look(self.compiler, this_level()),
+            disassembler=find_disassembler(self.compiler.toolchain),
+            reporter=self.compiler.reporter,
+        )
 
     def time(self, argv: Sequence[str], *, quiet: bool = False) -> ProgramTime:
         """The modelled time of each kernel that a program launches; weights and inputs come from DRAM.

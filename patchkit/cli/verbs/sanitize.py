@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
 from patchkit.base.text import counted
+from patchkit.cli.code_look import code_document, code_lines, hazard_lines
 from patchkit.cli.completing import files
 from patchkit.cli.emulated import arch_option, built_side, check_side, open_gpu, program_options
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from patchkit.gpu.emulated.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
+# Options that say nothing about code that is not run.
+_OF_RUNS = (
+    *("kinds", "schedule", "threads", "limit", "side", "upstream"),
+    *("suppressions", "sarif", "html"),
+)
 _ON_REQUEST = [check.name for check in CHECKS if check.on_request]
 
 
@@ -70,6 +77,7 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
         "patchkit sanitize --arch gfx1151 --check races --sarif races.sarif -- ./my-kernel-test",
         "patchkit sanitize --arch gfx1151 --suppressions known.toml -- ./my-kernel-test",
         "patchkit sanitize --arch gfx1151 --side baseline -- test-backend-ops test -b ROCm0 -o SSM_SCAN",
+        "patchkit sanitize --arch gfx1151 --code build/bin/libggml-hip.so",
     ),
 )
 @arch_option
@@ -79,6 +87,12 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(check_names()),
     multiple=True,
     help=f"Look for this; again for more (default: all but {', '.join(_ON_REQUEST)}).",
+)
+@click.option(
+    "--code",
+    type=FOLDER,
+    metavar="FILE",
+    help="Run nothing: look at the code in FILE for hazards of the chip that no run shows.",
 )
 @program_options
 @packed(
@@ -91,12 +105,13 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
     click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings at file:line as SARIF."),
     click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
 )
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files, required=True)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 @_telling_checks
 def command(
     settings: Settings,
     arch: str,
     kinds: tuple[Any, ...],
+    code: Path | None,
     program: tuple[str, ...],
     files: _Files,
     side: str | None,
@@ -110,12 +125,23 @@ def command(
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
     behind a fault: an access to no memory is left out. What is worth knowing and no fault is a note. The
-    exit status is 0 when nothing was found but notes, and 1 when something was.
+    exit status is 0 when nothing was found but notes, and 1 when something was. Hazards of
+    the chip, which no run shows, are told beside it as 'static' and leave the exit status alone; with --code
+    they are all that is looked for, and count.
     """
     from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import EmulationOptions
     from patchkit.gpu.emulated.findings import load_suppressions, suppress
 
+    if (code is None) == (not program):
+        raise UsageError(
+            "sanitize needs a program, or --code FILE, and not both",
+            code="USAGE_SYNTAX",
+            hint=f"patchkit sanitize --arch {arch} -- ./program arguments",
+        )
+    if code is not None:
+        _look(settings, arch, code, files.report)
+        return
     check_side("sanitize", side, upstream)
     known = () if files.suppressions is None else load_suppressions(files.suppressions)
     files.check()
@@ -135,9 +161,10 @@ def command(
             f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
         )
     document = _document(seen.ran, checks, left, left_out, wrong)
+    document["static"] = code_document(seen.code, arch)
     told = list(_told(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
     files.write(document, left, lambda: _page(program, left, left_out, seen.ran, told))
-    settings.show(document, [*_lines(left), *told])
+    settings.show(document, [*_lines(left), *hazard_lines(seen.code), *told])
     if faults:
         if wrong is not None:
             settings.reporter().warn(f"{wrong.message}: {', '.join(str(place) for place in wrong.where)}")
@@ -146,6 +173,28 @@ def command(
         if not settings.json:
             raise wrong
         raise click.exceptions.Exit(wrong.exit_code)
+
+
+def _look(settings: Settings, arch: str, path: Path, report: Path | None) -> None:
+    """``--code``: nothing runs."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
+        if parameter.name in _OF_RUNS and not is_default:
+            raise UsageError(
+                f"{parameter.opts[0]} is about a run, and --code runs nothing",
+                code="USAGE_SYNTAX",
+                hint=f"patchkit sanitize --arch {arch} --code FILE",
+            )
+    if report is not None:
+        check_output(report, "preparing the report")
+    seen = open_gpu(settings, arch).look(path)
+    document = code_document(seen, arch)
+    if report is not None:
+        write_output(report, _json(document), "writing the report")
+    settings.show(document, list(code_lines(seen, path, arch)))
+    if not document["ok"]:
+        raise click.exceptions.Exit(ExitCode.GATE_FAILED)
 
 
 def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:

@@ -36,7 +36,7 @@ Schedule = Literal["in-order", "late", "shuffle"]
 
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 _LIBRARY = "libpatchkit-emulator.so"
-_PROGRAMS = ("alone", "coverage")  # each one source, linked to the library
+_PROGRAMS = ("alone", "look", "coverage")  # each one source, linked to the library
 _TIMEOUT_S = 600.0  # of one source; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-pthread"),
@@ -116,6 +116,11 @@ def build_emulator(compiler: Compiler, level: Level) -> Path:
 def build_alone(compiler: Compiler, level: Level) -> Path:
     """The program that runs pieces of code by themselves. Raises as :func:`build_emulator`."""
     return _built_program(compiler, level, "alone")
+
+
+def build_look(compiler: Compiler, level: Level) -> Path:
+    """The program that looks at code without running it. Raises as :func:`build_emulator`."""
+    return _built_program(compiler, level, "look")
 
 
 def build_coverage(compiler: Compiler, level: Level) -> Path:

@@ -439,13 +439,15 @@ class loaded final : public code_object {
     const std::map<std::string, symbol, std::less<>> & variables() const override { return all_variables; }
 
     const named_symbol * function_at(const std::byte * address) const override {
-        const auto after = functions.upper_bound(address);
-        if (after == functions.begin()) {
+        const auto after = functions_.upper_bound(address);
+        if (after == functions_.begin()) {
             return nullptr;
         }
         const named_symbol & found = std::prev(after)->second;
         return uint64_t(address - found.second.address) < found.second.size ? &found : nullptr;
     }
+
+    const std::map<const std::byte *, named_symbol> & functions() const override { return functions_; }
 
     std::span<std::byte> memory() override { return image_.all(); }
     std::span<std::byte> constants_at(const std::byte * address) const override { return image_.constants_at(address); }
@@ -505,8 +507,8 @@ class loaded final : public code_object {
     void add_function(const symbol_table & table, const Elf64_Sym & symbol, uint64_t i) {
         check_section(symbol, table.where(i));
         std::byte * address = image_.at(symbol.st_value, symbol.st_size, table.where(i), PF_X);
-        if (symbol.st_size != 0 && !functions.contains(address)) {
-            functions.emplace(address, named_symbol(name_of(table, symbol, i), {address, symbol.st_size}));
+        if (symbol.st_size != 0 && !functions_.contains(address)) {
+            functions_.emplace(address, named_symbol(name_of(table, symbol, i), {address, symbol.st_size}));
         }
     }
 
@@ -642,7 +644,7 @@ class loaded final : public code_object {
     std::map<std::string, Elf64_Sym, std::less<>> descriptors;
     std::map<std::string, kernel_code, std::less<>> all_kernels;
     std::map<std::string, symbol, std::less<>> all_variables;
-    std::map<const std::byte *, named_symbol> functions; // by where they begin
+    std::map<const std::byte *, named_symbol> functions_; // by where they begin
 };
 
 } // namespace

@@ -76,6 +76,9 @@ class code_object {
     // those that are local to the file are known unless their names were stripped.
     virtual const std::pair<const std::string, symbol> * function_at(const std::byte * address) const = 0;
 
+    // All of them, by their addresses.
+    virtual const std::map<const std::byte *, std::pair<const std::string, symbol>> & functions() const = 0;
+
     // The memory it was laid out in, from its lowest segment to the end of its highest. What lies behind that, as far
     // as a GPU fetches ahead of its program counter, can be read and is zero.
     virtual std::span<std::byte> memory() = 0;
