@@ -231,3 +231,11 @@ def test_an_operation_without_code_is_shown_at_its_call(sanitize, compile_progra
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == line
     left_out = known(kind="asynchrony", place=f"*/{source.name}:{line}")
     assert sanitize("--suppressions", left_out, "--", streams, "copy over what is read").returncode == 0
+
+
+def test_a_note_is_shown_and_leaves_the_exit_status(sanitize, compile_program):
+    program = compile_program("checked_barriers", "-std=c++20", "-gline-tables-only")
+    done = sanitize("--", program, "note: waves return")
+    assert done.returncode == 0, done.stderr
+    assert "note, barriers: wave 0 waits at a barrier, to which wave 3 does not come" in done.stdout
+    assert "0 findings and 1 note in 1 launch of 1 kernel" in done.stdout
