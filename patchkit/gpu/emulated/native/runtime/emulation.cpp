@@ -188,14 +188,16 @@ void end_of_process() {
 }
 
 // Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
+// Each is alone in the middle of 64 MiB, so that an index that ran off an array is hardly ever taken for one of them.
 struct missing_part {
     const char * what;
-    size_t size = 1 << 26;
+    size_t size = 1 << 20;
     uintptr_t begin;
 
     explicit missing_part(const char * what) : what(what) {
-        void * place = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        begin = place == MAP_FAILED ? 0 : uintptr_t(place);
+        const size_t around = 1 << 26;
+        void * place = mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        begin = place == MAP_FAILED ? 0 : uintptr_t(place) + around / 2;
     }
 };
 
