@@ -191,7 +191,7 @@ void end_of_process() {
 // Each is alone in the middle of 64 MiB, so that an index that ran off an array is hardly ever taken for one of them.
 struct missing_part {
     const char * what;
-    size_t size = 1 << 20;
+    size_t size = 1 << 16;
     uintptr_t begin;
 
     explicit missing_part(const char * what) : what(what) {
