@@ -188,26 +188,26 @@ void end_of_process() {
 }
 
 // Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
-// Each is alone in the middle of 64 MiB, so that an index that ran off an array is hardly ever taken for one of them.
+// They lie far from where the system puts memory, so that no index that runs off an array comes to one.
 struct missing_part {
     const char * what;
-    size_t size = 1 << 16;
+    size_t size = 1 << 26;
     uintptr_t begin;
 
-    explicit missing_part(const char * what) : what(what) {
-        const size_t around = 1 << 26;
-        void * place = mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        begin = place == MAP_FAILED ? 0 : uintptr_t(place) + around / 2;
+    missing_part(const char * what, uintptr_t wanted) : what(what) {
+        void * place = mmap(reinterpret_cast<void *>(wanted), size, PROT_NONE, // NOLINT(performance-no-int-to-ptr)
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        begin = place == MAP_FAILED ? 0 : uintptr_t(place);
     }
 };
 
 const missing_part & missing_heap() {
-    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap");
+    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap", 0x2a0000000000);
     return part;
 }
 
 const missing_part & missing_queue() {
-    static const missing_part part("the kernel reads the hardware queue, which is not emulated");
+    static const missing_part part("the kernel reads the hardware queue, which is not emulated", 0x2b0000000000);
     return part;
 }
 
