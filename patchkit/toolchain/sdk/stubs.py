@@ -37,7 +37,8 @@ _OF_THE_COMPILER = (
 # Whose headers declare what a library has, by the stem of its name: a folder and a pattern of names.
 # Libraries not listed are only named by the package files, and get no functions.
 _DECLARED = {
-    "libamdhip64": ("hip", r"\bhip[A-Z]\w*"),
+    # Up to ROCm 6 the runtime has hiprtc's functions, too: AMD's example of it links no other library.
+    "libamdhip64": ("hip", r"\bhip(?:rtc)?[A-Z]\w*"),
     "libhipblas": ("hipblas", r"\bhipblas[A-Z]\w*"),
     "libhiprtc": ("hip", r"\bhiprtc[A-Z]\w*"),
 }

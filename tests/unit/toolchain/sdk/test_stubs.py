@@ -65,3 +65,17 @@ def test_headers_without_functions_are_an_error(tmp_path: Path) -> None:
     with refused("SDK_STUBS_UNKNOWN") as caught:
         build_stubs(tmp_path, Path("/none"), NullReporter())
     assert caught.value.where[0].path == str(tmp_path / "include/hip")
+
+
+def test_the_runtime_has_the_functions_of_hiprtc_as_up_to_rocm_6(tmp_path: Path) -> None:
+    # HIP-Basic/runtime_compilation of rocm-examples links no library for them.
+    put(tmp_path / "lib/x86_64-linux-gnu/cmake/hip/hip-targets-release.cmake", TARGETS)
+    put(tmp_path / "include/hip/hip_runtime_api.h", "hipError_t hipMalloc(void **p);\n")
+    put(tmp_path / "include/hip/hiprtc.h", "hiprtcResult hiprtcCreateProgram(int);\n")
+    keeps_source = tmp_path / "clang"
+    put(keeps_source, f"#!/bin/sh\ncat > {tmp_path}/source.c\n")
+    keeps_source.chmod(0o755)
+    assert build_stubs(tmp_path, keeps_source, NullReporter()) == ("libamdhip64.so.6",)
+    source = (tmp_path / "source.c").read_text()
+    assert "int hipMalloc(void)" in source
+    assert "int hiprtcCreateProgram(void)" in source
