@@ -135,6 +135,14 @@ void obtaining() {
     row(CALL(hipMemAllocHost), hipSuccess, place<void *>("pointer"), plain(bytes));
     row(CALL(hipMallocPitch), hipSuccess, place<void *>("pointer"), place<size_t>("pitch"), plain(bytes),
         plain(size_t(2)));
+    row(CALL(hipMemAllocPitch), hipSuccess, place<hipDeviceptr_t>("pointer"), place<size_t>("pitch"), plain(bytes),
+        plain(size_t(2)), plain(4u));
+    row(CALL(hipMalloc3D), hipSuccess, place<hipPitchedPtr>("pitched"), plain(hipExtent{100, 3, 2}));
+    holds("hipMalloc3D", "slices lie one behind the other", [] {
+        hipPitchedPtr made;
+        return hipMalloc3D(&made, {100, 3, 2}) == hipSuccess && made.pitch == 256 && made.xsize == 100 &&
+               made.ysize == 3 && hipMemset(made.ptr, 1, 6 * 256) == hipSuccess;
+    });
     holds("hipMallocPitch", "rows begin at multiples of 256 bytes", [] {
         void * pointer = nullptr;
         size_t pitch = 0;
@@ -494,6 +502,31 @@ void capture() {
         place<hipGraphNode_t>("node"), place<hipGraphExecUpdateResult>("result"));
     row(CALL(hipGraphLaunch), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"),
         stream(hipErrorInvalidValue, hipErrorInvalidValue, -1, hipErrorInvalidValue));
+    // Of graphs built by hand none has nodes: nothing is captured while recording.
+    row(CALL(hipGraphCreate), hipSuccess, place<hipGraph_t>("graph"), plain(0u));
+    row(CALL(hipGraphGetRootNodes), hipErrorInvalidValue, graph<hipGraph_t>("graph"),
+        place<hipGraphNode_t>("nodes", hipErrorInvalidValue), place<size_t>("count"));
+    const auto before = place<const hipGraphNode_t>("after");
+    row(CALL(hipGraphAddEmptyNode), hipErrorInvalidValue, place<hipGraphNode_t>("node"), graph<hipGraph_t>("graph"),
+        before, plain(size_t(0)));
+    row(CALL(hipGraphAddKernelNode), hipErrorInvalidValue, place<hipGraphNode_t>("node"), graph<hipGraph_t>("graph"),
+        before, plain(size_t(0)), place<const hipKernelNodeParams>("params"));
+    row(CALL(hipGraphAddMemcpyNode1D), hipErrorInvalidValue, place<hipGraphNode_t>("node"),
+        graph<hipGraph_t>("graph"), before, plain(size_t(0)), place_at<void *>("to", hipErrorInvalidValue),
+        place_at<const void *>("from", hipErrorInvalidValue),
+        plain(size_t(0)), plain(hipMemcpyDefault));
+    row(CALL(hipGraphAddMemsetNode), hipErrorInvalidValue, place<hipGraphNode_t>("node"), graph<hipGraph_t>("graph"),
+        before, plain(size_t(0)), place<const hipMemsetParams>("params"));
+    row(CALL(hipGraphAddHostNode), hipErrorInvalidValue, place<hipGraphNode_t>("node"), graph<hipGraph_t>("graph"),
+        before, plain(size_t(0)), place<const hipHostNodeParams>("params"));
+    row(CALL(hipGraphAddChildGraphNode), hipErrorInvalidValue, place<hipGraphNode_t>("node"),
+        graph<hipGraph_t>("graph"), before, plain(size_t(0)), graph<hipGraph_t>("child"));
+    row(CALL(hipGraphAddDependencies), hipErrorInvalidValue, graph<hipGraph_t>("graph"), before, before,
+        plain(size_t(0)));
+    row(CALL(hipGraphKernelNodeSetParams), hipErrorInvalidValue, place_at<hipGraphNode_t>("node", hipErrorInvalidValue),
+        place<const hipKernelNodeParams>("params"));
+    row(CALL(hipGraphExecKernelNodeSetParams), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"),
+        place_at<hipGraphNode_t>("node", hipErrorInvalidValue), place<const hipKernelNodeParams>("params"));
     row(CALL(hipGraphDestroy), hipErrorInvalidValue, graph<hipGraph_t>("graph"));
     row(CALL(hipGraphExecDestroy), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"));
 }

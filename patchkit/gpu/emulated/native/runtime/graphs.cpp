@@ -1,4 +1,4 @@
-// Graphs: operations of streams that are captured once and launched many times.
+// Graphs: operations of streams that are captured once, or put together node by node, and launched many times.
 
 #include "answers.hpp"
 #include "emulation.hpp"
@@ -6,8 +6,13 @@
 #include "recorder.hpp"
 #include "schedule.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -28,13 +33,186 @@ patchkit::handle_map<patchkit::graph> & executables() {
     return *made;
 }
 
+// A node, by its place in its graph.
+struct node_of {
+    std::weak_ptr<patchkit::graph> in;
+    size_t number;
+};
+
+patchkit::handle_map<node_of> & nodes() {
+    static auto * made = new patchkit::handle_map<node_of>;
+    return *made;
+}
+
+// A node has one handle, whoever asks.
+hipGraphNode_t handle_of(const std::shared_ptr<patchkit::graph> & in, size_t number) {
+    static std::mutex mutex;
+    static auto * given = new std::map<std::pair<const patchkit::graph *, size_t>, void *>;
+    const std::lock_guard<std::mutex> guard(mutex);
+    void *& handle  = (*given)[{in.get(), number}];
+    const auto kept = nodes().find(handle);
+    if (kept == nullptr || kept->in.lock() != in) {
+        handle = nodes().make(std::make_shared<node_of>(node_of{in, number}));
+    }
+    return static_cast<hipGraphNode_t>(handle);
+}
+
+bool find_node(const std::shared_ptr<patchkit::graph> & in, hipGraphNode_t node, size_t & number) {
+    const auto found = nodes().find(node);
+    if (found == nullptr || found->in.lock() != in) {
+        return false;
+    }
+    number = found->number;
+    return true;
+}
+
+// The same with every node behind those that it comes after; false when there is a circle.
+bool sort(const patchkit::graph & given, patchkit::graph & sorted) {
+    const size_t count = given.nodes.size();
+    std::vector<size_t> place(count, count);
+    for (bool is_more = true; is_more && sorted.nodes.size() < count;) {
+        is_more = false;
+        for (size_t i = 0; i < count; ++i) {
+            const std::vector<size_t> & after = given.nodes[i].after;
+            if (place[i] != count ||
+                std::any_of(after.begin(), after.end(), [&](size_t one) { return place[one] == count; })) {
+                continue;
+            }
+            place[i]  = sorted.nodes.size();
+            auto node = given.nodes[i];
+            for (size_t & one : node.after) {
+                one = place[one];
+            }
+            sorted.nodes.push_back(std::move(node));
+            is_more = true;
+        }
+    }
+    return sorted.nodes.size() == count;
+}
+
 // The header has hipErrorInvalidValue for a graph that is none.
 hipError_t instantiate(hipGraphExec_t * executable, hipGraph_t graph) {
     const auto found = graphs().find(graph);
     if (executable == nullptr || found == nullptr) {
         return hipErrorInvalidValue;
     }
+    patchkit::graph sorted;
+    if (!sort(*found, sorted)) {
+        return hipErrorInvalidValue;
+    }
     *executable = static_cast<hipGraphExec_t>(executables().make(std::make_shared<patchkit::graph>(*found)));
+    return hipSuccess;
+}
+
+// What a node's call puts into a stream, when that is captured.
+using call = std::function<hipError_t(hipStream_t)>;
+
+patchkit::work all_of(patchkit::graph parts) {
+    return [parts = std::move(parts)] {
+        for (const patchkit::graph::node & one : parts.nodes) {
+            one.todo();
+        }
+    };
+}
+
+hipError_t capture(const call & of, patchkit::work & todo) {
+    if (!is_executing()) {
+        return hipErrorNotSupported;
+    }
+    const hipStream_t stream = patchkit::make_stream(hipStreamNonBlocking, 0);
+    patchkit::graph captured;
+    hipError_t error = patchkit::begin_capture(stream);
+    if (error == hipSuccess) {
+        error                  = of(stream);
+        const hipError_t ended = patchkit::end_capture(stream, captured);
+        error                  = error == hipSuccess ? ended : error;
+    }
+    (void) patchkit::destroy_stream(stream);
+    todo = all_of(std::move(captured));
+    return error;
+}
+
+hipError_t set_work(patchkit::graph::node & node, const call & of) {
+    patchkit::work todo;
+    const hipError_t error = capture(of, todo);
+    if (error == hipSuccess) {
+        node.todo = std::move(todo);
+    }
+    return error;
+}
+
+hipError_t add_work(hipGraphNode_t * made, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                    patchkit::work todo) {
+    const auto found = graphs().find(graph);
+    if (made == nullptr || found == nullptr || (count != 0 && after == nullptr)) {
+        return hipErrorInvalidValue;
+    }
+    patchkit::graph::node node = {std::move(todo), {}};
+    for (size_t i = 0; i < count; ++i) {
+        size_t number = 0;
+        if (!find_node(found, after[i], number)) {
+            return hipErrorInvalidValue;
+        }
+        node.after.push_back(number);
+    }
+    found->nodes.push_back(std::move(node));
+    *made = handle_of(found, found->nodes.size() - 1);
+    return hipSuccess;
+}
+
+hipError_t add_node(hipGraphNode_t * made, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                    const call & of) {
+    if (made == nullptr || graphs().find(graph) == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    patchkit::work todo;
+    const hipError_t error = capture(of, todo);
+    return error == hipSuccess ? add_work(made, graph, after, count, std::move(todo)) : error;
+}
+
+call launching(const hipKernelNodeParams & given) {
+    return [given](hipStream_t stream) {
+        if (given.func == nullptr || given.extra != nullptr) {
+            return given.func == nullptr ? hipErrorInvalidValue : hipErrorNotSupported;
+        }
+        return hipLaunchKernel(given.func, given.gridDim, given.blockDim, given.kernelParams, given.sharedMemBytes,
+                               stream);
+    };
+}
+
+// Rows of elements of 1, 2 or 4 bytes.
+call filling(const hipMemsetParams & given) {
+    return [given](hipStream_t stream) {
+        hipError_t error = hipSuccess;
+        for (size_t row = 0; row < given.height && error == hipSuccess; ++row) {
+            char * place    = static_cast<char *>(given.dst) + row * given.pitch;
+            const auto at   = reinterpret_cast<hipDeviceptr_t>(place);
+            switch (given.elementSize) {
+                case 1: error = hipMemsetAsync(place, int(given.value), given.width, stream); break;
+                case 2: error = hipMemsetD16Async(at, static_cast<unsigned short>(given.value), given.width, stream); break;
+                default: error = hipMemsetD32Async(at, int(given.value), given.width, stream); break;
+            }
+        }
+        return error;
+    };
+}
+
+template <typename Is>
+hipError_t list_nodes(hipGraph_t graph, hipGraphNode_t * listed, size_t * count, Is is_wanted) {
+    const auto found = graphs().find(graph);
+    if (found == nullptr || count == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    size_t number = 0;
+    for (size_t i = 0; i < found->nodes.size(); ++i) {
+        if (is_wanted(found->nodes[i])) {
+            if (listed != nullptr && number < *count) {
+                listed[number] = handle_of(found, i);
+            }
+            ++number;
+        }
+    }
+    *count = listed == nullptr ? number : std::min(number, *count);
     return hipSuccess;
 }
 
@@ -121,17 +299,102 @@ hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream) {
                                                                                    : hipErrorInvalidValue);
 }
 
-// Nodes cannot be asked about, only counted.
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t * nodes, size_t * count) {
-    const auto found = graphs().find(graph);
-    if (found == nullptr || count == nullptr) {
+    return answered(list_nodes(graph, nodes, count, [](const patchkit::graph::node &) { return true; }));
+}
+
+hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t * nodes, size_t * count) {
+    return answered(list_nodes(graph, nodes, count, [](const patchkit::graph::node & one) { return one.after.empty(); }));
+}
+
+// Graphs built by hand.
+
+hipError_t hipGraphCreate(hipGraph_t * graph, unsigned int flags) {
+    if (graph == nullptr || flags != 0) {
         return answered(hipErrorInvalidValue);
     }
-    if (nodes != nullptr) {
-        return answered(hipErrorNotSupported);
-    }
-    *count = found->nodes.size();
+    *graph = static_cast<hipGraph_t>(graphs().make(std::make_shared<patchkit::graph>()));
     return answered(hipSuccess);
+}
+
+hipError_t hipGraphAddEmptyNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after, size_t count) {
+    return answered(add_node(node, graph, after, count, [](hipStream_t) { return hipSuccess; }));
+}
+
+hipError_t hipGraphAddKernelNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                                 const hipKernelNodeParams * given) {
+    return answered(given == nullptr ? hipErrorInvalidValue : add_node(node, graph, after, count, launching(*given)));
+}
+
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                                   void * to, const void * from, size_t size, hipMemcpyKind kind) {
+    return answered(add_node(node, graph, after, count, [=](hipStream_t stream) {
+        return hipMemcpyAsync(to, from, size, kind, stream);
+    }));
+}
+
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                                 const hipMemsetParams * given) {
+    const bool is_sized = given != nullptr && (given->elementSize == 1 || given->elementSize == 2 || given->elementSize == 4);
+    return answered(is_sized ? add_node(node, graph, after, count, filling(*given)) : hipErrorInvalidValue);
+}
+
+hipError_t hipGraphAddHostNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after, size_t count,
+                               const hipHostNodeParams * given) {
+    if (given == nullptr || given->fn == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(add_node(node, graph, after, count, [what = *given](hipStream_t stream) {
+        return hipLaunchHostFunc(stream, what.fn, what.userData);
+    }));
+}
+
+// All of its nodes become one: what comes after it comes after all of them.
+hipError_t hipGraphAddChildGraphNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after,
+                                     size_t count, hipGraph_t child) {
+    const auto found = graphs().find(child);
+    patchkit::graph sorted;
+    if (found == nullptr || child == graph || !sort(*found, sorted)) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(add_work(node, graph, after, count, all_of(std::move(sorted))));
+}
+
+hipError_t hipGraphAddDependencies(hipGraph_t graph, const hipGraphNode_t * from, const hipGraphNode_t * to,
+                                   size_t count) {
+    const auto found = graphs().find(graph);
+    if (found == nullptr || (count != 0 && (from == nullptr || to == nullptr))) {
+        return answered(hipErrorInvalidValue);
+    }
+    for (size_t i = 0; i < count; ++i) {
+        size_t first = 0, second = 0;
+        if (!find_node(found, from[i], first) || !find_node(found, to[i], second) || first == second) {
+            return answered(hipErrorInvalidValue);
+        }
+        std::vector<size_t> & own = found->nodes[second].after;
+        if (std::find(own.begin(), own.end(), first) == own.end()) {
+            own.push_back(first);
+        }
+    }
+    return answered(hipSuccess);
+}
+
+hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams * given) {
+    const auto found = nodes().find(node);
+    const auto owner = found == nullptr ? nullptr : found->in.lock();
+    return answered(owner == nullptr || given == nullptr ? hipErrorInvalidValue
+                                                         : set_work(owner->nodes[found->number], launching(*given)));
+}
+
+// The executable has the nodes of its graph, in their order.
+hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
+                                           const hipKernelNodeParams * given) {
+    const auto own   = executables().find(executable);
+    const auto found = nodes().find(node);
+    if (own == nullptr || found == nullptr || given == nullptr || found->number >= own->nodes.size()) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(set_work(own->nodes[found->number], launching(*given)));
 }
 
 // Only graphs of one shape can be updated; here the whole is taken over then.
@@ -159,7 +422,9 @@ hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream) {
     if (found == nullptr || !is_stream(stream)) {
         return answered(hipErrorInvalidValue);
     }
-    return answered(patchkit::launch(*found, stream));
+    patchkit::graph sorted;
+    (void) sort(*found, sorted);
+    return answered(patchkit::launch(sorted, stream));
 }
 
 hipError_t hipGraphDestroy(hipGraph_t graph) {

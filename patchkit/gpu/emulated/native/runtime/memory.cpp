@@ -87,6 +87,32 @@ hipError_t hipMallocPitch(void ** pointer, size_t * pitch, size_t width, size_t 
     return answered(allocate(pointer, *pitch * height, hipMemoryTypeDevice));
 }
 
+hipError_t hipMemAllocPitch(hipDeviceptr_t * pointer, size_t * pitch, size_t width, size_t height,
+                            unsigned int element) {
+    if (element != 4 && element != 8 && element != 16) {
+        return answered(hipErrorInvalidValue);
+    }
+    return hipMallocPitch(reinterpret_cast<void **>(pointer), pitch, width, height);
+}
+
+// The slices of a volume lie one behind the other.
+hipError_t hipMalloc3D(hipPitchedPtr * made, hipExtent extent) {
+    if (made == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    size_t rows = 0;
+    if (__builtin_mul_overflow(extent.height, extent.depth, &rows)) {
+        return answered(hipErrorOutOfMemory);
+    }
+    void * pointer = nullptr;
+    size_t pitch   = 0;
+    const hipError_t error = hipMallocPitch(&pointer, &pitch, extent.width, rows);
+    if (error == hipSuccess) {
+        *made = {pointer, pitch, extent.width, extent.height};
+    }
+    return error;
+}
+
 hipError_t hipExtMallocWithFlags(void ** pointer, size_t size, unsigned int /*flags*/) {
     return answered(allocate(pointer, size, hipMemoryTypeDevice));
 }

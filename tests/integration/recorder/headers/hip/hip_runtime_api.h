@@ -160,6 +160,33 @@ typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
 struct dim3 {
     unsigned x = 1, y = 1, z = 1;
 };
+struct hipKernelNodeParams {
+    dim3 blockDim;
+    void ** extra;
+    void * func;
+    dim3 gridDim;
+    void ** kernelParams;
+    unsigned int sharedMemBytes;
+};
+struct hipMemsetParams {
+    void * dst;
+    unsigned int elementSize;
+    size_t height;
+    size_t pitch;
+    unsigned int value;
+    size_t width;
+};
+struct hipHostNodeParams {
+    hipHostFn_t fn;
+    void * userData;
+};
+struct hipPitchedPtr {
+    void * ptr;
+    size_t pitch, xsize, ysize;
+};
+struct hipExtent {
+    size_t width, height, depth;
+};
 
 struct hipDeviceProp_t {
     char name[256];
@@ -237,6 +264,8 @@ hipError_t hipHostAlloc(void **, size_t, unsigned);
 hipError_t hipMallocHost(void **, size_t);
 hipError_t hipMemAllocHost(void **, size_t);
 hipError_t hipMallocPitch(void **, size_t *, size_t, size_t);
+hipError_t hipMemAllocPitch(hipDeviceptr_t *, size_t *, size_t, size_t, unsigned int);
+hipError_t hipMalloc3D(hipPitchedPtr *, hipExtent);
 hipError_t hipFreeHost(void *);
 hipError_t hipHostGetFlags(unsigned *, void *);
 hipError_t hipMemGetAddressRange(hipDeviceptr_t *, size_t *, hipDeviceptr_t);
@@ -312,6 +341,21 @@ hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *);
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t *, hipGraph_t, unsigned long long);
 hipError_t hipGraphUpload(hipGraphExec_t, hipStream_t);
 hipError_t hipGraphGetNodes(hipGraph_t, hipGraphNode_t *, size_t *);
+hipError_t hipGraphGetRootNodes(hipGraph_t, hipGraphNode_t *, size_t *);
+hipError_t hipGraphCreate(hipGraph_t *, unsigned int);
+hipError_t hipGraphAddEmptyNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t);
+hipError_t hipGraphAddKernelNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t,
+                                 const hipKernelNodeParams *);
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, void *, const void *,
+                                   size_t, hipMemcpyKind);
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t,
+                                 const hipMemsetParams *);
+hipError_t hipGraphAddHostNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t,
+                               const hipHostNodeParams *);
+hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, hipGraph_t);
+hipError_t hipGraphAddDependencies(hipGraph_t, const hipGraphNode_t *, const hipGraphNode_t *, size_t);
+hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t, const hipKernelNodeParams *);
+hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, const hipKernelNodeParams *);
 hipError_t hipEventRecordWithFlags(hipEvent_t, hipStream_t, unsigned);
 hipError_t hipLaunchHostFunc(hipStream_t, hipHostFn_t, void *);
 hipError_t hipStreamAddCallback(hipStream_t, hipStreamCallback_t, void *, unsigned);
