@@ -66,9 +66,7 @@ _UPSTREAM = click.option(
     shell_complete=pins,
     help="A pin of the lock: b6900, v0.5.0 or a commit prefix.",
 )
-_WHICH = options(
-    ARCHS,
-    _UPSTREAM,
+CLONE = options(
     click.option(
         "--onto",
         type=TEXT,
@@ -81,6 +79,14 @@ _WHICH = options(
         "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
     ),
 )
+_AS_BUILD = click.option(
+    "--as-build",
+    type=TEXT,
+    callback=build_number,
+    metavar="N",
+    help="The upstream build or release below --onto, where your clone does not tell.",
+)
+_WHICH = options(ARCHS, _UPSTREAM, CLONE)
 WITH = click.option(
     "--with", "with_", multiple=True, metavar="ID", shell_complete=patches, help="Add a patch that is opt-in."
 )
@@ -162,14 +168,16 @@ def _make_choice(
 ) -> CandidateChoice:
     from patchkit.carry.candidate.record import Wish
 
-    clone = _make_onto(onto, repo, None, upstream)
+    clone = make_onto(onto, repo, upstream=upstream)
     return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))
 
 
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 
 
-def _make_onto(revision: str | None, repo: Path | None, build: AsBuild, upstream: PinWanted) -> Onto | None:
+def make_onto(
+    revision: str | None, repo: Path | None, build: AsBuild = None, upstream: PinWanted = None
+) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
 
     Raises OPTIONS_CONTRADICT.
@@ -191,7 +199,7 @@ def _make_onto(revision: str | None, repo: Path | None, build: AsBuild, upstream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What apply and plan are asked for; ``wanted`` has the GPUs that were named, if any were."""
+    """What apply, plan and try are asked for; ``wanted`` has the GPUs that were named, if any were."""
 
     wanted: Request
     onto: str | None
@@ -208,7 +216,7 @@ class Asked:
 
         Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
         """
-        onto = _make_onto(self.onto, self.repo, self.as_build, self.wanted.upstream)
+        onto = make_onto(self.onto, self.repo, self.as_build, self.wanted.upstream)
         unfit = ["--unlocked"] if self.wanted.unlocked else []
         unfit += ["--source"] if self.wanted.source != "auto" else []
         unfit += ["--upstream-url"] if self.wanted.upstream_url is not None else []
@@ -230,7 +238,7 @@ class Asked:
 
 
 def _make_asked(
-    *, onto: str | None, repo: Path | None, as_build: AsBuild, drop_conflicts: bool, **wanted: Any
+    *, onto: str | None, repo: Path | None, as_build: AsBuild, drop_conflicts: bool = False, **wanted: Any
 ) -> Asked:
     return Asked(
         wanted=_make_wanted(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
@@ -262,17 +270,13 @@ _ALL_PATCHES = options(
 
 # Of lock, which records pins, and writes what the others hold their inputs against.
 lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, _SOURCE, _ALL_PATCHES)
+# Of try, which makes no branch: nothing is accepted or dropped for one.
+try_options = packed("asked", _make_asked, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
 request_options = packed(
     "asked",
     _make_asked,
     _WHICH,
-    click.option(
-        "--as-build",
-        type=TEXT,
-        callback=build_number,
-        metavar="N",
-        help="The upstream build or release below --onto, where your clone does not tell.",
-    ),
+    _AS_BUILD,
     _SOURCE,
     _ALL_PATCHES,
     click.option(

@@ -23,6 +23,9 @@ from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.plan import Request, make_plan
 from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.following.onto.plan import plan_onto
+from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
@@ -72,12 +75,14 @@ class TriedShape:
 class Tried:
     """What became of it. ``before`` names what it is compared with, ``tree`` and ``before_tree`` are hashes.
 
+    ``commit`` is the one of the user's clone that it stands on, in short; None on a pin of the lock.
     ``units`` is how many units read differently, ``kernels`` those whose code is not what it was; ``checked``
     what the gates behind the compiler say, none of them when nothing changed or nobody asked.
     """
 
     archs: tuple[str, ...]
     build: int
+    commit: str | None
     before: str
     before_tree: str
     tree: str
@@ -98,12 +103,13 @@ def run_try(
     workspace: Workspace,
     request: Request,
     *,
+    onto: Onto | None = None,
     against: Against,
     run: bool,
     environ: Mapping[str, str],
     hear: Callable[[Sequence[KernelRow]], None] | None = None,
 ) -> Tried:
-    """Place, compile, compare, and with ``run`` emulate and model.
+    """Place, compile, compare, and with ``run`` emulate and model; ``onto`` a commit of the user's clone.
 
     ``hear`` is told the changed kernels of a unit as soon as it is compiled. Units that name what stands in
     changed lines come first: of a row of a table, most often the one that it is about.
@@ -119,13 +125,14 @@ def run_try(
     check_archs(toolchain, request.archs, workspace.reporter)
     compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
     cache = open_cache(workspace.cache_root)
-    plan = make_plan(request, workspace)
+    plan = make_plan(request, workspace) if onto is None else plan_onto(request, onto, workspace, cache).plan
     if plan.errors:
         raise ErrorGroup("the series cannot be placed", plan.errors)
     with cache.hold(workspace.reporter) as repository:
         candidate, _ = write_plan(plan, repository, unlocked=True)
     subject = make_subject(workspace, repository, candidate, toolchain)
-    name, root, before_tree = _before(workspace, request, repository, candidate, against)
+    pin: PinWanted = plan.pin if onto is not None else request.upstream
+    name, root, before_tree = _before(workspace, pin, repository, candidate, against)
     units, kernels = _compare(
         SourceTree(root), SourceTree(subject.candidate), subject, compiler, hear or (lambda _: None)
     )
@@ -136,7 +143,7 @@ def run_try(
         report = run_verify(
             workspace,
             archs=candidate.archs,
-            upstream=plan.pin.name,
+            upstream=plan.pin if onto is not None else plan.pin.name,
             only=tuple(gate for gate in GATES if gate in here),
             full=False,
             environ=environ,
@@ -147,6 +154,7 @@ def run_try(
     return Tried(
         archs=candidate.archs,
         build=candidate.build,
+        commit=candidate.base[:12] if onto is not None else None,
         before=name,
         before_tree=before_tree,
         tree=subject.candidate_tree,
@@ -161,7 +169,7 @@ def run_try(
 
 def _before(
     workspace: Workspace,
-    request: Request,
+    pin: PinWanted,
     repository: Repository,
     candidate: Candidate,
     against: Against,
@@ -170,14 +178,15 @@ def _before(
     trees = workspace.cache_root / "trees"
     if against == "candidate":
         try:
-            _, known = find_candidate(workspace, candidate.archs, request.upstream)
+            _, known = find_candidate(workspace, candidate.archs, pin)
         except GitError:  # there is none: upstream it is
             pass
         else:
             made = export_tree(repository, known.tip, trees)
             return known.branch, made.root, made.tree
     made = export_tree(repository, candidate.base, trees)
-    return f"upstream b{candidate.build}", made.root, made.tree
+    name = f"upstream b{candidate.build}" if not isinstance(pin, Pin) else f"your {candidate.base[:12]}"
+    return name, made.root, made.tree
 
 
 def _compare(

@@ -11,12 +11,13 @@ import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
 from patchkit.base.plain import fields_of, plain
-from patchkit.cli.request import choose_archs, lock_options
+from patchkit.cli.request import Asked, try_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
     from patchkit.carry.candidate.plan import Request
+    from patchkit.carry.following.onto.pin import Onto
     from patchkit.prove.gates.resources import KernelRow
     from patchkit.prove.trying import Against, Tried
 
@@ -30,9 +31,10 @@ _SHOWN = 40  # kernels
         "patchkit try --arch gfx1151",
         "patchkit try --arch gfx1151 --no-run --watch",
         "patchkit try --arch gfx1151 --against upstream",
+        "patchkit try --arch gfx1151 --onto HEAD --repo ../llama.cpp",
     ),
 )
-@lock_options
+@try_options
 @click.option(
     "--against",
     type=click.Choice(["candidate", "upstream"]),
@@ -41,14 +43,15 @@ _SHOWN = 40  # kernels
 )
 @click.option("--run/--no-run", default=True, help="Also emulate and model (default), or only compile.")
 @click.option("--watch", is_flag=True, help="Again on each save of a file of the series, until Ctrl-C.")
-def command(settings: Settings, wanted: Request, *, against: Against, run: bool, watch: bool) -> int:
+def command(settings: Settings, asked: Asked, *, against: Against, run: bool, watch: bool) -> int:
     """Show what a change to the series does to kernels: a row, a template or a profile that you just edited.
 
     For every kernel whose code changed: registers, spills, waves. Then whether the operations are right, on
     the emulated GPU, and what the shapes that patches name take, by the timing model: modelled, not measured.
 
     Nothing is recorded and no branch moves: when it pays, go on with patchkit lock, apply and verify. The
-    first run builds upstream's programs, which takes minutes; later ones only what changed.
+    first run builds upstream's programs, which takes minutes; later ones only what changed. With --onto all
+    of it is of a commit of your own clone, which is only read.
     """
     if watch and settings.json:
         raise UsageError(
@@ -57,18 +60,26 @@ def command(settings: Settings, wanted: Request, *, against: Against, run: bool,
     from dataclasses import replace
 
     workspace = settings.workspace()
-    request = replace(wanted, archs=choose_archs(workspace, wanted.archs), unlocked=True)
+    onto = asked.clone()
+    request = replace(asked.request(workspace), unlocked=True)
     if watch:
-        _watch(settings, workspace, request, against, run=run)
+        _watch(settings, workspace, request, onto, against, run=run)
     from patchkit.prove.trying import run_try
 
-    done = run_try(workspace, request, against=against, run=run, environ=os.environ, hear=_hearing(workspace))
+    hear = _hearing(workspace)
+    done = run_try(workspace, request, onto=onto, against=against, run=run, environ=os.environ, hear=hear)
     settings.show(_document(done), list(_lines(done, run=run)))
     return ExitCode.GATE_FAILED if done.failed else ExitCode.OK
 
 
 def _watch(
-    settings: Settings, workspace: Workspace, request: Request, against: Against, *, run: bool
+    settings: Settings,
+    workspace: Workspace,
+    request: Request,
+    onto: Onto | None,
+    against: Against,
+    *,
+    run: bool,
 ) -> None:
     """Until Ctrl-C; what goes wrong is told, and the next save is another try."""
     from patchkit.prove.trying import run_try, series_state
@@ -86,8 +97,9 @@ def _watch(
             continue
         seen = state
         try:
+            hear = _hearing(workspace)
             done = run_try(
-                workspace, request, against=against, run=run, environ=os.environ, hear=_hearing(workspace)
+                workspace, request, onto=onto, against=against, run=run, environ=os.environ, hear=hear
             )
             settings.terminal.data("\n".join(_lines(done, run=run)))
         except PatchkitError as error:
@@ -119,7 +131,7 @@ def _document(done: Tried) -> dict[str, object]:
 
 def _lines(done: Tried, *, run: bool) -> Iterator[str]:
     patches = ", ".join(done.patches) or "no patch"
-    yield f"{patches} on b{done.build}, against {done.before} ({done.seconds:g} s)"
+    yield f"{patches} on {done.commit or f'b{done.build}'}, against {done.before} ({done.seconds:g} s)"
     if done.tree == done.before_tree:
         yield "nothing changed: the trees are the same"
         return

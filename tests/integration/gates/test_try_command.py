@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
+from demo_world import git
 from shipped import ROOT
 
 from patchkit.base.errors import ExitCode
@@ -40,6 +41,31 @@ def test_the_kernels_that_a_patch_changes_are_named_and_nothing_moves(gates_cach
     assert names == {"ssm_scan_f32"}
     assert {row["unit"] for row in told["kernels"]} == {"ggml/src/ggml-cuda/ssm-scan.cu"}
     assert _refs(gates_cache) == before
+
+
+def test_a_commit_of_ones_own_clone_is_tried_and_only_read(gates_cache: Path, tmp_path: Path) -> None:
+    clone, unit = tmp_path / "clone", "ggml/src/ggml-cuda/argmax.cu"
+    git(tmp_path, "init", "-q", str(clone))
+    alternates = clone / ".git" / "objects" / "info" / "alternates"
+    alternates.write_text(f"{gates_cache / 'upstream.git' / 'objects'}\n")
+    pin = git(gates_cache / "upstream.git", "rev-parse", "refs/patchkit/pin/b6900^{tree}")
+    git(clone, "read-tree", pin)
+    text = git(clone, "show", f"{pin}:{unit}") + "\n// mine\n"
+    (tmp_path / "mine").write_text(text)
+    blob = git(clone, "hash-object", "-w", str(tmp_path / "mine"))
+    git(clone, "update-index", "--cacheinfo", f"100644,{blob},{unit}")
+    mine = git(clone, "commit-tree", git(clone, "write-tree"), "-m", "mine")
+    git(clone, "update-ref", "HEAD", mine)
+    before, refs = _refs(gates_cache), git(clone, "for-each-ref")
+    onto = ("--onto", "HEAD", "--repo", clone, "--as-build", "b6900")
+    told = ("--arch", "gfx1151", "--only", PATCH, "--with", PATCH, "--no-run", "--against", "upstream")
+    done = run_patchkit("try", *told, *onto, "--json", "--cache-dir", gates_cache)
+    assert done.returncode == ExitCode.OK, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["patches"], found["build"], found["commit"]) == ([PATCH], 6900, mine[:12])
+    assert found["before"] == f"your {mine[:12]}"
+    assert {row["variant"].split("<")[0] for row in found["kernels"]} == {"ssm_scan_f32"}
+    assert (_refs(gates_cache), git(clone, "for-each-ref")) == (before, refs)
 
 
 @pytest.fixture

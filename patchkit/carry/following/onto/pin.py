@@ -14,7 +14,7 @@ from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.following.onto.releases import newest_below, releases_at
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
-from patchkit.carry.series.lock import Lock, Pin, name_pin
+from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
@@ -233,6 +233,21 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
 
 
+def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
+    """The pin of a commit as it is, whatever patches are for it; build 0 where nothing tells which it is.
+
+    Raises ONTO_NOT_LLAMA_CPP, and what reading the clone raises.
+    """
+    clone = open_clone(onto.directory, workspace.reporter)
+    commit = read_commit(clone, onto.revision)
+    refuse_no_llama(clone, commit, ("ggml",))
+    lock = load_lock(workspace.series.lock)
+    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+    found = find_build(clone, commit, version, pins)
+    return pin_of(clone, commit, 0 if found is None else found.low)
+
+
 def build_of(
     onto: Onto, clone: Clone, commit: Commit, lock: Lock, workspace: Workspace, patches: Sequence[Patch]
 ) -> BuildFound:
@@ -254,11 +269,8 @@ def build_of(
     return replace(found, told=f"{found.told}, tagged {', '.join(tagged)}") if tagged else found
 
 
-def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
-    """Refuse a commit of something else than llama.cpp, and one that is patched already.
-
-    Raises ONTO_NOT_LLAMA_CPP, ONTO_PATCHED.
-    """
+def refuse_no_llama(clone: Clone, commit: Commit, folders: Sequence[str]) -> None:
+    """Refuse a commit of something else than llama.cpp. Raises ONTO_NOT_LLAMA_CPP."""
     names = [folder.rstrip("/") for folder in folders]
     if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
         raise UsageError(
@@ -268,6 +280,14 @@ def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequ
             why=f"it has no {' and no '.join(names)}",
             hint="--repo DIR names your clone of llama.cpp, --onto REV the commit in it",
         )
+
+
+def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
+    """Refuse a commit of something else than llama.cpp, and one that is patched already.
+
+    Raises ONTO_NOT_LLAMA_CPP, ONTO_PATCHED.
+    """
+    refuse_no_llama(clone, commit, folders)
     made = _made_by_patchkit(commit)
     if made is None:
         return
