@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.text import counted
 from patchkit.cli.completing import gpus, pins
-from patchkit.cli.settings import Settings, options
+from patchkit.cli.request import CLONE, make_onto
+from patchkit.cli.settings import Settings, options, packed
 
 if TYPE_CHECKING:
     from patchkit.base.arch import GpuProfile
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.series.lock import PinWanted
     from patchkit.gpu.api import Gpu, Prepares, Program
-    from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, Schedule
+    from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
     from patchkit.toolchain.compiler import Compiler
+    from patchkit.toolchain.machine import Source
 
 _MOST_SEED = 2**63
 _SEED_DIGITS = len(str(_MOST_SEED))
@@ -38,6 +46,43 @@ def _is_seed(text: str) -> bool:
     # Python refuses to convert thousands of digits.
     is_number = text.isascii() and text.isdigit() and len(text) <= _SEED_DIGITS
     return is_number and 0 < int(text) < _MOST_SEED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideChoice:
+    """Which side of llama.cpp a program of upstream's is built from, on a pin or on a user's commit."""
+
+    name: Literal["baseline", "candidate"]
+    upstream: str | None
+    onto: Onto | None
+
+
+def _make_side(
+    *,
+    side: Literal["baseline", "candidate"] | None,
+    upstream: str | None,
+    onto: str | None,
+    repo: Path | None,
+) -> SideChoice | None:
+    """None for a user's own program. Raises USAGE_SYNTAX, OPTIONS_CONTRADICT."""
+    clone = make_onto(onto, repo, upstream=upstream)
+    if side is not None:
+        return SideChoice(name=side, upstream=upstream, onto=clone)
+    command = click.get_current_context().command.name
+    if clone is not None:
+        raise UsageError(
+            "--onto and --repo say of which commit a side is, and no --side was asked for",
+            code="USAGE_SYNTAX",
+            hint=f"patchkit {command} --arch gfx1151 --side baseline --onto HEAD -- test-backend-ops: your "
+            "commit as it is; --side candidate: the patches on it",
+        )
+    if upstream is not None:
+        raise UsageError(
+            "--upstream says of which pin a side is, and no --side was asked for",
+            code="USAGE_SYNTAX",
+            hint=f"patchkit {command} --arch gfx1151 --side candidate --upstream BUILD -- test-backend-ops",
+        )
+    return None
 
 
 arch_option = click.option(
@@ -63,24 +108,60 @@ program_options = options(
         "jumped backwards 65536 times: a kernel that ends sooner is never stopped.",
     ),
     click.option(
-        "--side",
-        type=click.Choice(["baseline", "candidate"]),
-        help="PROGRAM is upstream's (test-backend-ops, llama-bench, ...): build and run this side's.",
+        "--blocks",
+        type=click.IntRange(min=1, max=2**31 - 1),
+        metavar="N",
+        help="Of each launch run N blocks at most, the first and the last among them: a sample, whose "
+        "results mean nothing. Cooperative launches run whole.",
     ),
-    click.option(
-        "--upstream", metavar="BUILD", shell_complete=pins, help="The side's pin (default: the lock's)."
+    click.option("--profile", is_flag=True, help="Say which kernels take the time, here and on no GPU."),
+    packed(
+        "side",
+        _make_side,
+        click.option(
+            "--side",
+            type=click.Choice(["baseline", "candidate"]),
+            help="PROGRAM is upstream's (test-backend-ops, llama-bench, ...): build and run this side's.",
+        ),
+        click.option(
+            "--upstream", metavar="BUILD", shell_complete=pins, help="The side's pin (default: the lock's)."
+        ),
+        CLONE,
     ),
 )
 
 
-def check_side(command: str, side: str | None, upstream: str | None) -> None:
-    """Refuse a pin for no side. Raises USAGE_SYNTAX."""
-    if side is None and upstream is not None:
-        raise UsageError(
-            "--upstream says of which pin a side is, and no --side was asked for",
-            code="USAGE_SYNTAX",
-            hint=f"patchkit {command} --arch gfx1151 --side candidate --upstream BUILD -- test-backend-ops",
+def sampled(report: EmulationReport) -> str | None:
+    """That only a sample of the blocks ran, for a person; None where all of them did."""
+    if not report.left_out:
+        return None
+    blocks = counted(report.left_out, "block")
+    kernels = counted(sum(one.left_out > 0 for one in report.kernels), "kernel")
+    return (
+        f"A SAMPLE, not a whole run: {blocks} of {kernels} did not run. What the program computed says "
+        "nothing, and later kernels may have read what those would have written"
+    )
+
+
+_SHOWN_KERNELS = 20
+
+
+def profile_lines(report: EmulationReport) -> Iterator[str]:
+    """Which kernels took the time on this machine, the longest first; nothing of a GPU's time follows."""
+    from patchkit.gpu.emulated.names import read_name
+
+    kernels = sorted((one for one in report.kernels if one.launches), key=lambda one: -one.seconds)
+    whole = sum(one.seconds for one in kernels)
+    yield f"{whole:.1f} s in kernels, on this machine's CPU (no time of a GPU):"
+    yield f"{'share':>7} {'s':>8} {'launches':>8} {'instructions':>13} {'M/s':>6}  kernel"
+    for one in kernels[:_SHOWN_KERNELS]:
+        rate = one.instructions / one.seconds / 1e6 if one.seconds else 0.0
+        yield (
+            f"{one.seconds / whole if whole else 0.0:>7.1%} {one.seconds:>8.2f} {one.launches:>8} "
+            f"{one.instructions:>13} {rate:>6.1f}  {read_name(one.name)}"
         )
+    if len(kernels) > _SHOWN_KERNELS:
+        yield f"{len(kernels) - _SHOWN_KERNELS} more: --json has all"
 
 
 def open_gpu(settings: Settings, arch: str) -> Gpu:
@@ -109,44 +190,85 @@ def prepare(settings: Settings, arch: str) -> tuple[GpuProfile, Compiler]:
     return profile, open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
 
 
-def built_side(
-    settings: Settings, gpu: Gpu, program: str, side: str | None, upstream: str | None
-) -> Prepares | None:
-    """What builds a program of upstream's from one side of the candidate; None for a user's own program."""
+def built_side(settings: Settings, gpu: Gpu, program: str, side: SideChoice | None) -> Prepares | None:
+    """What builds a program of upstream's from one side; None for a user's own program."""
     if side is None:
         return None
-    return partial(_upstreams, settings, gpu.compiler, side, upstream, program)
+    return partial(_upstreams, settings, gpu.compiler, side, program)
 
 
 @contextlib.contextmanager
 def _upstreams(
     settings: Settings,
     compiler: Compiler,
-    side: str,
-    upstream: str | None,
+    side: SideChoice,
     program: str,
     gpu: EmulatedGpu,
     options: EmulationOptions,
 ) -> Iterator[Program]:
-    from patchkit.carry.candidate.record import Wish
     from patchkit.gpu.api import Program
     from patchkit.gpu.emulated.emulated_sides import emulated_side
-    from patchkit.prove.build import build_tree, check_programs, prepare_subject
+    from patchkit.prove.build import check_programs
+    from patchkit.toolchain.machine import build_side
+    from patchkit.toolchain.sides import Workshop
     from patchkit.toolchain.units import SourceTree
 
     check_programs([program])
-    subject, _ = prepare_subject(
-        settings.workspace(), (gpu.device.arch,), upstream, "hip", os.environ, Wish()
+    source, rocwmma = _source_of(settings, gpu.device.arch, side)
+    reporter = settings.reporter()
+    reporter.step(f"building {program} of the {side.name}")
+    built = build_side(
+        source,
+        "cpu",
+        archs=(gpu.device.arch,),
+        toolchain=None,
+        programs=(program,),
+        workshop=Workshop(cache_root=settings.cache_root(), reporter=reporter),
+        with_rocwmma=rocwmma,
+        is_timed=False,
     )
+    with emulated_side(built, SourceTree(source.root), gpu, compiler, options, rocwmma=rocwmma) as ready:
+        yield Program(
+            path=str(ready.built.folder / program), variables=dict(ready.built.environment), tree=source.root
+        )
+
+
+def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source, bool]:
+    """The tree of a side, and whether upstream's attention kernel on rocWMMA is in it.
+
+    A commit of the user's own is its own baseline: no candidate need be there for it.
+    """
+    from patchkit.carry.candidate.record import Wish
+    from patchkit.prove.build import prepare_subject
+    from patchkit.toolchain.machine import Source
+
+    workspace = settings.workspace()
+    if side.onto is not None and side.name == "baseline":
+        return source_of_commit(workspace, side.onto), True
+    pin: PinWanted = side.upstream
+    if side.onto is not None:
+        from patchkit.carry.following.onto.pin import find_onto_pin
+
+        pin = find_onto_pin(side.onto, workspace, (arch,))
+    subject, _ = prepare_subject(workspace, (arch,), pin, "hip", os.environ, Wish())
     root, tree = (
         (subject.baseline, subject.baseline_tree)
-        if side == "baseline"
+        if side.name == "baseline"
         else (subject.candidate, subject.candidate_tree)
     )
-    subject.reporter.step(f"building {program} of the {side}")
-    built = build_tree(subject, root, tree, "cpu", (program,), is_timed=False)
-    rocwmma = not subject.is_without_rocwmma
-    with emulated_side(built, SourceTree(root), gpu, compiler, options, rocwmma=rocwmma) as ready:
-        yield Program(
-            path=str(ready.built.folder / program), variables=dict(ready.built.environment), tree=root
-        )
+    commit = subject.base[:9] or subject.baseline_tree[:9]
+    return Source(root=root, tree=tree, build=subject.build, commit=commit), not subject.is_without_rocwmma
+
+
+def source_of_commit(workspace: Workspace, onto: Onto) -> Source:
+    """The tree of a commit of the user's clone, as it is.
+
+    Raises ONTO_NOT_LLAMA_CPP, and what reading the clone and the disk raise.
+    """
+    from patchkit.carry.following.onto.pin import find_commit_pin
+    from patchkit.carry.upstream.exported import export_pin
+    from patchkit.toolchain.machine import Source
+
+    pin = find_commit_pin(onto, workspace)
+    made = export_pin(pin, workspace)
+    return Source(root=made.root, tree=made.tree, build=pin.build, commit=made.commit[:9])

@@ -327,11 +327,19 @@ class Gpu:
                 raise ToolchainError(
                     f"{argv[0]} launched no kernel: there is nothing to model",
                     code="NOTHING_LAUNCHED",
-                    why=f"it ended with status {ran.status}, or has no code for this GPU",
+                    why=_why_nothing(ran),
                     hint=f"patchkit emulate --arch {self.arch} -- {argv[0]} shows what it does",
                 )
             kernels = tuple(_timed(machine, launched, self.compiler))
         return ProgramTime(arch=self.arch, status=ran.status, kernels=kernels)
+
+
+def _why_nothing(ran: Ran) -> str:
+    """Why a program launched nothing, as far as that is known."""
+    refused = () if ran.report is None else ran.report.refused
+    if refused:
+        return f"its launches were refused: {'; '.join(map(str, refused))}"
+    return f"it ended with status {ran.status}, or has no code for this GPU"
 
 
 def _timed(

@@ -11,14 +11,17 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.files import check_output, remove_output, write_output
+from patchkit.base.text import counted
 from patchkit.cli.completing import files
 from patchkit.cli.emulated import (
+    SideChoice,
     arch_option,
     built_side,
-    check_side,
     open_gpu,
     prepare,
+    profile_lines,
     program_options,
+    sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
 _SHOWN_INSTRUCTIONS = 12
 
 # Options that say nothing about vectors: those are run by a program of our own, each by itself.
-_OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "report")
+_OF_PROGRAMS = (
+    *("counts", "schedule", "threads", "limit", "blocks", "profile"),
+    *("side", "upstream", "onto", "repo", "report"),
+)
 
 
 @verb(
@@ -40,6 +46,8 @@ _OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "r
         "patchkit emulate --arch gfx1151 --count -- ./saxpy 1024",
         "patchkit emulate --arch gfx1151 --schedule shuffle:7 -- ./my-kernel-test",
         "patchkit emulate --arch gfx1151 --side candidate -- test-backend-ops test -o SOFT_MAX",
+        "patchkit emulate --arch gfx1151 --side baseline --onto HEAD -- test-backend-ops test -o SOFT_MAX",
+        "patchkit emulate --arch gfx1151 --profile --blocks 16 -- ./long-program",
         "patchkit emulate --arch gfx1151 --vectors vectors.jsonl",
         "patchkit emulate --arch gfx1201 --coverage",
     ),
@@ -57,9 +65,10 @@ def command(
     vectors: Path | None,
     program: tuple[str, ...],
     report: Path | None,
-    side: str | None,
-    upstream: str | None,
+    side: SideChoice | None,
+    *,
     coverage: bool,
+    profile: bool,
     **options: Any,
 ) -> None:
     """Run a HIP program on an emulated GPU: any program linked against the HIP runtime.
@@ -67,6 +76,9 @@ def command(
     The machine code in the program is executed on the CPU, instruction by instruction. What the GPU would
     not survive, and what is not emulated, ends the program with the kernel and the instruction. The exit
     status is the program's. With --json its output goes to stderr, and the report to stdout.
+
+    A side is of a pin of the lock, or with --onto of a commit of your own clone: the baseline is that commit
+    as it is, with its own test programs and kernels.
     """
     from patchkit.gpu.api import find_program
     from patchkit.gpu.emulated.emulator import EmulationOptions
@@ -85,17 +97,16 @@ def command(
         _check_alone()
         _show_coverage(settings, arch, prepare(settings, arch)[1])
         return
-    check_side("emulate", side, upstream)
     if side is None:
         find_program(program[0])  # before anything is built, and before what an earlier run left goes
     if report is not None:
         check_output(report, "preparing the report")
         remove_output(report, "removing the report of an earlier run")
     gpu = open_gpu(settings, arch)
-    built = built_side(settings, gpu, program[0], side, upstream)
+    built = built_side(settings, gpu, program[0], side)
     ran = gpu.run(program, EmulationOptions(**options), prepares=built, quiet=settings.json)
     told = _take_report(settings, ran, report)
-    _show(settings, told, ran, with_counts=options["counts"])
+    _show(settings, told, ran, with_counts=options["counts"], with_profile=profile)
     if ran.status:
         raise click.exceptions.Exit(ran.status)
 
@@ -135,7 +146,9 @@ def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> Emulation
     return ran.report
 
 
-def _show(settings: Settings, report: EmulationReport | None, ran: Ran, *, with_counts: bool) -> None:
+def _show(
+    settings: Settings, report: EmulationReport | None, ran: Ran, *, with_counts: bool, with_profile: bool
+) -> None:
     if settings.json:
         document = None if report is None else report.model_dump(mode="json")
         settings.terminal.document({"status": ran.status, "emulator": ran.gpu.identity, "report": document})
@@ -145,6 +158,9 @@ def _show(settings: Settings, report: EmulationReport | None, ran: Ran, *, with_
     reporter = settings.reporter()
     for line in _lines(report, with_counts=with_counts):
         reporter.info(line)
+    if with_profile:
+        for line in profile_lines(report):
+            reporter.info(line)
 
 
 def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
@@ -154,6 +170,11 @@ def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
         f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
         f"kernels{processes}, {report.instructions} instructions executed by waves; none unknown"
     )
+    if (sample := sampled(report)) is not None:
+        yield sample
+    if report.refused:
+        times = sum(one.times for one in report.refused)
+        yield f"{counted(times, 'launch', 'launches')} refused: {'; '.join(map(str, report.refused))}"
     if report.on_cpu:
         yield f"computed on the CPU, not by kernels: {', '.join(sorted({one.call for one in report.on_cpu}))}"
     if not with_counts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from click.core import ParameterSource
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.files import check_output, write_output
 from patchkit.cli.completing import files, pins
-from patchkit.cli.emulated import arch_option, open_gpu, prepare
+from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
+from patchkit.cli.request import CLONE, make_onto
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
+    from patchkit.carry.following.onto.pin import Onto
     from patchkit.carry.series.lock import Pin
     from patchkit.carry.upstream.exported import ExportedTree
     from patchkit.gpu.api import ProgramTime
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
     from patchkit.gpu.modelled.shape import ModelShape
     from patchkit.gpu.modelled.timings import Timings
     from patchkit.toolchain.machine import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Of which tree the kernels are: a pin of the lock, or a commit of the user's clone."""
+
+    upstream: str | None = None
+    onto: Onto | None = None
+
 
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
@@ -45,6 +57,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
         "patchkit model --arch gfx1151 --head-size 128 --heads 32 --kv-heads 8 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
         "patchkit model --arch gfx1151 --gguf model.gguf --depth 16384 --pp 512 --tg 128",
+        "patchkit model --arch gfx1151 --onto HEAD --head-size 128 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --against measured.toml",
         "patchkit model --arch gfx1151 -- ./saxpy",
     ),
@@ -82,6 +95,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     shell_complete=pins,
     help="Of which pin the kernels are (default: the lock's).",
 )
+@CLONE
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
 @click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
@@ -91,6 +105,8 @@ def command(
     against: Path | None,
     plot: Path | None,
     upstream: str | None,
+    onto: str | None,
+    repo: Path | None,
     program: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -114,10 +130,11 @@ def command(
         return
     from patchkit.gpu.modelled.timings import Timings
 
+    tree = Kernels(upstream=upstream, onto=make_onto(onto, repo, upstream=upstream))
     profile, compiler = prepare(settings, arch)
     timings = Timings.of(settings.workspace(), profile, compiler)
     if against is not None:
-        if upstream is not None or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
+        if tree != Kernels() or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
             raise UsageError(
                 "--against takes the operations from its file",
                 code="USAGE_SYNTAX",
@@ -148,14 +165,14 @@ def command(
         return
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
-        tests = _tests(timings, network, upstream, options)
+        tests = _tests(timings, network, tree, options)
         shown = {
             test: {side: time.as_json() for side, time in times.items()} for test, times in tests.items()
         }
         settings.show({"arch": arch, "model": network.name, "tests": shown}, _models(tests, network))
         return
     case = _case(options)
-    sides = _sides(timings, case, upstream, repeated=options["repeated"])
+    sides = _sides(timings, case, tree, repeated=options["repeated"])
     document = {name: None if time is None else time.as_json() for name, time in sides.items()}
     settings.show({"arch": arch, "repeated": options["repeated"], **document}, _operation(sides, case))
 
@@ -219,7 +236,7 @@ def _case(of: Mapping[str, Any]) -> Timed:
 
 
 def _sides(
-    timings: Timings, case: Timed, upstream: str | None, *, repeated: bool
+    timings: Timings, case: Timed, tree: Kernels, *, repeated: bool
 ) -> dict[str, OperationTime | None]:
     from patchkit.gpu.emulated.cases import Case
 
@@ -227,7 +244,7 @@ def _sides(
         return {
             name: timings.time(case, recorder, repeated=repeated)
             for name, recorder in _recorders(
-                timings, upstream, stack, with_rocwmma=isinstance(case, Case)
+                timings, tree, stack, with_rocwmma=isinstance(case, Case)
             ).items()
         }
 
@@ -248,9 +265,9 @@ _ROCWMMA_KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 
 
 def _recorders(
-    timings: Timings, wanted: str | None, stack: contextlib.ExitStack, *, with_rocwmma: bool
+    timings: Timings, tree: Kernels, stack: contextlib.ExitStack, *, with_rocwmma: bool
 ) -> dict[str, Recorder]:
-    """Upstream's tree of a pin as it is built by default, and the candidate where there is one.
+    """The tree of a pin, or of a user's commit, as it is built by default; the candidate if there is one.
 
     Between them, where it is wanted and upstream has one, with its attention kernel on rocWMMA.
     """
@@ -260,8 +277,14 @@ def _recorders(
     from patchkit.carry.upstream.exported import export_tree
 
     workspace = timings.workspace
-    pin = load_lock(workspace.series.lock).pin(wanted)
-    upstream = _source(workspace, pin)
+    if tree.onto is None:
+        pin = load_lock(workspace.series.lock).pin(tree.upstream)
+        upstream = _source(workspace, pin)
+    else:
+        from patchkit.carry.following.onto.pin import find_onto_pin
+
+        pin = find_onto_pin(tree.onto, workspace, (timings.gpu.device.arch,))
+        upstream = source_of_commit(workspace, replace(tree.onto, revision=pin.commit or tree.onto.revision))
     found = {"upstream": timings.record(upstream, stack, rocwmma=False)}
     if with_rocwmma and found["upstream"].tree.has(_ROCWMMA_KERNEL):
         found["rocWMMA"] = timings.record(upstream, stack)
@@ -291,7 +314,7 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 
 def _tests(
-    timings: Timings, network: ModelShape, upstream: str | None, of: Mapping[str, Any]
+    timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
 ) -> dict[str, dict[str, ModelTime]]:
     from patchkit.base.jobs import run_parallel
     from patchkit.gpu.modelled.network import Batch, operations_of, time_model
@@ -306,7 +329,7 @@ def _tests(
         raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
     with contextlib.ExitStack() as stack:
-        recorders = _recorders(timings, upstream, stack, with_rocwmma=True)
+        recorders = _recorders(timings, tree, stack, with_rocwmma=True)
         cases = dict.fromkeys(
             case for batch in batches.values() for case in operations_of(network, batch, of["kv_type"])
         )

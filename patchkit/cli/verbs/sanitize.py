@@ -20,20 +20,31 @@ from patchkit.base.files import check_output, write_output
 from patchkit.base.text import counted
 from patchkit.cli.code_look import code_document, code_lines, hazard_lines
 from patchkit.cli.completing import files
-from patchkit.cli.emulated import arch_option, built_side, check_side, open_gpu, program_options
+from patchkit.cli.emulated import (
+    SideChoice,
+    arch_option,
+    built_side,
+    open_gpu,
+    profile_lines,
+    program_options,
+    sampled,
+)
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
-from patchkit.gpu.emulated.checks import CHECKS, check_names, checks_help, chosen_checks
+from patchkit.gpu.emulated.checks import CHECKS, CheckName, check_names, checks_help, chosen_checks
 
 if TYPE_CHECKING:
     from patchkit.gpu.api import Ran, Sanitized
+    from patchkit.gpu.emulated.emulator import KernelCount
     from patchkit.gpu.emulated.findings import Call, Finding, Suppression
 
 _SHOWN_FRAMES = 4
 # Options that say nothing about code that is not run.
 _OF_RUNS = (
-    *("kinds", "schedule", "threads", "limit", "side", "upstream"),
+    *("kinds", "leaks", "schedule", "threads", "limit", "blocks", "profile"),
+    *("side", "upstream", "onto", "repo"),
     *("suppressions", "sarif", "html"),
 )
+_SIGNALLED = 128  # and above: the status of a program that a signal ended
 _ON_REQUEST = [check.name for check in CHECKS if check.on_request]
 
 
@@ -76,8 +87,10 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
         "patchkit sanitize --arch gfx1151 -- ./saxpy",
         "patchkit sanitize --arch gfx1151 --check races --sarif races.sarif -- ./my-kernel-test",
         "patchkit sanitize --arch gfx1151 --suppressions known.toml -- ./my-kernel-test",
+        "patchkit sanitize --arch gfx1151 --leaks -- ./saxpy",
         "patchkit sanitize --arch gfx1151 --side baseline -- test-backend-ops test -b ROCm0 -o SSM_SCAN",
         "patchkit sanitize --arch gfx1151 --code build/bin/libggml-hip.so",
+        "patchkit sanitize --arch gfx1151 --side baseline --onto HEAD -- test-backend-ops test -o SSM_SCAN",
     ),
 )
 @arch_option
@@ -94,6 +107,7 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FILE",
     help="Run nothing: look at the code in FILE for hazards of the chip that no run shows.",
 )
+@click.option("--leaks", is_flag=True, help="Look for memory that the program never frees, too.")
 @program_options
 @packed(
     "files",
@@ -114,8 +128,10 @@ def command(
     code: Path | None,
     program: tuple[str, ...],
     files: _Files,
-    side: str | None,
-    upstream: str | None,
+    side: SideChoice | None,
+    *,
+    leaks: bool,
+    profile: bool,
     **options: Any,
 ) -> None:
     """Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
@@ -142,15 +158,14 @@ def command(
     if code is not None:
         _look(settings, arch, code, files.report)
         return
-    check_side("sanitize", side, upstream)
     known = () if files.suppressions is None else load_suppressions(files.suppressions)
     files.check()
     if side is None:
         find_program(program[0])
-    checks = chosen_checks(kinds)
+    checks = _checks(kinds, with_leaks=leaks)
     how = EmulationOptions(checks=checks, **options)
     gpu = open_gpu(settings, arch)
-    built = built_side(settings, gpu, program[0], side, upstream)
+    built = built_side(settings, gpu, program[0], side)
     seen = gpu.sanitize(program, how, prepares=built, quiet=settings.json)
     left, left_out, wrong = suppress(seen.findings, known)
     faults = [one for one in left if not one.is_note]
@@ -165,6 +180,7 @@ def command(
     told = list(_told(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
     files.write(document, left, lambda: _page(program, left, left_out, seen.ran, told))
     settings.show(document, [*_lines(left), *hazard_lines(seen.code), *told])
+    _show_profile(settings, seen.ran, is_wanted=profile)
     if faults:
         if wrong is not None:
             settings.reporter().warn(f"{wrong.message}: {', '.join(str(place) for place in wrong.where)}")
@@ -197,6 +213,23 @@ def _look(settings: Settings, arch: str, path: Path, report: Path | None) -> Non
         raise click.exceptions.Exit(ExitCode.GATE_FAILED)
 
 
+def _checks(kinds: Sequence[CheckName], *, with_leaks: bool) -> tuple[CheckName, ...]:
+    checks = chosen_checks(kinds)
+    return chosen_checks((*checks, "leaks")) if with_leaks else checks
+
+
+def _show_profile(settings: Settings, ran: Ran, *, is_wanted: bool) -> None:
+    if is_wanted and ran.report is not None and not settings.json:
+        for line in profile_lines(ran.report):
+            settings.reporter().info(line)
+
+
+def _refusals(ran: Ran) -> str | None:
+    """Why launches were refused, for the reason of an error; None where none was."""
+    refused = () if ran.report is None else ran.report.refused
+    return f"launches were refused: {'; '.join(map(str, refused))}" if refused else None
+
+
 def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
     """That nothing was found says something only of a program that ran its kernels to the end."""
     ran = seen.ran
@@ -210,18 +243,22 @@ def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
             hint="if it lacks a function of HIP (it says so above), the emulated GPU has not got it yet; "
             "patchkit emulate runs it without checks",
         )
-    if ran.status or ran.report.fault is not None:
+    # What a sample computes is wrong, and the program may say so; but not by a signal.
+    follows = ran.report.left_out > 0 and ran.status < _SIGNALLED
+    if (ran.status and not follows) or ran.report.fault is not None:
         raise ToolchainError(
             f"{program} ended with status {ran.status}, and nothing new was found until then",
             code="SANITIZED_FAILED",
-            why=ran.report.fault or "the program says why; what it did not come to was not looked at",
+            why=ran.report.fault
+            or _refusals(ran)
+            or "the program says why; what it did not come to was not looked at",
             hint="patchkit emulate runs it without checks",
         )
     if not has_any and not any(one.launches for one in ran.report.kernels):
         raise ToolchainError(
             f"{program} launched no kernel: there was nothing to look at",
             code="NOTHING_LAUNCHED",
-            why="it did not come to one, or has no code for this GPU",
+            why=_refusals(ran) or "it did not come to one, or has no code for this GPU",
             hint="give it the arguments with which it uses the GPU, or the --arch that it was compiled for",
         )
 
@@ -242,6 +279,9 @@ def _document(
         "checks": list(checks),
         "launches": 0 if report is None else sum(kernel.launches for kernel in report.kernels),
         "instructions": 0 if report is None else report.instructions,
+        "kernels": [] if report is None else [_kernel(one) for one in report.kernels if one.launches],
+        "blocks_left_out": 0 if report is None else report.left_out,
+        "refused": [] if report is None else [one.model_dump() for one in report.refused],
         "fault": None if report is None else report.fault,
         "findings": [dataclasses.asdict(one) for one in left],
         "suppressed": [
@@ -249,6 +289,10 @@ def _document(
         ],
         "unused_suppressions": [] if wrong is None else [str(place) for place in wrong.where],
     }
+
+
+def _kernel(one: KernelCount) -> dict[str, object]:
+    return one.model_dump(exclude={"by_instruction"})
 
 
 def _json(document: object) -> bytes:
@@ -282,6 +326,8 @@ def _told(
         f"{found} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
         f"{ran.gpu.device.arch}; looked for: {', '.join(checks)}"
     )
+    if (sample := sampled(report)) is not None:
+        yield sample + (f"; it ended with status {ran.status}" if ran.status else "")
     if left_out:
         links = sorted({" ".join(known.link.split()) for _, known in left_out})
         yield f"known, and left out: {counted(len(left_out), 'finding')}: {', '.join(links)}"

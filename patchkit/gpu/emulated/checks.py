@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 CheckName = Literal[
-    "memory", "waits", "races", "hidden", "barriers", "uninitialised", "asynchrony", "numbers"
+    "memory",
+    "waits",
+    "races",
+    "hidden",
+    "barriers",
+    "uninitialised",
+    "asynchrony",
+    "calls",
+    "leaks",
+    "numbers",
 ]
 
 
@@ -74,6 +83,18 @@ CHECKS: tuple[Check, ...] = (
         help="kernels, copies and the like that touch the same memory while no stream, event or wait orders "
         "them, and sources of copies that the program changes before the copy is done",
         costs="up to nine times the memory that is touched",
+    ),
+    Check(
+        name="calls",
+        about="calls to the runtime that fail unnoticed, launches that are refused, memory freed twice",
+        help="calls to the HIP runtime that fail while the program does not look, launches that are refused "
+        "among them, and memory that is freed twice",
+    ),
+    Check(
+        name="leaks",
+        about="memory that the program never frees",
+        help="memory that the program has not freed when it ends",
+        on_request=True,
     ),
     Check(
         name="numbers",

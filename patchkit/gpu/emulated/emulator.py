@@ -21,6 +21,7 @@ from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.gpu.emulated.checks import CheckName
 from patchkit.gpu.emulated.device import PlayedDevice, device_text
+from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compile import Job, compile_unit
 from patchkit.toolchain.compiler import Compiler, nice
@@ -188,6 +189,11 @@ def _built(
     return compiler.store.obtain(key, fill)
 
 
+_MOST_OF_SAMPLE = (
+    1 << 31
+)  # instructions of a wave: half a minute, a thousand times what waves of llama.cpp take
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationOptions:
     """How a program runs on the emulated GPU.
@@ -196,6 +202,8 @@ class EmulationOptions:
     says at the end what ran, with ``counts`` of each instruction. ``threads`` of the CPU: None for one per
     core. ``limit``: a kernel of which one wave executed so many instructions is stopped. ``checks`` says
     what is looked for; ``objects`` is the folder that then gets the code objects, for source lines.
+    ``blocks``: of each launch at most so many run, the first and the last among them, and what the others
+    would have computed is missing; a cooperative launch runs whole.
     """
 
     schedule: tuple[Schedule, int] = ("in-order", 0)
@@ -205,6 +213,7 @@ class EmulationOptions:
     limit: int | None = None
     checks: tuple[CheckName, ...] = ()
     objects: Path | None = None
+    blocks: int | None = None
 
     def variables(self) -> dict[str, str]:
         """As the runtime reads them."""
@@ -214,11 +223,17 @@ class EmulationOptions:
             "REPORT": self.report,
             "COUNT": 1 if self.counts else None,
             "THREADS": self.threads,
-            "LIMIT": self.limit,
+            "LIMIT": self._limit,
+            "BLOCKS": self.blocks,
             "CHECK": ",".join(self.checks) or None,
             "OBJECTS": self.objects,
         }
         return {f"PATCHKIT_EMULATOR_{key}": str(value) for key, value in given.items() if value is not None}
+
+    @property
+    def _limit(self) -> int | None:
+        """A block that waits for one which the sample leaves out would do so for ever."""
+        return self.limit or (None if self.blocks is None else _MOST_OF_SAMPLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +306,7 @@ class KernelCount(_Entry):
     """One kernel, or a function that kernels called (without launches of its own).
 
     ``instructions`` are those that waves executed, ``seconds`` what that took here by the clock on the wall.
+    ``left_out``: blocks of its launches that did not run, as only a sample of each was asked for.
     ``by_instruction`` has, when it was asked for, each one's text, how often it ran, and whether its result
     is not defined to the bit.
     """
@@ -300,6 +316,7 @@ class KernelCount(_Entry):
     waves: int
     instructions: int
     seconds: float
+    left_out: int = 0
     by_instruction: list[tuple[str, int, bool]]
 
 
@@ -350,6 +367,17 @@ class Found(_Entry):
     note: bool = False
 
 
+class Refused(_Entry):
+    """Launches of one kernel that were refused, and why."""
+
+    kernel: str
+    why: str
+    times: int
+
+    def __str__(self) -> str:
+        return f"{read_name(self.kernel)}: {self.why}"
+
+
 class EmulationReport(_Entry):
     """What a process did on the emulated GPU; ``fault`` is what ended it, if the GPU did.
 
@@ -361,6 +389,7 @@ class EmulationReport(_Entry):
     kernels: list[KernelCount]
     on_cpu: list[CpuProduct]
     fault: str | None
+    refused: list[Refused] = []
     findings: list[Found] = []
     processes: int = 1
 
@@ -368,6 +397,11 @@ class EmulationReport(_Entry):
     def instructions(self) -> int:
         """Executed by waves, in all."""
         return sum(kernel.instructions for kernel in self.kernels)
+
+    @property
+    def left_out(self) -> int:
+        """Blocks that did not run, in all: with any, what the program computed says nothing."""
+        return sum(kernel.left_out for kernel in self.kernels)
 
     @property
     def with_tolerance(self) -> int:

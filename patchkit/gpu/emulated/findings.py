@@ -216,7 +216,8 @@ class SourceLines:
             module = self._object(Path(frame.file))
             address = module.base + frame.offset - 1  # the call lies before what it returns to
             function = module.function_at(address) or frame.name
-            if not any(mark in function for mark in _NOT_THE_PROGRAMS):
+            is_around = any(mark in function for mark in _NOT_THE_PROGRAMS)
+            if not is_around and not _OF_HEADERS.match(function):
                 file, line = module.line_at(address)
                 name = posixpath.basename(frame.file)
                 result.append(Call(function=function, file=file, line=line, module=name))
@@ -231,6 +232,8 @@ class SourceLines:
 
 
 _NOT_THE_PROGRAMS = ("__device_stub__", "__libc_start", "_start")
+# As hipMalloc<float>, a static template of HIP's headers: a frame of its own where nothing is optimised.
+_OF_HEADERS = re.compile(r"_ZL\d+hip[A-Z]\w*?I")
 # Of line tables: what is larger takes longer than anybody waits for a name (40 s measured per 10 MB).
 _MOST_LINES = 4 << 20
 

@@ -80,6 +80,7 @@ def together(reports: list[EmulationReport]) -> EmulationReport | None:
         kernels=[kernel for one in reports for kernel in one.kernels],
         on_cpu=[product for one in reports for product in one.on_cpu],
         fault=next((one.fault for one in reports if one.fault is not None), None),
+        refused=[refused for one in reports for refused in one.refused],
         findings=[found for one in reports for found in one.findings],
         processes=len(reports),
     )

@@ -76,6 +76,8 @@ def build_stub(compiler: Compiler) -> Path:
         "-O1",
         "-fPIC",
         "-pthread",
+        # A call of the runtime keeps its frame, by which findings name it.
+        "-fno-optimize-sibling-calls",
         *_WARNINGS,
         "-D__HIP_PLATFORM_AMD__",
         "-isystem",

@@ -103,6 +103,8 @@ def test_a_program_of_a_side_runs_by_its_name(emulate: Emulate, shipped_candidat
         (("--side", "candidate", "--", "../test-backend-ops"), "PROGRAM_REFUSED"),
         (("--side", "candidate", "--upstream", "b1", "--", "llama-bench"), "PIN_UNKNOWN"),
         (("--upstream", "b6900", "--", "test-backend-ops"), "USAGE_SYNTAX"),
+        (("--onto", "HEAD", "--", "test-backend-ops"), "USAGE_SYNTAX"),
+        (("--side", "baseline", "--upstream", "b1", "--onto", "--", "test-opt"), "OPTIONS_CONTRADICT"),
     ],
 )
 def test_a_side_that_cannot_be_run_is_refused(

@@ -239,3 +239,49 @@ def test_a_note_is_shown_and_leaves_the_exit_status(sanitize, compile_program):
     assert done.returncode == 0, done.stderr
     assert "note, barriers: wave 0 waits at a barrier, to which wave 3 does not come" in done.stdout
     assert "0 findings and 1 note in 1 launch of 1 kernel" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def calls(compile_program) -> Path:
+    return compile_program("checked_calls", "-gline-tables-only", "-O0")
+
+
+def _line_of_calls(text: str) -> int:
+    source = _SOURCE.with_name("checked_calls.hip").read_text("utf-8")
+    (number,) = (n for n, line in enumerate(source.splitlines(), 1) if text in line)
+    return number
+
+
+def test_memory_that_is_never_freed_is_told_at_its_call_if_asked_for(sanitize, calls):
+    done = sanitize("--leaks", "--", calls, "leak: device memory")
+    assert done.returncode == 1, done.stderr
+    place = f"checked_calls.hip:{_line_of_calls('leak: device memory')}"
+    assert "leaks: 256 bytes of device memory are never freed" in done.stdout
+    assert f"{place}   hipMalloc\n  1 time" in done.stdout
+    assert done.stdout.endswith("asynchrony, calls, leaks\n")
+    assert sanitize("--", calls, "leak: device memory").returncode == 0
+
+
+def test_a_second_free_is_told_with_the_first(sanitize, calls):
+    done = sanitize("--", calls, "free: twice")
+    assert done.returncode == 1, done.stderr
+    line = _line_of_calls('CASE("free: twice", {')
+    place = f"checked_calls.hip:{line}"
+    said = "hipFree answers hipErrorInvalidDevicePointer: 256 bytes of device memory were freed already"
+    assert f"calls: {said}\n" in done.stdout
+    assert done.stdout.count(f"{place}   hipFree") == 2
+    assert "hipFree   (the other)" in done.stdout
+
+
+def test_a_program_whose_launches_were_refused_has_a_finding(sanitize, calls):
+    done = sanitize("--", calls, "launch: the only one")
+    assert done.returncode == 1, done.stderr
+    refused = "the launch of kernel put is refused with hipErrorInvalidValue: a block of [2048,1,1] has"
+    assert f"calls: {refused} 2048 threads, and may have 1024" in done.stdout
+    assert "1 finding in 0 launches" in done.stdout
+    done = sanitize("--check", "races", "--", calls, "launch: the only one")
+    assert done.returncode == 6, done.stdout
+    assert "NOTHING_LAUNCHED" in done.stderr
+    assert (
+        "launches were refused: put: a block of [2048,1,1] has 2048 threads, and may have 1024" in done.stderr
+    )

@@ -74,6 +74,8 @@ struct memory_map {
     each(barriers)      /* waves of a block, or lanes of a wave, that do not meet at one barrier */        \
     each(uninitialised) /* what nobody gave a value decides an address, a branch or what the host gets */  \
     each(asynchrony)    /* operations that touch the same memory with no order between them */             \
+    each(calls)         /* calls of the program to the runtime that fail, and nobody looks */              \
+    each(leaks)         /* memory that the program never frees */                                          \
     each(numbers)       /* NaN or an infinity made of finite numbers */
 
 namespace kinds {
@@ -116,6 +118,8 @@ struct configuration {
     std::string disassembler;          // path of libLLVM
     unsigned threads           = 0;    // 0: one per core
     uint64_t most_instructions = 0;    // of one wave before its kernel counts as endless; 0: no limit
+    // Of each launch at most so many blocks run, but for cooperative ones: then results mean nothing. 0: all.
+    uint64_t most_blocks       = 0;
     bool counts                = false; // keep how often each instruction ran
     // Blocks run in the order of their flat numbers, from 0 up, and so do the waves of a block, when it is 0; another
     // number shuffles both, the waves anew from each barrier on.
@@ -156,6 +160,7 @@ struct kernel_count {
     uint64_t launches;
     uint64_t waves;
     uint64_t instructions; // executed by waves
+    uint64_t left_out;     // blocks, where only a sample of each launch runs
     double seconds;        // of this machine, by the clock on the wall
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
 };

@@ -87,6 +87,7 @@ struct job {
     const instruction * entry;
     const register_set * touched; // see program; null: any
     u64 blocks;     // that run
+    u64 of_grid;    // that there are
     u32 waves;      // of a block
     u32 threads;    // of a block
     u32 lds;        // bytes
@@ -310,6 +311,10 @@ struct machine final : emulator {
         on.packet.scratch = on.scratch;
         on.packet.lds = on.lds;
         on.packet.arguments = start;
+        on.of_grid = on.blocks;
+        if (settings.most_blocks != 0 && settings.record_to.empty() && !wanted.is_cooperative) {
+            on.blocks = std::min(on.blocks, settings.most_blocks);
+        }
         shuffle(on);
         if (!settings.record_to.empty()) {
             const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
@@ -317,7 +322,7 @@ struct machine final : emulator {
             on.blocks = on.record->count();
         }
         if (wanted.order != nullptr && settings.looks_for.traces()) {
-            on.traces = std::make_unique<launch_traces>(*wanted.order, on.blocks);
+            on.traces = std::make_unique<launch_traces>(*wanted.order, on.of_grid);
             if (!traced.empty() && traced.back().first >= wanted.order->first) {
                 traced.clear(); // all traces were forgotten
             }
@@ -334,6 +339,7 @@ struct machine final : emulator {
         // Also of a launch that failed: of those blocks that were begun.
         count.waves += std::min<u64>(on.next, on.blocks) * on.waves;
         count.instructions += on.executed;
+        count.left_out += on.record == nullptr ? on.of_grid - on.blocks : 0;
         count.seconds += took.count();
         if (on.failure) {
             std::rethrow_exception(on.failure);
@@ -375,7 +381,7 @@ struct machine final : emulator {
             code->each([&](const program & p) {
                 if (!places.contains(p.name)) { // a function that kernels called
                     places[p.name] = result.size();
-                    result.push_back({p.name, 0, 0, 0, 0.0, {}});
+                    result.push_back({p.name, 0, 0, 0, 0, 0.0, {}});
                 }
                 count_instructions(*code, p, marks, result[places[p.name]]);
             });
@@ -838,7 +844,12 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
 }
 
 std::unique_ptr<block> worker::start(job & on, u64 number) {
-    return start_at(on, on.record != nullptr ? on.record->index_of(number) : (on.first + number * on.step) % on.blocks, number);
+    if (on.record != nullptr) {
+        return start_at(on, on.record->index_of(number), number);
+    }
+    const u64 place = (on.first + number * on.step) % on.blocks;
+    // Of a sample the first and the last block are two, and the others lie between them at equal distances.
+    return start_at(on, on.blocks < 2 ? 0 : place * (on.of_grid - 1) / (on.blocks - 1), number);
 }
 
 std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
@@ -1148,9 +1159,11 @@ void rest(const instruction * next, wave & w, standing how) {
         where += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " +
                  w.on->owner.position(other.next, other);
     }
+    const bool is_sampled = w.on->current->of_grid > w.on->current->blocks;
     const std::string why = is_over ? "it does not end: "
                                     : "it makes no progress since an access was left out, which is a finding: ";
-    fault(next, w, why + std::to_string(w.executed) + " instructions were executed. Its block:" + where);
+    fault(next, w, why + std::to_string(w.executed) + " instructions were executed" +
+                       (is_sampled ? " (it may wait for a block that the sample leaves out)" : "") + ". Its block:" + where);
 }
 
 const std::byte * address_behind(const instruction * i, const wave & w) {
@@ -1324,7 +1337,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.wanted = &wanted;
     on.code = &own;
     on.entry = own.at(with_end.data(), modes, where).steps;
-    on.blocks = 1;
+    on.blocks = on.of_grid = 1;
     on.waves = u32(waves.size());
     on.threads = on.waves * lanes;
     on.lds = lds;

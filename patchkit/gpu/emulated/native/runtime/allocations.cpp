@@ -1,5 +1,6 @@
 #include "allocations.hpp"
 
+#include "calls.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
 #include "guarded_pages.hpp"
@@ -100,15 +101,7 @@ void unmap_block(const allocation & of) {
     }
 }
 
-const char * name_of(hipMemoryType type) {
-    switch (type) {
-        case hipMemoryTypeHost: return "host memory";
-        case hipMemoryTypeManaged: return "managed memory";
-        default: return "device memory";
-    }
-}
-
-bool wants_garbage() { return is_executing() && schedule_name() != "in-order"; }
+bool wants_garbage() { return is_executing() && !is_sampling() && schedule_name() != "in-order"; }
 
 // With table_mutex held.
 allocation find(uintptr_t address) {
@@ -120,12 +113,56 @@ allocation find(uintptr_t address) {
     return address - candidate.begin < candidate.size ? candidate : allocation();
 }
 
+// Whether these bytes touch what lies around allocations, or what was freed: pages that nobody may use.
+bool is_kept_free(uintptr_t begin, size_t size) {
+    if (!is_checking()) {
+        return false;
+    }
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    for (const auto * all : {&table(), &freed()}) {
+        auto one = all->upper_bound(begin + size + red_zone);
+        for (int n = 0; n < 4 && one != all->begin(); ++n) { // memory that the program registered may lie between
+            const allocation & near = (--one)->second;
+            const uintptr_t first = near.begin - red_zone, behind = near.begin + near.size + red_zone;
+            if (near.whose == owner::program && begin < behind && first < begin + size) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 bool overlaps(uintptr_t begin, size_t size) {
     const auto after = table().upper_bound(begin);
     return find(begin).size != 0 || (after != table().end() && after->first - begin < size);
 }
 
 } // namespace
+
+const char * name_of(hipMemoryType type) {
+    switch (type) {
+        case hipMemoryTypeHost: return "host memory";
+        case hipMemoryTypeManaged: return "managed memory";
+        default: return "device memory";
+    }
+}
+
+std::vector<allocation> allocations_of_program() {
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    std::vector<allocation> result;
+    for (const auto & [begin, one] : table()) {
+        if (one.whose == owner::program) {
+            result.push_back(one);
+        }
+    }
+    return result;
+}
+
+allocation freed_at(const void * pointer) {
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    const auto found = freed().find(uintptr_t(pointer));
+    return found == freed().end() ? allocation() : found->second;
+}
 
 // What a thread found last stays good until something changes, so that kernels do not meet at a lock.
 allocation allocation_of(uintptr_t address) {
@@ -185,7 +222,8 @@ bool is_usable(const void * pointer, size_t size) {
     if (found.size != 0 && (found.whose != owner::registered || !found.holds(uintptr_t(pointer), size))) {
         return found.holds(uintptr_t(pointer), size);
     }
-    return is_mapped(pointer, size); // a program can unmap what it registered
+    // A program can unmap what it registered.
+    return is_mapped(pointer, size) && !is_kept_free(uintptr_t(pointer), size);
 }
 
 // A KV cache of many GiB that nobody fills costs nothing.
@@ -197,9 +235,12 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     if (size == 0) {
         return hipSuccess;
     }
+    history * const of = make_history();
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size > the_device().memory_bytes - used) {
-        return hipErrorOutOfMemory;
+        return refused(hipErrorOutOfMemory, std::to_string(size) + " bytes, and " +
+                                                std::to_string(the_device().memory_bytes - used) + " are left of " +
+                                                std::to_string(the_device().memory_bytes));
     }
     void * block = map_block(size);
     if (block == MAP_FAILED) {
@@ -208,9 +249,9 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     if (wants_garbage()) {
         (void) map_garbage(block, size);
     }
-    std::byte * const known = type == hipMemoryTypeDevice ? make_known_bits(size) : nullptr;
+    std::byte * const known = type == hipMemoryTypeDevice && !is_sampling() ? make_known_bits(size) : nullptr;
     table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags, known,
-                                 make_traces(uintptr_t(block), size)};
+                                 make_traces(uintptr_t(block), size), of};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -223,6 +264,9 @@ hipError_t release(void * pointer, hipError_t unknown) {
     const auto found = table().find(uintptr_t(pointer));
     if (found == table().end() || found->second.whose != owner::program) {
         return unknown;
+    }
+    if (found->second.of != nullptr && found->second.of->freed_by.empty()) {
+        note_freed(found->second.of);
     }
     forget_guarded(pointer, found->second.size);
     unmap_block(found->second);

@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace patchkit::gpu {
 struct traces;
 }
 
 namespace patchkit {
+
+struct history;
 
 enum class owner {
     program,    // hipMalloc and its like: the program frees it
@@ -27,6 +30,7 @@ struct allocation {
     unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
     std::byte * known  = nullptr; // see known_bits.hpp
     gpu::traces * traced = nullptr; // see happens_before.hpp
+    history * of         = nullptr; // see calls.hpp
 
     bool holds(uintptr_t address, size_t bytes) const {
         return address >= begin && address - begin <= size && bytes <= size - (address - begin);
@@ -41,6 +45,15 @@ inline allocation allocation_of(const void * pointer) { return allocation_of(uin
 // What these bytes have to do with allocations, in words, when none holds them.
 std::string describe(uintptr_t address, size_t size);
 
+// In words: "device memory".
+const char * name_of(hipMemoryType type);
+
+// What the program obtained and did not give back.
+std::vector<allocation> allocations_of_program();
+
+// What was freed and begins there, one without size when nothing did; known where memory is not handed out again.
+allocation freed_at(const void * pointer);
+
 // Whether all these bytes are of one allocation.
 bool is_known(const void * pointer, size_t size);
 
@@ -50,7 +63,7 @@ bool is_usable(const void * pointer, size_t size);
 // New memory of the device's size at most; pages appear when they are written. A place of no bytes is null.
 hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags = 0);
 
-// Gives it back; `unknown` when nobody obtained it.
+// Gives it back; `unknown` when nobody obtained it. Its history says which call did so, unless that is known by then.
 hipError_t release(void * pointer, hipError_t unknown);
 
 // Makes whole pages all ones without writing them.

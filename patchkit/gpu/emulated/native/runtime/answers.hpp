@@ -15,6 +15,9 @@ namespace patchkit {
 // only through hipGetLastError.
 hipError_t answered(hipError_t error);
 
+// What an error is called; unlike hipGetErrorName, for the runtime itself.
+const char * name_of(hipError_t error);
+
 // There is one device.
 inline bool is_device(int ordinal) { return ordinal == 0; }
 

@@ -3,6 +3,7 @@
 
 #include "allocations.hpp"
 #include "answers.hpp"
+#include "calls.hpp"
 #include "emulation.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
@@ -59,13 +60,45 @@ void move_rows(const copy_shape & shape) {
     }
 }
 
-hipError_t check(const copy_shape & shape) {
-    if (shape.width > shape.to_pitch || shape.width > shape.from_pitch) {
-        return hipErrorInvalidPitchValue;
+// Rows of a side of a copy, or of a fill, that are too long or do not lie in memory that can be used.
+struct side {
+    const char * name; // in words
+    const void * first;
+    size_t width, pitch, height;
+
+    size_t extent() const { return pitch * (height - 1) + width; }
+
+    hipError_t refuse_pitch() const {
+        return patchkit::refused(hipErrorInvalidPitchValue,
+                                 "rows of " + std::to_string(width) + " bytes, of which the next one begins " +
+                                     std::to_string(pitch) + " bytes behind the start of the one before, in " + name);
     }
-    const bool can = is_usable(shape.to, shape.extent(shape.to_pitch)) &&
-                     is_usable(shape.from, shape.extent(shape.from_pitch));
-    return can ? hipSuccess : hipErrorInvalidValue;
+
+    hipError_t refuse_place() const {
+        std::string rows;
+        if (height != 1) {
+            rows = std::to_string(height) + " rows of " + std::to_string(width) + " bytes at a pitch of " +
+                   std::to_string(pitch) + " are ";
+        }
+        return patchkit::refused(hipErrorInvalidValue, rows + std::to_string(extent()) + " bytes of " + name + ", " +
+                                                           patchkit::describe(uintptr_t(first), extent()));
+    }
+};
+
+hipError_t check(const copy_shape & shape) {
+    const side sides[] = {{"the target", shape.to, shape.width, shape.to_pitch, shape.height},
+                          {"the source", shape.from, shape.width, shape.from_pitch, shape.height}};
+    for (const side & one : sides) {
+        if (one.width > one.pitch) {
+            return one.refuse_pitch();
+        }
+    }
+    for (const side & one : sides) {
+        if (!is_usable(one.first, one.extent())) {
+            return one.refuse_place();
+        }
+    }
+    return hipSuccess;
 }
 
 const char * name_of(place where) {
@@ -225,8 +258,13 @@ hipError_t fill(const fill_shape & shape, hipStream_t stream, waiting host) {
     if (shape.is_nothing()) {
         return hipSuccess;
     }
-    if (shape.width() > shape.pitch || !is_known(shape.to, shape.extent())) {
+    const side target = {"the target", shape.to, shape.width(), shape.pitch, shape.height};
+    if (shape.width() > shape.pitch) {
+        (void) target.refuse_pitch();
         return hipErrorInvalidValue;
+    }
+    if (!is_known(shape.to, shape.extent())) {
+        return target.refuse_place();
     }
     const auto fill = [shape] { run_fill(shape); };
     if (host == waiting::never || place_of(shape.to) == place::device) {

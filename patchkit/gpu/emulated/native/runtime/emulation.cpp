@@ -3,6 +3,7 @@
 #include "../emulator/library.hpp"
 #include "allocations.hpp"
 #include "blas.hpp"
+#include "calls.hpp"
 #include "findings.hpp"
 #include "happens_before.hpp"
 #include "host_calls.hpp"
@@ -19,6 +20,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 namespace patchkit {
@@ -104,6 +106,7 @@ gpu::configuration read_configuration() {
     result.disassembler = path == nullptr ? "" : path;
     result.threads      = unsigned(number_of("PATCHKIT_EMULATOR_THREADS"));
     result.most_instructions = number_of("PATCHKIT_EMULATOR_LIMIT");
+    result.most_blocks       = number_of("PATCHKIT_EMULATOR_BLOCKS");
     result.counts            = setting("PATCHKIT_EMULATOR_COUNT") != nullptr;
     result.shuffle_seed      = shuffle_seed();
     result.looks_for         = read_checks();
@@ -147,36 +150,64 @@ std::string as_json(double number) {
 std::string as_json(const gpu::kernel_count & one) {
     return "{\"name\":" + quoted(one.name) + ",\"launches\":" + std::to_string(one.launches) + ",\"waves\":" +
            std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) +
-           ",\"seconds\":" + as_json(one.seconds) + ",\"by_instruction\":" +
+           ",\"left_out\":" + std::to_string(one.left_out) + ",\"seconds\":" + as_json(one.seconds) +
+           ",\"by_instruction\":" +
            joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
 }
 
 // A process that was forked from this one does not write over what this one writes.
 const pid_t own_process = getpid();
 
-void write_report(const std::string & fault) {
-    const char * path = setting("PATCHKIT_EMULATOR_REPORT");
-    if (path == nullptr || getpid() != own_process) {
-        return;
-    }
-    FILE * file = std::fopen(path, "w");
-    if (file == nullptr) {
-        std::fprintf(stderr, "patchkit emulator: cannot write the report %s\n", path);
-        return;
-    }
+// What is told of a run but for memory that nobody freed.
+struct told_so_far {
+    std::string before, behind; // of the report, around the findings
+    std::vector<gpu::finding> findings;
+};
+
+told_so_far tell(const std::string & fault) {
     emulation * all = loaded; // none when no kernel was ever looked for
     auto findings = all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings();
     const auto of_operations = findings_of_operations();
     findings.insert(findings.end(), of_operations.begin(), of_operations.end());
     const auto kernels = all == nullptr ? std::vector<gpu::kernel_count>() : all->emulator->counts();
-    const std::string text =
-        "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
-        joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
-        products_as_json() + ",\"findings\":" +
-        findings_as_json(findings) + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
-    std::fputs(text.c_str(), file);
+    const bool nothing_ran =
+        std::none_of(kernels.begin(), kernels.end(), [](const gpu::kernel_count & one) { return one.launches != 0; });
+    const auto of_calls    = findings_of_calls(nothing_ran);
+    findings.insert(findings.end(), of_calls.begin(), of_calls.end());
+    return {"{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
+                joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
+                products_as_json() + ",\"refused\":" + refused_as_json() + ",\"findings\":",
+            ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n", std::move(findings)};
+}
+
+bool is_report_wanted() { return setting("PATCHKIT_EMULATOR_REPORT") != nullptr && getpid() == own_process; }
+
+void write_report(const told_so_far & told) {
+    const char * path = setting("PATCHKIT_EMULATOR_REPORT");
+    FILE * file       = std::fopen(path, "w");
+    if (file == nullptr) {
+        std::fprintf(stderr, "patchkit emulator: cannot write the report %s\n", path);
+        return;
+    }
+    std::fputs((told.before + findings_as_json(told.findings) + told.behind).c_str(), file);
     std::fclose(file);
     forget_notes();
+}
+
+// What waits to be written until the program's destructors have run, too: they may free memory.
+std::unique_ptr<told_so_far> & told_at_end() {
+    static auto * kept = new std::unique_ptr<told_so_far>;
+    return *kept;
+}
+
+// This library's own come after those of everything that uses it.
+[[gnu::destructor]] void end_of_destructors() {
+    const auto told = std::move(told_at_end());
+    if (told != nullptr && is_report_wanted()) {
+        const auto leaks = findings_of_leaks();
+        told->findings.insert(told->findings.end(), leaks.begin(), leaks.end());
+        write_report(*told);
+    }
 }
 
 // Whatever nobody waited for is done before the process ends.
@@ -184,7 +215,15 @@ void end_of_process() {
     if (!is_inherited()) {
         (void) wait_for_all();
     }
-    write_report("");
+    if (!is_report_wanted()) {
+        return;
+    }
+    told_so_far told = tell("");
+    if (looks_for_leaks()) {
+        told_at_end() = std::make_unique<told_so_far>(std::move(told));
+    } else {
+        write_report(told);
+    }
 }
 
 // Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
@@ -260,6 +299,11 @@ bool is_executing() {
     return result;
 }
 
+bool is_sampling() {
+    static const bool result = is_executing() && setting("PATCHKIT_EMULATOR_BLOCKS") != nullptr;
+    return result;
+}
+
 bool is_computing() {
     static const bool result = is_executing() && setting("PATCHKIT_EMULATOR_RECORD") == nullptr;
     return result;
@@ -268,16 +312,17 @@ bool is_computing() {
 void fault(const std::string & what) {
     std::fflush(stdout);
     std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str());
-    if (is_executing()) {
-        write_report(what);
+    if (is_executing() && is_report_wanted()) {
+        write_report(tell(what));
     }
     std::fflush(nullptr);
     std::abort();
 }
 
 void watch_end_of_process() {
+    static std::once_flag once;
     if (is_executing()) {
-        std::atexit(end_of_process);
+        std::call_once(once, [] { std::atexit(end_of_process); });
     }
 }
 

@@ -5,6 +5,7 @@
 //   PATCHKIT_EMULATOR_SCHEDULE      when asynchronous work runs, see schedule.hpp
 //   PATCHKIT_EMULATOR_THREADS       that run blocks; without it one per core
 //   PATCHKIT_EMULATOR_LIMIT         instructions of one wave before its kernel counts as endless
+//   PATCHKIT_EMULATOR_BLOCKS        at most so many blocks of each launch run, the first and the last among them
 //   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
 //   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
 //   PATCHKIT_EMULATOR_RECORD        folder that gets what blocks execute, see recording.hpp; then only a sample of the
@@ -24,8 +25,11 @@ namespace patchkit {
 
 bool is_executing();
 
-// Whether results count: not when only a sample of each launch runs.
+// Whether results count: not when a few blocks of each launch are recorded.
 bool is_computing();
+
+// Whether blocks of launches are left out, so that memory lacks what they would have written there.
+bool is_sampling();
 
 // A variable of the environment; null when it is not set or empty.
 const char * setting(const char * name);
@@ -33,7 +37,7 @@ const char * setting(const char * name);
 // The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does.
 [[noreturn]] void fault(const std::string & what);
 
-// From now on the process ends with all work done and the report written.
+// From now on the process ends with all work done and the report written; for any number of calls.
 void watch_end_of_process();
 
 // What kernels get in place of a heap and a hardware queue: who follows them is told that these are not emulated.

@@ -1,6 +1,7 @@
 // The errors: what they are called, and the last one of each thread.
 
 #include "answers.hpp"
+#include "calls.hpp"
 
 namespace {
 
@@ -71,24 +72,39 @@ namespace patchkit {
 
 hipError_t answered(hipError_t error) {
     last_result = error;
+    note_answer(error);
     return error;
 }
+
+const char * name_of(hipError_t error) { return text_of(error).name; }
 
 } // namespace patchkit
 
 extern "C" {
 
 hipError_t hipGetLastError() {
+    patchkit::note_asked();
     const hipError_t error = last_result;
     last_result = hipSuccess;
     return error;
 }
 
 hipError_t hipExtGetLastError() { return hipGetLastError(); }
-hipError_t hipPeekAtLastError() { return last_result; }
 
-const char * hipGetErrorString(hipError_t error) { return text_of(error).text; }
-const char * hipGetErrorName(hipError_t error) { return text_of(error).name; }
+hipError_t hipPeekAtLastError() {
+    patchkit::note_asked();
+    return last_result;
+}
+
+const char * hipGetErrorString(hipError_t error) {
+    patchkit::note_asked_for(error);
+    return text_of(error).text;
+}
+
+const char * hipGetErrorName(hipError_t error) {
+    patchkit::note_asked_for(error);
+    return text_of(error).name;
+}
 
 // An error that nobody knows has a name all the same, and these two say so.
 

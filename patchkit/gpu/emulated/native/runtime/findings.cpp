@@ -143,7 +143,7 @@ void forget_notes() {
     }
 }
 
-std::vector<void *> callers() {
+std::vector<void *> callers(std::string * call) {
     if (!is_checking()) {
         return {};
     }
@@ -151,9 +151,12 @@ std::vector<void *> callers() {
     std::vector<void *> frames(most);
     frames.resize(size_t(std::max(0, backtrace(frames.data(), most))));
     // Not the runtime's own. The loader takes long to say whose an address is, and the same come again and again.
-    thread_local std::unordered_map<void *, bool> is_own;
+    // Destructors of the program ask, too, when what belongs to a thread is gone.
+    static auto * is_own = new std::unordered_map<void *, bool>;
+    static std::mutex mutex;
+    const std::lock_guard<std::mutex> guard(mutex);
     const auto first = std::find_if(frames.begin(), frames.end(), [](void * frame) {
-        const auto [known, is_new] = is_own.emplace(frame, false);
+        const auto [known, is_new] = is_own->emplace(frame, false);
         if (is_new) {
             Dl_info own{}, other{};
             (void) dladdr(reinterpret_cast<void *>(&callers), &own);
@@ -161,6 +164,11 @@ std::vector<void *> callers() {
         }
         return !known->second;
     });
+    if (call != nullptr && first != frames.begin()) {
+        Dl_info own{};
+        const auto * const inside = static_cast<const char *>(*std::prev(first)) - 1;
+        *call = dladdr(inside, &own) == 0 || own.dli_sname == nullptr ? "" : own.dli_sname;
+    }
     return {first, frames.end()};
 }
 

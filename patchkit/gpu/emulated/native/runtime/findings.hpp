@@ -27,8 +27,8 @@ void begin_notes();
 void note(const gpu::finding & what);
 void forget_notes();
 
-// The callers of the runtime, innermost first; empty when nothing is looked for.
-std::vector<void *> callers();
+// The callers of the runtime, innermost first; empty when nothing is looked for. `call`, if given: what they called.
+std::vector<void *> callers(std::string * call = nullptr);
 
 // A list in JSON.
 std::string findings_as_json(const std::vector<gpu::finding> & findings);

@@ -3,6 +3,7 @@
 #include "launches.hpp"
 
 #include "answers.hpp"
+#include "calls.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
 #include "happens_before.hpp"
@@ -68,42 +69,57 @@ bool has_arguments(const patchkit::gpu::kernel_code & kernel) {
 // In the runtime's order (clr f9f995c6d, hip_platform.cpp: ihipLaunchKernel; hip_module.cpp:
 // ihipLaunchKernel_validate). Static and dynamic LDS that do not fit together are refused by the hardware queue only.
 hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
-    const patchkit::device & dev = patchkit::the_device();
-    const uint64_t threads = product(request.block);
+    const auto refuse = [&kernel](hipError_t error, const std::string & why) {
+        return patchkit::refused_launch(error, kernel.kernel->name, why);
+    };
+    const uint64_t most_lds = patchkit::the_device().lds_per_block, lds = kernel.kernel->lds;
+    const uint64_t threads  = product(request.block);
+    const std::string sizes = "a grid of " + triple(request.grid) + " blocks of " + triple(request.block) + " threads";
     if (is_too_many(request.grid, request.block)) {
-        return hipErrorInvalidConfiguration;
+        return refuse(hipErrorInvalidConfiguration,
+                      sizes + " has more threads in one direction than " + std::to_string(UINT32_MAX));
     }
     if (request.values != nullptr && request.segment != nullptr) {
-        return hipErrorInvalidValue;
+        return refuse(hipErrorInvalidValue, "its arguments are given twice, as a list and as bytes");
     }
     if (product(request.grid) == 0 || threads == 0) {
-        return hipErrorInvalidValue;
+        return refuse(hipErrorInvalidValue, sizes + " is empty");
     }
-    const bool is_too_long = std::max({request.block.x, request.block.y, request.block.z}) > most_threads;
-    if (request.lds > dev.lds_per_block || is_too_long || threads > most_threads) {
-        return hipErrorInvalidValue;
+    const uint64_t longest = std::max({request.block.x, request.block.y, request.block.z});
+    if (longest > most_threads || threads > most_threads) {
+        return refuse(hipErrorInvalidValue, "a block of " + triple(request.block) + " has " + std::to_string(threads) +
+                                                " threads, and may have " + std::to_string(most_threads));
+    }
+    if (request.lds > most_lds) {
+        return refuse(hipErrorInvalidValue, std::to_string(request.lds) +
+                                                " bytes of dynamic LDS are asked for, and a block may have " +
+                                                std::to_string(most_lds));
     }
     if (has_arguments(*kernel.kernel) && request.values == nullptr && request.segment == nullptr) {
-        return hipErrorInvalidValue;
+        return refuse(hipErrorInvalidValue, "the kernel has arguments, and none are given");
     }
     if (threads > kernel.kernel->max_threads) {
-        return hipErrorLaunchFailure;
+        return refuse(hipErrorLaunchFailure,
+                      "a block has " + std::to_string(threads) + " threads, and the kernel was compiled for at most " +
+                          std::to_string(kernel.kernel->max_threads) + " (__launch_bounds__)");
     }
-    if (request.lds + kernel.kernel->lds > dev.lds_per_block) {
-        return hipErrorInvalidValue;
+    if (request.lds + lds > most_lds) {
+        return refuse(hipErrorInvalidValue, std::to_string(lds) + " bytes of LDS of the kernel and " +
+                                                std::to_string(request.lds) + " dynamic ones are " +
+                                                std::to_string(lds + request.lds) + ", and a block may have " +
+                                                std::to_string(most_lds));
     }
     if (request.values != nullptr && !patchkit::are_readable(*kernel.kernel, request.values)) {
-        return hipErrorInvalidValue;
+        return refuse(hipErrorInvalidValue, "the list of its arguments cannot be read");
     }
     return hipSuccess;
 }
 
-// All blocks of a cooperative launch have to be on the device at once.
-bool fits_at_once(const loaded_kernel & kernel, const launch_request & request) {
+// All blocks of a cooperative launch have to be on the device at once: so many of this one are.
+uint64_t most_at_once(const loaded_kernel & kernel, const launch_request & request) {
     const int per_multiprocessor = patchkit::resident_blocks(patchkit::resources_of(*kernel.kernel),
                                                              int(product(request.block)), request.lds);
-    const uint64_t blocks = product(request.grid);
-    return blocks <= uint64_t(per_multiprocessor) * uint64_t(patchkit::the_device().multiprocessors);
+    return uint64_t(per_multiprocessor) * uint64_t(patchkit::the_device().multiprocessors);
 }
 
 // Throws unknown_argument.
@@ -113,8 +129,12 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     if (error != hipSuccess) {
         return error;
     }
-    if (request.is_cooperative && !fits_at_once(kernel, request)) {
-        return hipErrorCooperativeLaunchTooLarge;
+    const uint64_t blocks = product(request.grid);
+    const uint64_t most   = request.is_cooperative ? most_at_once(kernel, request) : blocks;
+    if (blocks > most) {
+        return patchkit::refused_launch(hipErrorCooperativeLaunchTooLarge, kernel.kernel->name,
+                                        "a cooperative launch of " + std::to_string(blocks) +
+                                            " blocks, and the GPU holds " + std::to_string(most) + " of them at once");
     }
     const patchkit::launch_shape shape = {request.grid, request.block, uint32_t(request.lds), request.is_cooperative};
     auto made = std::make_shared<patchkit::gpu::launch>();

@@ -2,6 +2,7 @@
 
 #include "allocations.hpp"
 #include "answers.hpp"
+#include "calls.hpp"
 #include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -22,6 +23,25 @@ using patchkit::is_usable;
 using patchkit::owner;
 using patchkit::release;
 
+// Memory that is none to be freed: it was already, or nobody obtained it.
+hipError_t refuse_to_free(void * pointer, hipError_t error) {
+    const patchkit::allocation old = patchkit::freed_at(pointer);
+    if (old.size != 0) {
+        const std::string what = std::to_string(old.size) + " bytes of " + patchkit::name_of(old.type);
+        return patchkit::refused_again(error, what + " were freed already", old.of);
+    }
+    const patchkit::allocation found = allocation_of(pointer);
+    const size_t at = uintptr_t(pointer) - found.begin;
+    if (found.size == 0) {
+        return patchkit::refused(error, "the pointer is of no memory that the runtime gave");
+    }
+    if (found.whose != owner::program) {
+        return patchkit::refused(error, "the pointer is of memory that the program registered, or of a variable");
+    }
+    return patchkit::refused(error, "the pointer lies " + std::to_string(at) + " bytes into " +
+                                        std::to_string(found.size) + " bytes of " + patchkit::name_of(found.type));
+}
+
 // Whoever gives memory back waits for everything that may use it (hipFree: "performs an implicit
 // hipDeviceSynchronize()").
 hipError_t release_when_idle(void * pointer, hipError_t unknown) {
@@ -29,7 +49,11 @@ hipError_t release_when_idle(void * pointer, hipError_t unknown) {
         return hipSuccess;
     }
     const hipError_t waited = patchkit::wait_for_all();
-    return waited == hipSuccess ? release(pointer, unknown) : waited;
+    if (waited != hipSuccess) {
+        return waited;
+    }
+    const hipError_t error = release(pointer, unknown);
+    return error == hipSuccess ? error : refuse_to_free(pointer, error);
 }
 
 } // namespace
@@ -139,7 +163,14 @@ hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
     }
     const allocation found = allocation_of(pointer);
     if (found.size == 0 || found.begin != uintptr_t(pointer) || found.whose != owner::program) {
-        return answered(hipErrorInvalidValue);
+        return answered(refuse_to_free(pointer, hipErrorInvalidValue));
+    }
+    if (found.of != nullptr && !patchkit::is_captured(stream)) {
+        if (!found.of->freed_by.empty()) {
+            const std::string what = std::to_string(found.size) + " bytes of device memory were freed already";
+            return answered(patchkit::refused_again(hipErrorInvalidValue, what, found.of));
+        }
+        patchkit::note_freed(found.of);
     }
     return answered(patchkit::enqueue(stream, [pointer, size = found.size] {
         const std::string what = "hipFreeAsync of " + std::to_string(size) + " bytes";

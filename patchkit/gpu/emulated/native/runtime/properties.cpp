@@ -1,6 +1,8 @@
 // The device: there is one, and this is what it says of itself.
 
+#include "allocations.hpp"
 #include "answers.hpp"
+#include "calls.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -121,10 +123,23 @@ hipError_t hipGetDevice(int * id) {
     return answered(hipSuccess);
 }
 
-hipError_t hipSetDevice(int id) { return answered(is_device(id) ? hipSuccess : hipErrorInvalidDevice); }
+hipError_t hipSetDevice(int id) {
+    const std::string why = "device " + std::to_string(id) + ", and there is one, 0";
+    return answered(is_device(id) ? hipSuccess : patchkit::refused(hipErrorInvalidDevice, why));
+}
 
 hipError_t hipInit(unsigned int /*flags*/) { return answered(hipSuccess); }
-hipError_t hipDeviceReset() { return answered(patchkit::wait_for_all()); }
+
+// What the program still has is gone with the device: it is no leak.
+hipError_t hipDeviceReset() {
+    const hipError_t waited = patchkit::wait_for_all();
+    for (const patchkit::allocation & one : patchkit::allocations_of_program()) {
+        if (one.of != nullptr) {
+            one.of->is_left = true;
+        }
+    }
+    return answered(waited);
+}
 
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_t * prop, int id) {
     if (prop == nullptr) {

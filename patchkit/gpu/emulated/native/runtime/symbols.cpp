@@ -1,6 +1,7 @@
 // Variables of the device, by the address of their counterparts on the host. While recording there are none.
 
 #include "answers.hpp"
+#include "calls.hpp"
 #include "recorder.hpp"
 #include "registry.hpp"
 
@@ -23,7 +24,9 @@ hipError_t find_place(const void * symbol, size_t size, size_t offset, hipMemcpy
         return error;
     }
     if (offset > found.size || size > found.size - offset) {
-        return hipErrorInvalidValue;
+        return patchkit::refused(hipErrorInvalidValue, std::to_string(size) + " bytes from byte " +
+                                                           std::to_string(offset) + " on, and the variable has " +
+                                                           std::to_string(found.size));
     }
     place = found.address + offset;
     return hipSuccess;
