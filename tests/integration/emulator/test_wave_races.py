@@ -56,7 +56,9 @@ def every_kind() -> str:
 @pytest.mark.parametrize("case", _IN_MEMORY | _IN_LDS)
 def test_waves_without_an_order_are_found_whichever_runs_first(found, programs, case, arch):
     for schedule in _SCHEDULES:
-        findings = found(programs[arch], case, arch=arch, PATCHKIT_EMULATOR_SCHEDULE=schedule)
+        seen = found(programs[arch], case, arch=arch, PATCHKIT_EMULATOR_SCHEDULE=schedule)
+        # In some orders a write of a program that races happens to change nothing.
+        findings = [one for one in seen if one["kind"] != "hidden"]
         assert {one["kind"] for one in findings} == {"races"}, schedule
         assert all(one["what"].endswith(_NO_BARRIER) for one in findings), findings
         for one in findings:
