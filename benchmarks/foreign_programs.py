@@ -670,7 +670,7 @@ def main() -> int:
     chosen = {one.name: verdicts[one.name] for one in programs if one.name in verdicts}
     print("\n".join(summary(chosen.values())))
     if options.record:
-        _record(collection, chosen, len(programs), checkout, options)
+        _record(collection, chosen, len(programs), checkout, setting, options)
     counts = Counter(str(one["verdict"]) for one in chosen.values())
     within = sum(counts[verdict] for verdict in counts if verdict not in OUTSIDE)
     return int(sum(counts[verdict] for verdict in GOOD) < options.least * within)
@@ -764,6 +764,7 @@ def _record(
     chosen: Mapping[str, Mapping[str, Any]],
     programs: int,
     checkout: Path,
+    setting: Setting,
     options: argparse.Namespace,
 ) -> None:
     argv = ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"]
@@ -783,6 +784,7 @@ def _record(
             "checkout": commit,
             "programs": programs,
             "arch": options.arch,
+            "of_older_code": sum(one["code"] != setting.code for one in chosen.values()),
             "verdicts": rows,
         },
     )

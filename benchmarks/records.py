@@ -365,7 +365,63 @@ def _sanitize_cost() -> str:
     return f"{_table(['kernel', *modes], rows)}\n\n{_made(record)}"
 
 
+# Programs that nobody here wrote, on the emulated GPU.
+
+# In the order of the table; the first two are what is asked for, the next two are outside of it.
+_VERDICTS = (
+    "right",
+    "own fault",
+    "lacks data",
+    "needs another library",
+    "does not build",
+    "refused",
+    "time limit",
+    "wrong",
+)
+_GOOD, _OUTSIDE = _VERDICTS[:2], _VERDICTS[2:4]
+
+
+def _foreign(name: str) -> Callable[[], str]:
+    def table() -> str:
+        record = _record(f"foreign-programs-{name}")
+        verdicts: dict[str, dict[str, Any]] = record["verdicts"]
+        rows = []
+        for verdict in _VERDICTS:
+            chosen = {key: one for key, one in verdicts.items() if one["verdict"] == verdict}
+            if chosen:
+                rows.append([verdict, len(chosen), _foreign_names(chosen)])
+        within = [one for one in verdicts.values() if one["verdict"] not in _OUTSIDE]
+        good = sum(one["verdict"] in _GOOD for one in within)
+        told = (
+            f"{good} of the {len(within)} that have their data and need no other library end right or with "
+            f"their own known fault ({good / max(len(within), 1):.0%}); {len(verdicts)} of "
+            f"{record['programs']} programs of commit {record['checkout']} were tried, on {record['arch']}; "
+            f"{record['of_older_code']} verdicts are of older code of patchkit's, and were not run again."
+        )
+        return f"{_table(['verdict', 'programs', 'which'], rows)}\n\n{told}\n\n{_made(record)}"
+
+    return table
+
+
+def _foreign_names(chosen: Mapping[str, Mapping[str, Any]]) -> str:
+    """By reason, the most frequent first."""
+    by_reason: dict[str, list[str]] = {}
+    for name, one in chosen.items():
+        found = ", ".join(f"{count} {kind}" for kind, count in one["findings"].items())
+        by_reason.setdefault(one["why"], []).append(f"{name} ({found})" if found else name)
+    told = sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
+    reasons = [f"*{_plain(why)}*: {', '.join(names)}" if why else ", ".join(names) for why, names in told]
+    return "; ".join(reasons)
+
+
+def _plain(text: str) -> str:
+    """What a program printed, with nothing that Markdown reads."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$])", r"\\\1", text)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "foreign-hecbench": _foreign("hecbench"),
+    "foreign-rocm-examples": _foreign("rocm-examples"),
     "known-faults": _known_faults,
     "operations": _operations,
     "operations-wrong": _operations_wrong,
