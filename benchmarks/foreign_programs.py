@@ -508,12 +508,9 @@ def verdict_of(program: Program, setting: Setting, checkout: Path, known: Known)
     """Builds and runs one program; the line of the verdicts' file."""
     setting = replace(setting, arch=known.archs.get(program.name, setting.arch))
     judged, rans = _seen(program, setting, checkout)
-    measured = judged
-    judged = known.verdicts.get((program.name, judged.verdict), judged)
     return {
         **asdict(judged),
         "arch": setting.arch,
-        "seen": f"{measured.verdict}: {measured.why}" if measured != judged else "",
         "runs": [{key: value for key, value in asdict(ran).items() if key != "output"} for ran in rans],
     }
 
@@ -614,6 +611,12 @@ def load_known(collection: str) -> Known:
     )
 
 
+def with_known(verdict: Mapping[str, Any], known: Mapping[tuple[str, str], Judged]) -> Mapping[str, Any]:
+    """The line of a program with what a person found out about it."""
+    found = known.get((verdict["name"], verdict["verdict"]))
+    return verdict if found is None else {**verdict, **asdict(found)}
+
+
 def load_verdicts(path: Path) -> dict[str, dict[str, Any]]:
     """The newest of each program. A line that was cut off when the script was stopped is none."""
     found: dict[str, dict[str, Any]] = {}
@@ -667,7 +670,8 @@ def main() -> int:
         programs = [one for one in programs if one.name in options.only]
     if not options.record:
         _run_all(programs, verdicts, place, setting, checkout, options)
-    chosen = {one.name: verdicts[one.name] for one in programs if one.name in verdicts}
+    known = load_known(collection).verdicts
+    chosen = {one.name: with_known(verdicts[one.name], known) for one in programs if one.name in verdicts}
     print("\n".join(summary(chosen.values())))
     if options.record:
         _record(collection, chosen, len(programs), checkout, setting, options)

@@ -180,3 +180,10 @@ def test_what_a_person_found_out_names_a_reason(bench):
             assert judged.why
             assert judged.verdict in {*bench.GOOD, *bench.OUTSIDE}
             assert instead_of not in {*bench.GOOD, *bench.OUTSIDE}
+
+
+def test_what_a_person_found_out_counts_only_instead_of_that_verdict(bench):
+    known = {("sum", "wrong"): bench.Judged(verdict="own fault", why="issue 1")}
+    line = {"name": "sum", "why": "", "runs": []}
+    assert bench.with_known({**line, "verdict": "wrong"}, known)["why"] == "issue 1"
+    assert bench.with_known({**line, "verdict": "refused"}, known)["verdict"] == "refused"
