@@ -142,8 +142,14 @@ std::string name_of_type(word type) {
     return known ? name_of(*known) : "type " + std::to_string(type);
 }
 
+// By the name that the program's source has: HIPBLAS_V2 puts a version behind it.
+static std::string name_in_source(std::string call) {
+    const size_t version = call.find("_v2");
+    return version == std::string::npos ? call : call.erase(version, 3);
+}
+
 int refuse(const std::string & call, const std::string & why) {
-    std::fprintf(stderr, "patchkit: %s is not supported: %s\n", call.c_str(), why.c_str());
+    std::fprintf(stderr, "patchkit: %s is not supported: %s\n", name_in_source(call).c_str(), why.c_str());
     return not_supported;
 }
 
@@ -298,12 +304,13 @@ int task::run_together(int64_t m, int64_t n, int64_t k, const std::string & type
     if (is_refused()) {
         return status_;
     }
-    const computed what = {of_.call, m, n, k, of_.batch, types};
+    const std::string name = name_in_source(of_.call);
+    const computed what    = {name, m, n, k, of_.batch, types};
     log_call(what);
     if (!is_computing() || of_.batch == 0) {
         return success;
     }
-    work_to_do todo = {of_.call, of_.batch, parts_, factors_, std::move(work), what};
+    work_to_do todo = {name, of_.batch, parts_, factors_, std::move(work), what};
     const hipError_t error = answers_host_ ? enqueue_and_wait(library_->stream, std::move(todo))
                                            : enqueue(library_->stream, std::move(todo));
     return error == hipSuccess ? success : internal_error;
