@@ -40,8 +40,8 @@ def test_the_readme_asks_for_what_its_commands_are_given_in_ci() -> None:
 
 def test_ci_runs_the_readmes_commands_before_it_installs_more_and_ends_with_tests() -> None:
     stages = re.findall(r'^stage (\d+) "[^"]*" (.+)$', RUN, re.MULTILINE)
-    assert [command for _, command in stages][:4] == [
-        "readme_packages", "readme main", "readme tests", "more_packages",
+    assert [command for _, command in stages][:5] == [
+        "readme_packages", "empty_environment", "readme main", "readme tests", "more_packages",
     ]  # fmt: skip
     last = re.search(r"^proofs extra_tools .*\|\| exit (\d+)", RUN.strip().splitlines()[-1])
     assert last, "the last thing printed is the summary of tests"

@@ -53,7 +53,7 @@ def test_the_case_in_which_a_program_crashes_is_named(tmp_path: Path) -> None:
     driver.write_text(f"#!/bin/sh\nprintf '{DONE[:-1]}\\n'\necho '#0 a backtrace'\nkill -ABRT $$\n")
     driver.chmod(0o755)
     place = Place(folder=tmp_path / "runs", reporter=NullReporter())
-    side = SimpleNamespace(module=tmp_path / "module.so", environment={})
+    side = SimpleNamespace(module=tmp_path / "module.so", environment={}, kept=None)
     with pytest.raises(CaseAborted) as crashed:
         run_attention(driver, side, device="X", cases=CASES, name="own", timeout_s=60, place=place)  # type: ignore[arg-type]
     assert (crashed.value.code, crashed.value.case) == ("PROGRAM_CRASHED", "own-1")
