@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -112,6 +113,7 @@ class numbers {
             case number::bf16: std::memcpy(at, &half, sizeof(half)); break;
             case number::f32: std::memcpy(at, &single, sizeof(single)); break;
             case number::f64: std::memcpy(at, &value, sizeof(value)); break;
+            default: std::abort(); // no other is tried here
         }
     }
 
