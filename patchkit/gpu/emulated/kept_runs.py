@@ -32,6 +32,7 @@ _PLACES = frozenset(
     {
         "LD_LIBRARY_PATH",
         "PATCHKIT_EMULATOR",
+        "PATCHKIT_EMULATOR_COMPILER",
         "PATCHKIT_EMULATOR_DISASSEMBLER",
         "PATCHKIT_EMULATOR_OBJECTS",
         "PATCHKIT_EMULATOR_SERVER",
@@ -70,8 +71,9 @@ def is_clean_report(report: Path) -> bool:
     """Whether a run wrote a report, found nothing, and every process of it came to its end."""
     try:
         told = json.loads(report.read_bytes())
-        is_well = not told["findings"] and told["fault"] is None and told["processes"] == 1
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        is_well = isinstance(told["kernels"], list) and told["fault"] is None
+        is_well = is_well and not told.get("findings") and told.get("processes", 1) == 1
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
     return is_well and not any(report.parent.glob("*.findings"))
 

@@ -13,6 +13,7 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.gpu.hardware.attention import gate_cases
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
+from patchkit.prove.gates.sanitize import SanitizeGate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import Toolchain
 
@@ -52,6 +53,17 @@ def test_backend_ops_passes_and_says_where(subject: Subject) -> None:
     assert baseline == [run, passed]
     assert "the GPU itself did not run it: gfx1151 was emulated" in result.not_run
     assert any("a sample ran (--full runs all)" in text for text in result.not_run)
+
+
+def test_what_backend_ops_ran_with_checks_is_not_run_again_to_look_for_faults(subject: Subject) -> None:
+    looked = replace(OPS, is_looked_at=True).run(subject)
+    assert _counts(looked.evidence) == _counts(OPS.run(subject).evidence)
+    sanitize = SanitizeGate(machine=OPS.machine, pattern=OPS.pattern, cases=OPS.cases, is_sample=True)
+    result = sanitize.run(subject)
+    assert result.verdict == "passed (emulated)", result.problems
+    (again,) = (line for line in result.lines if "taken again" in line)
+    ran = _counts(looked.evidence)[0]
+    assert int(again.split()[0]) >= 2 * (ran // 24), again
 
 
 @pytest.mark.hours
