@@ -181,7 +181,8 @@ def _source(random: Random, text: Text, kind: str, width: int) -> Source:
     choice = random.random() * (
         0.7 if "FMA" in text.name else 1
     )  # sums are made to meet, which needs registers
-    if choice < 0.65 or text.name.startswith("V_SWAP"):
+    # Sums of differences take bytes of a constant's upper half, and how that is filled is not said.
+    if choice < 0.65 or text.name.startswith("V_SWAP") or ("QSAD" in text.name and choice >= 0.82):
         half = None
         if (
             count == 1
