@@ -13,7 +13,7 @@ proves nothing when it does not. What it ends with is one verdict:
     needs another library   beyond HIP, hipBLAS, hiprtc, thrust, rocPRIM and hipCUB
     does not build, refused, time limit, wrong      with the reason
 
-    python benchmarks/foreign_programs.py ~/HeCBench --work /tmp/programs --jobs 2 --limit-s 60
+    python benchmarks/foreign_programs.py ~/HeCBench --work programs --jobs 2 --limit-s 60
 
 Verdicts go to WORK/verdicts-NAME.jsonl, a line each. A program whose files, patchkit's code and SDK are those
 of its verdict is not run again: what was stopped goes on. The order is random, the same for the same --seed,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import click
+from click.core import ParameterSource
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import counted
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 _MOST_SEED = 2**63
 _SEED_DIGITS = len(str(_MOST_SEED))
+
+
+def refuse_given(names: Collection[str], why: str, hint: str) -> None:
+    """Refuse the options of the running command, by their parameters, that mean nothing here.
+
+    ``why`` goes on from the option's name. Raises USAGE_SYNTAX.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
+        if parameter.name in names and not is_default:
+            raise UsageError(f"{parameter.opts[0]} {why}", code="USAGE_SYNTAX", hint=hint)
 
 
 def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[Schedule, int]:

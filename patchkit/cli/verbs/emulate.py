@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.files import check_output, remove_output, write_output
@@ -21,6 +20,7 @@ from patchkit.cli.emulated import (
     prepare,
     profile_lines,
     program_options,
+    refuse_given,
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, verb
@@ -113,15 +113,11 @@ def command(
 
 def _check_alone() -> None:
     """Whether nothing else was asked for that means nothing without a program. Raises USAGE_SYNTAX."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
-        if parameter.name in _OF_PROGRAMS and not is_default:
-            raise UsageError(
-                f"{parameter.opts[0]} says how a program runs, and --vectors and --coverage run none",
-                code="USAGE_SYNTAX",
-                hint="patchkit emulate --arch gfx1151 --vectors FILE",
-            )
+    refuse_given(
+        _OF_PROGRAMS,
+        "says how a program runs, and --vectors and --coverage run none",
+        "patchkit emulate --arch gfx1151 --vectors FILE",
+    )
 
 
 def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> EmulationReport | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
@@ -27,6 +26,7 @@ from patchkit.cli.emulated import (
     open_gpu,
     profile_lines,
     program_options,
+    refuse_given,
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
@@ -193,15 +193,9 @@ def command(
 
 def _look(settings: Settings, arch: str, path: Path, report: Path | None) -> None:
     """``--code``: nothing runs."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
-        if parameter.name in _OF_RUNS and not is_default:
-            raise UsageError(
-                f"{parameter.opts[0]} is about a run, and --code runs nothing",
-                code="USAGE_SYNTAX",
-                hint=f"patchkit sanitize --arch {arch} --code FILE",
-            )
+    refuse_given(
+        _OF_RUNS, "is about a run, and --code runs nothing", f"patchkit sanitize --arch {arch} --code FILE"
+    )
     if report is not None:
         check_output(report, "preparing the report")
     seen = open_gpu(settings, arch).look(path)

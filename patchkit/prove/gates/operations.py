@@ -338,15 +338,15 @@ def _stage(tools: Tools, side: BuiltSide) -> Stage:
     return make_stage(side, tools.sides.before, folder)
 
 
-def _with_variables(tools: Tools, stage: Stage, name: str) -> Stage:
-    return replace(stage, side_environment={**stage.side_environment, **tools.variables(name)})
+def _with(stage: Stage, variables: Mapping[str, str]) -> Stage:
+    return replace(stage, side_environment={**stage.side_environment, **variables})
 
 
 def _mode(tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
     """A run of upstream's program and its table, which has rows."""
     name = f"{mode}-{side}"
     ran = run_mode(
-        _with_variables(tools, stage, name) if mode == "test" else stage,
+        _with(stage, tools.variables(name)) if mode == "test" else stage,
         mode,
         name=name,
         choice=choice,
@@ -410,7 +410,7 @@ def _tests(
     most = min(most, sum(len(part.cases) for part in parts) - 1)
 
     def again(part: Part) -> Ran | ToolchainError:
-        return run_part(replace(part, stage=_with_variables(tools, stage, part.name)))
+        return run_part(replace(part, stage=_with(stage, tools.variables(part.name))))
 
     runs: list[Ran] = []
     aborting: list[AbortedCase] = []
@@ -445,23 +445,18 @@ def _parts(
         stage = replace(stage, kept=None)
     return tuple(
         Part(
-            stage=_with_variables(tools, stage, f"test-{side}-{number}"),
+            stage=_with(stage, tools.variables(f"test-{side}-{number}")),
             name=f"test-{side}-{number}",
             cases=some,
             device=tools.machine.device,
             timeout_s=tools.timeout_s,
             folder=tools.place.folder,
             is_pinned=tools.scheduler is None,
-            looked=None if tools.looked is None else _looked(tools, stage, f"test-{side}-{number}"),
+            looked=None if tools.looked is None else _with(stage, tools.looked(f"test-{side}-{number}")),
         )
         for number, some in enumerate(parts)
         if some
     )
-
-
-def _looked(tools: Tools, stage: Stage, name: str) -> Stage:
-    more = {} if tools.looked is None else tools.looked(name)
-    return replace(stage, side_environment={**stage.side_environment, **more})
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
