@@ -15,8 +15,8 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import counted
+from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import gpus, pins
-from patchkit.cli.request import CLONE, make_onto
 from patchkit.cli.settings import Settings, options, packed
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.carry.upstream.sources import AUTO, source_words
+from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import gpus, patches, pins
-from patchkit.cli.settings import FOLDER, TEXT, options, packed
+from patchkit.cli.settings import TEXT, options, packed
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
@@ -65,19 +66,6 @@ _UPSTREAM = click.option(
     metavar="PIN",
     shell_complete=pins,
     help="A pin of the lock: b6900, v0.5.0 or a commit prefix.",
-)
-CLONE = options(
-    click.option(
-        "--onto",
-        type=TEXT,
-        is_flag=False,
-        flag_value="HEAD",
-        metavar="REV",
-        help="A commit of your own clone of llama.cpp (without REV: its HEAD).",
-    ),
-    click.option(
-        "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
-    ),
 )
 _AS_BUILD = click.option(
     "--as-build",
@@ -173,28 +161,6 @@ def _make_choice(
 
 
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
-
-
-def make_onto(
-    revision: str | None, repo: Path | None, build: AsBuild = None, upstream: PinWanted = None
-) -> Onto | None:
-    """What --onto, --repo and --as-build name; None when none of them was given.
-
-    Raises OPTIONS_CONTRADICT.
-    """
-    if revision is None and repo is None and build is None:
-        return None
-    if upstream is not None:
-        raise UsageError(
-            "--upstream and --onto contradict each other",
-            code="OPTIONS_CONTRADICT",
-            why="one is a pin of the lock, the other a commit of your clone",
-            hint="drop one of them",
-        )
-    from patchkit.carry.following.onto.pin import Onto
-
-    directory = repo or FOLDER.convert(".", None, None)
-    return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

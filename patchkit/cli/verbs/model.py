@@ -14,9 +14,9 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.files import check_output, write_output
+from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
-from patchkit.cli.request import CLONE, make_onto
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
