@@ -177,7 +177,7 @@ class Place:
 class Ran:
     """A run that ended with an accepted status. ``command`` can be pasted into a shell.
 
-    ``is_kept``: it is an earlier run, taken again.
+    ``cpu_s`` are its processor seconds, here; ``is_kept``: it is an earlier run, taken again.
     """
 
     argv: tuple[str, ...]
@@ -186,6 +186,7 @@ class Ran:
     stdout: Path
     stderr: Path
     seconds: float
+    cpu_s: float = 0.0
     is_kept: bool = False
 
     def text(self) -> str:
@@ -281,6 +282,7 @@ def run_program(
         stdout=out,
         stderr=err,
         seconds=completed.seconds,
+        cpu_s=completed.cpu_s,
     )
 
 

@@ -9,11 +9,13 @@ import pytest
 from dask_cluster import dask_cluster
 from gate_subject import subject_for
 
+from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.gpu.hardware.attention import gate_cases
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
 from patchkit.prove.gates.sanitize import SanitizeGate
+from patchkit.prove.gates.timings import Stopwatch
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import Toolchain
 
@@ -46,8 +48,13 @@ def _counts(evidence: object) -> tuple[int, ...]:
 
 
 def test_backend_ops_passes_and_says_where(subject: Subject) -> None:
-    result = OPS.run(subject)
+    watch = Stopwatch(NullReporter())
+    with watch.stage("backend-ops"):
+        fresh = replace(OPS, machine=replace(OPS.machine, is_fresh=True))
+        result = fresh.run(replace(subject, reporter=watch))
     assert result.verdict == "passed (emulated)", result.problems
+    (ran,) = (each for each in watch.stages[0].spent if each.work == "run")
+    assert ran.tools > 4, "two processes of each side, besides those that only list cases"
     run, passed, *baseline = _counts(result.evidence)
     assert run == passed > 64
     assert baseline == [run, passed]
