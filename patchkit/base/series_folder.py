@@ -15,6 +15,9 @@ Origin = Literal["named", "checkout", "installed"]
 TEXTS = "patchkit"
 """The folder of ``templates/`` with the texts that patchkit itself writes; no patch may use them."""
 
+EVIDENCE = "evidence.toml"
+"""In a patch's folder: who says what of it. It decides whether the patch is in, and not one byte."""
+
 _FOLDERS = ("patches", "arch_profiles")
 
 PLAIN = "plain"
@@ -83,7 +86,8 @@ def is_no_template(path: PurePath, folder: PurePath) -> bool:
     What patchkit itself writes lies in templates/ only: a patch may have a folder of that name.
     """
     within = path.relative_to(folder)
-    return is_editors(within) or (folder.name == "templates" and within.parts[:1] == (TEXTS,))
+    own = (TEXTS,) if folder.name == "templates" else (EVIDENCE,)
+    return is_editors(within) or within.parts[:1] == own
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it

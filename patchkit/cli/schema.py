@@ -18,11 +18,13 @@ from patchkit.base.toml import TomlTable
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.trust import ClaimFile
 from patchkit.prove.gates.policy import SeriesWithPolicy
 
 # By its path below the series folder: the title of a schema, and the models that a file may be.
 _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
     "arch_profiles/schema.json": ("patchkit GPU profile or family", (ArchProfile, Family)),
+    "patches/evidence.schema.json": ("patchkit evidence of a patch", (ClaimFile,)),
     "patches/lock.schema.json": ("patchkit lock", (Lock,)),
     "patches/patch.schema.json": ("patchkit patch", (Patch,)),
     "patches/series.schema.json": ("patchkit series", (SeriesWithPolicy,)),

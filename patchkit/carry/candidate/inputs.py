@@ -36,8 +36,8 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
 
 
 # Tables of series.toml that decide no byte of a candidate: what it must have passed before it is published,
-# and which forks are told of beside its patches.
-_SAYS_NO_BYTE = ("gates", "watch")
+# which forks are told of beside its patches, and how many sources a patch needs to be in it at all.
+_SAYS_NO_BYTE = ("gates", "watch", "trust")
 
 
 def _sha256_of_rules(path: Path) -> str:
@@ -47,7 +47,7 @@ def _sha256_of_rules(path: Path) -> str:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Every file a template may include; an editor's are not among them, nor what patchkit itself writes."""
+    """Every file a template may include: not an editor's, what patchkit itself writes, or evidence."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not is_no_template(path, folder))
 
 

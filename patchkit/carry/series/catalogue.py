@@ -14,10 +14,12 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
 from patchkit.carry.series.patch import Edit, GuardMacros, NewFile, Patch, is_for, parse_patch
+from patchkit.carry.series.trust import TWO_AND_TWO, Claim, ClaimFile, TrustRules
 
 
 def _with_slash(folder: str) -> str:
@@ -55,6 +57,7 @@ class Series(TomlTable):
 
     ``plain``: it knows no GPU, has no profiles, and all its patches are plain.
     ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
+    ``trust``: how many sources make a patch measured, or end its default.
     ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.gates.policy` reads it.
     """
 
@@ -68,6 +71,7 @@ class Series(TomlTable):
     gates: object = None
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
     watches: Annotated[Several[Watch], Field(alias="watch")] = ()
+    trust: TrustRules = TWO_AND_TWO
     patches: NotInFile[tuple[Patch, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -119,9 +123,8 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
             )
             continue
         try:
-            patches.append(
-                parse_patch(load_toml(path / "patch.toml"), folder=path.name, number=int(named.group(1)))
-            )
+            patch = parse_patch(load_toml(path / "patch.toml"), folder=path.name, number=int(named.group(1)))
+            patches.append(replace(patch, claims=_load_claims(path)))
         except PatchkitError as exc:
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
     series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
@@ -129,6 +132,12 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
     if errors:
         raise ErrorGroup(f"{folder} has {counted(len(errors), 'problem')}", errors)
     return series
+
+
+def _load_claims(folder: Path) -> tuple[Claim, ...]:
+    """What evidence.toml in the folder of a patch says; nothing where there is none."""
+    path = folder / EVIDENCE
+    return validate(load_toml(path), ClaimFile, what="evidence").claims if path.is_file() else ()
 
 
 def _check(series: Series) -> Iterator[ConfigError]:

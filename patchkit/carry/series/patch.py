@@ -35,6 +35,7 @@ from patchkit.carry.series.promises import (
     SpeedRules,
 )
 from patchkit.carry.series.selector import Selector
+from patchkit.carry.series.trust import Claim
 
 BREAKS_MAIL = re.compile(
     r"---|diff -|index:|>?from[ :]|subject:|date:|message-id:|content-|\[patch\]", re.IGNORECASE
@@ -424,6 +425,7 @@ class Patch(TomlTable):
     speed: SpeedRules | None = None
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
+    claims: NotInFile[tuple[Claim, ...]] = ()  # of evidence.toml, and whoever else said something
     of_other_builds: NotInFile[tuple[Edit | NewFile, ...]] = ()  # those that for_build() left out
     where: NotInFile[Location] = NOWHERE
 

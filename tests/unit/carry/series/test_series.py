@@ -368,3 +368,43 @@ def test_only_a_plain_series_names_no_folders(folder, write):
     assert "folders are missing" in (caught.value.errors[0].why or "")
     (folder / "series.toml").write_text("plain = true\n")
     assert load_series(folder).folders == ()
+
+
+CLAIM = """\
+[[claim]]
+archs = ["gfx1151"]
+kind = "hardware"
+says = "gain"
+who = "ann"
+link = "https://example.org/1"
+figure = "prompts +2 %"
+on = 2026-09-10
+"""
+
+
+def test_a_patch_has_the_claims_that_lie_beside_it(folder: Path, write) -> None:
+    write("0001-one")
+    write("0002-two")
+    (folder / "0001-one" / "evidence.toml").write_text(CLAIM)
+    one, two = load_series(folder).patches
+    assert [(each.who, each.where.line) for each in one.claims] == [("ann", 5)]
+    assert two.claims == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong", "number"),
+    [
+        ('kind = "hardware"', 'kind = "seen"', 3),
+        ('archs = ["gfx1151"]', "archs = []", 2),
+        ('who = "ann"', 'who = "a\\u001b[31m"', 5),
+        ('figure = "prompts +2 %"\n', "", 1),
+    ],
+)
+def test_a_wrong_claim_is_told_with_its_place(
+    folder: Path, write, line: str, wrong: str, number: int
+) -> None:
+    write("0001-one")
+    (folder / "0001-one" / "evidence.toml").write_text(CLAIM.replace(line, wrong))
+    (problem,) = problems(folder)
+    (place,) = problem.where
+    assert (Path(place.path).name, place.line) == ("evidence.toml", number)
