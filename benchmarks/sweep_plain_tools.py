@@ -31,7 +31,9 @@ from pathlib import Path
 from records import write_record
 
 from patchkit.base.series_folder import find_series_dir
+from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import default_of
 
 # Issue 5, "Must hold": anchors and rendering only, warm, two cores.
 LIMIT_WALL_S = 60.0
@@ -133,9 +135,11 @@ def compare(
 
 
 def _opt_in(arch: str) -> list[str]:
-    """The patches that the profile of the GPU has as opt-in."""
-    chosen = load_profile(find_series_dir(None).profiles, arch).patches
-    return [name for name, choice in chosen.items() if choice.default == "opt-in"]
+    """The patches that the GPU gets on some build only when they are asked for."""
+    folder = find_series_dir(None)
+    series = load_series(folder.patches)
+    profile = load_profile(folder.profiles, arch)
+    return [patch.id for patch in series.patches if default_of(series, patch, profile, None) == "opt-in"]
 
 
 def _run(

@@ -78,10 +78,17 @@ _WHICH = options(ARCHS, _UPSTREAM, CLONE)
 WITH = click.option(
     "--with", "with_", multiple=True, metavar="ID", shell_complete=patches, help="Add a patch that is opt-in."
 )
+TRUST = click.option(
+    "--trust",
+    type=click.Choice(["measured", "published", "modelled", "faults"]),
+    help="How well a gain must be known: measured by two on the GPU, published by one and modelled (the "
+    "default), or modelled alone; faults: also what mends faults that nobody reported.",
+)
 _PATCHES = options(
     click.option("--only", multiple=True, metavar="ID", shell_complete=patches, help="Only these patches."),
     click.option("--without", multiple=True, metavar="ID", shell_complete=patches, help="Leave a patch out."),
     WITH,
+    TRUST,
 )
 DEVICE = click.Choice(["hip", "cuda", "cpu"])
 program_options = options(

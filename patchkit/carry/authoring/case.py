@@ -154,12 +154,13 @@ def find_variant(request: BumpRequest, lock: Lock, build: int, workspace: Worksp
         variants, _ = find_variants(request, lock, build, workspace.series)
         return next((each for each in variants if patch in (each.had or ())), variants[0])
     folder = workspace.series.profiles
-    named = patch_named(load_series(workspace.series.patches), patch)
+    series = load_series(workspace.series.patches)
+    named = patch_named(series, patch)
     known = request.archs or ((PLAIN,) if named.is_plain else list_profiles(folder))
     profiles = load_profiles(folder, known)
-    first = next((each for each in profiles if default_of(named, each) != "off"), profiles[0])
+    first = next((each for each in profiles if default_of(series, named, each, build) != "off"), profiles[0])
     archs = request.archs or (first.arch,)
-    with_ = tuple(dict.fromkeys((*request.with_, *opted_in([first], [patch]))))
+    with_ = tuple(dict.fromkeys((*request.with_, *opted_in(series, [first], [patch], build))))
     return Variant(archs=archs, with_=with_, without=(), builds=(), had=None)
 
 

@@ -27,6 +27,7 @@ from patchkit.carry.placing.tree import OPTIONS_FILE, declares_option
 from patchkit.carry.series.fault import check_faults
 from patchkit.carry.series.lock import Result
 from patchkit.carry.series.selection import opted_in
+from patchkit.carry.series.trust import DEFAULT_TRUST
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.checkout import check_out
 from patchkit.carry.upstream.refs import read_ref, update_refs
@@ -64,7 +65,8 @@ class ApplyReport:
     @property
     def opt_in(self) -> tuple[str, ...]:
         """Its patches that these GPUs get only when they are asked for."""
-        return opted_in(self.choice.profiles, self.candidate.ids)
+        choice = self.choice
+        return opted_in(choice.series, choice.profiles, self.candidate.ids, choice.pin.build)
 
     def as_json(self) -> dict[str, object]:
         """As ``apply`` shows it."""
@@ -83,6 +85,8 @@ class ApplyReport:
             "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped.items()],
             "available": plain(self.available),
             "opt_in": list(self.opt_in),
+            "trust": self.choice.request.trust or DEFAULT_TRUST,
+            "more_trust": plain(self.choice.more_trust),
             "faults": plain(self.choice.faults),
         }
 

@@ -10,6 +10,7 @@ from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.following import followed_series
 from patchkit.carry.candidate.inputs import digest_of, digest_today, left_out_on
+from patchkit.carry.candidate.plan import Request, name_patches
 from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
     Candidate,
@@ -164,14 +165,18 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     if wish:
         series = followed_series(load_series(workspace.series.patches), pin)
         profiles = load_profiles(workspace.series.profiles, candidate.archs)
-        named = (*wish.only, *wish.with_)
+        asked = Request(
+            archs=candidate.archs, only=wish.only, without=wish.without, with_=wish.with_, trust=wish.trust
+        )
+        asked, _ = name_patches(asked, series, profiles, pin.build)
+        named = (*asked.only, *asked.with_)
         selected = select_patches(
             series,
             profiles,
             pin.build,
-            only=wish.only,
-            without=wish.without,
-            with_=wish.with_,
+            only=asked.only,
+            without=asked.without,
+            with_=asked.with_,
             left_out=left_out_on(pin, candidate.archs, series, workspace.series, named=named),
         )
         wanted = tuple(each.patch.id for each in selected if each.targets)

@@ -16,24 +16,40 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, PatchDefault, load_profile, load_profiles
-from patchkit.carry.series.selection import default_of, select_patches
+from patchkit.carry.series.selection import Terms, default_of, opt_in_of, select_patches, terms_of
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The whole series: ``patches`` in order, ``profiles`` by name."""
+    """The whole series, and its ``profiles`` by name."""
 
-    patches: tuple[Patch, ...]
+    series: Series
     profiles: tuple[ArchProfile, ...]
     lock: Lock
+
+    @property
+    def patches(self) -> tuple[Patch, ...]:
+        """Those of the series, in order."""
+        return self.series.patches
+
+    def terms(self, patch: Patch, profile: ArchProfile) -> Terms:
+        """On what terms the GPU gets the patch: on the default build, or the last one that it is for."""
+        return terms_of(self.series, patch, profile, self.told_build(patch))
+
+    def told_build(self, patch: Patch) -> int:
+        """The build that :meth:`terms` speaks of."""
+        default = self.lock.default
+        if patch.builds.covers(default):
+            return default
+        return patch.builds.first if default < patch.builds.first else patch.builds.last or default
 
     def standing(self, patch: str, arch: str) -> str:
         """``on``, ``opt-in`` or ``off``."""
         (profile,) = (profile for profile in self.profiles if profile.arch == arch)
         (found,) = (each for each in self.patches if each.id == patch)
-        return default_of(found, profile)
+        return self.terms(found, profile).default
 
     def count(self, default: PatchDefault, arch: str) -> int:
         """How many patches for the default build a GPU has on, opt-in or off."""
@@ -54,7 +70,7 @@ def load_catalogue(series: SeriesDir) -> Catalogue:
     if errors or lock is None or loaded is None:
         raise ErrorGroup("the series is not in order", errors)
     return Catalogue(
-        patches=loaded.patches,
+        series=loaded,
         profiles=tuple(profile for profile in profiles if profile is not None),
         lock=lock,
     )
@@ -74,12 +90,15 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
     Raises the errors of the lock, the series and the profiles.
     """
     build = load_lock(series.lock).default
-    of_build = [patch for patch in load_series(series.patches).patches if patch.builds.covers(build)]
+    loaded = load_series(series.patches)
+    of_build = [patch for patch in loaded.patches if patch.builds.covers(build)]
     profiles = load_profiles(series.profiles, list_profiles(series.profiles))
     # A plain patch alone does not make a GPU one of the series': every GPU has it.
     own = [patch for patch in of_build if not patch.is_plain]
     return tuple(
-        profile.arch for profile in profiles if any(default_of(patch, profile) == "on" for patch in own)
+        profile.arch
+        for profile in profiles
+        if any(default_of(loaded, patch, profile, build) == "on" for patch in own)
     )
 
 
@@ -156,10 +175,9 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
 
 
 def _offer(series: Series, profiles: Sequence[ArchProfile], build: int, *, is_default: bool) -> Offer:
-    opt_in = {name for profile in profiles for name in profile.patches_by_default("opt-in")}
     on = _selected(series, profiles, build, ())
     # All of them at once: a patch that needs another one comes with it.
-    both = _selected(series, profiles, build, [patch.id for patch in series.patches if patch.id in opt_in])
+    both = _selected(series, profiles, build, opt_in_of(series, profiles, build))
     return Offer(
         build=build, is_default=is_default, on=on, opt_in=tuple(name for name in both if name not in on)
     )

@@ -229,7 +229,7 @@ def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
-    with_ = opted_in(profiles, known)
+    with_ = opted_in(series, profiles, known, result.build)
     left_out = left_out_on(lock.pin(result.build), result.archs, series, workspace.series, named=with_)
     chosen = select_patches(series, profiles, result.build, with_=with_, left_out=left_out)
     today = tuple(each.patch.id for each in chosen if each.targets)

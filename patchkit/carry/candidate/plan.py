@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.base.errors import ErrorGroup, PatchkitError, UsageError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
@@ -15,8 +15,17 @@ from patchkit.carry.candidate.inputs import left_out_on
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
-from patchkit.carry.series.selection import Selected, live_in, select_patches
+from patchkit.carry.series.selection import (
+    Selected,
+    live_in,
+    needed_trust,
+    opt_in_of,
+    select_patches,
+    terms_of,
+)
+from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Level, admits
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import SourceWanted, obtain
 
@@ -28,8 +37,9 @@ if TYPE_CHECKING:
 class Request:
     """``upstream`` None: the lock's default pin. ``only`` empty: every patch the profiles have on.
 
-    ``with_opt_in`` adds every patch that these GPUs get only when it is asked for. ``accept_faults``: known
-    faults of the build that the candidate may have.
+    ``with_opt_in`` adds every patch that these GPUs get only when it is asked for. ``trust`` None: as far as
+    everybody trusts who says nothing. ``accept_faults``: known faults of the build that the candidate may
+    have.
     """
 
     archs: tuple[str, ...]
@@ -41,6 +51,7 @@ class Request:
     with_: tuple[str, ...] = ()
     unlocked: bool = False
     with_opt_in: bool = False
+    trust: Level | None = None
     accept_faults: tuple[str, ...] = ()
 
 
@@ -48,7 +59,8 @@ class Request:
 class Choice:
     """What a request comes to before anything is placed; ``selected`` has the patches left out, too.
 
-    ``request`` names every patch that is opt-in, ``series`` has the functions where the pin has them.
+    ``request`` names every patch that is opt-in, and every one that the trust leaves out: ``distrusted`` has
+    these again, each with what is known of it. ``series`` has the functions where the pin has them.
     """
 
     request: Request
@@ -57,6 +69,7 @@ class Choice:
     series: Series
     profiles: tuple[ArchProfile, ...]
     selected: tuple[Selected, ...]
+    distrusted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -75,11 +88,49 @@ class Choice:
         """What is known to be wrong in this build on these GPUs, mended by the chosen patches or not."""
         return find_faults(self.series.faults, self.pin.build, self.archs, live_in(self.selected))
 
+    @property
+    def more_trust(self) -> MoreTrust | None:
+        """What the next word of trust that adds anything would add; None where none does, or nobody asks."""
+        if self.request.only:
+            return None
+        trust = self.request.trust or DEFAULT_TRUST
+        refused = {*self.request.without} - {*self.distrusted}
+        found: dict[Level, list[str]] = {}
+        for each in self.selected:
+            if each.targets or each.patch.id in refused or not each.patch.builds.covers(self.pin.build):
+                continue
+            needed = needed_trust(self.series, each.patch, self.profiles, self.pin.build)
+            if needed is not None and not admits(trust, needed):
+                found.setdefault(needed, []).append(each.patch.id)
+        for level in LEVELS:
+            if level in found:
+                return MoreTrust(trust=trust, level=level, patches=tuple(found[level]))
+        return None
+
     def warn_of_faults(self, reporter: Reporter) -> None:
         """Say each fault that no chosen patch mends and that does harm."""
         for found in self.faults:
             if found.archs and found.fault.is_harmful:
                 reporter.warn(f"known fault of {self.pin.title}: {found.sentence()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreTrust:
+    """What ``--trust`` with the word ``level`` would add to a candidate that was made with ``trust``."""
+
+    trust: Level
+    level: Level
+    patches: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """One line, which says what the patches rest on."""
+        rests: dict[Level, str] = {
+            "measured": "two sources or more",
+            "published": "one source each, and the model agrees",
+            "modelled": "no two sources measured them, most nobody",
+            "faults": "against faults that nobody reported from such a GPU; nobody measured what they cost",
+        }
+        return f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {rests[self.level]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +241,8 @@ class Plan(Choice):
             "pin": self.pin.as_json(),
             "archs": list(self.archs),
             "patches": [patch.as_json() for patch in self.patches],
+            "trust": self.request.trust or DEFAULT_TRUST,
+            "more_trust": plain(self.more_trust),
             "faults": plain(self.faults),
             "errors": [{"code": error.code, "message": error.message} for error in self.errors],
         }
@@ -225,7 +278,7 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
 
         series = followed_series(series, pin)
     profiles = load_profiles(workspace.series.profiles, request.archs)
-    request = name_opt_ins(request, series, profiles, pin.build)
+    request, distrusted = name_patches(request, series, profiles, pin.build)
     named = (*request.only, *request.with_)
     left_out = left_out_on(
         pin, [each.arch for each in profiles], series, workspace.series, named=(*named, *request.without)
@@ -241,12 +294,24 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
         with_=request.with_,
         left_out=left_out,
     )
+    selected = tuple(
+        replace(each, reason=distrusted[each.patch.id]) if each.patch.id in distrusted else each
+        for each in selected
+    )
     for each in selected:
         if not each.targets and each.patch.id in named:
             workspace.reporter.warn(
                 f"asked for, and not in the series: {each.patch.id}, {each.reason}{_line_for(each, profiles)}"
             )
-    return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
+    return Choice(
+        request=request,
+        lock=lock,
+        pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=selected,
+        distrusted=distrusted,
+    )
 
 
 def _line_for(selected: Selected, profiles: Sequence[ArchProfile]) -> str:
@@ -303,22 +368,71 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
         series=choice.series,
         profiles=choice.profiles,
         selected=choice.selected,
+        distrusted=choice.distrusted,
         base=base,
         patches=tuple(planned),
         errors=tuple(errors),
     )
 
 
-def name_opt_ins(request: Request, series: Series, profiles: Sequence[ArchProfile], build: int) -> Request:
-    """The request with the patches named that ``with_opt_in`` stands for."""
-    if not request.with_opt_in:
-        return request
-    named = (*request.with_, *request.without)
-    found = [
-        patch.id
-        for patch in series.patches
-        if patch.builds.covers(build)
-        and patch.id not in named
-        and any(patch.id in profile.patches_by_default("opt-in") for profile in profiles)
-    ]
-    return replace(request, with_=(*request.with_, *found), with_opt_in=False)
+def name_patches(
+    request: Request, series: Series, profiles: Sequence[ArchProfile], build: int
+) -> tuple[Request, dict[str, str]]:
+    """The request with the patches named that ``with_opt_in`` and ``trust`` stand for.
+
+    Also those that the trust leaves out, each with what is known of it; who requires one of them is left out
+    with it. In a candidate for several GPUs a patch is in when the trust is enough for all that are offered
+    it. Raises REQUEST_CONTRADICTS.
+    """
+    refuse_trust(request, profiles)
+    named = {*request.with_, *request.without}
+    others = [each for each in series.patches if each.builds.covers(build) and each.id not in named]
+    if request.with_opt_in:
+        offered = opt_in_of(series, profiles, build)
+        found = tuple(each.id for each in others if each.id in offered)
+        return replace(request, with_=(*request.with_, *found), with_opt_in=False), {}
+    if request.trust is None:
+        return request, {}
+    added, distrusted = [], {}
+    for patch in others:
+        terms = [terms_of(series, patch, profile, build) for profile in profiles]
+        unsure = [each for each in terms if each.default == "on" and not admits(request.trust, each.needs)]
+        if unsure:
+            told = "; ".join(dict.fromkeys(each.why for each in unsure))
+            distrusted[patch.id] = f"{told}: it takes --trust {DEFAULT_TRUST}"
+        elif any(each.default == "opt-in" for each in terms) and admits(
+            request.trust, needed_trust(series, patch, profiles, build)
+        ):
+            added.append(patch.id)
+    _distrust_unmet(others, distrusted)
+    with_ = (*request.with_, *(name for name in added if name not in distrusted))
+    return replace(request, with_=with_, without=(*request.without, *distrusted)), distrusted
+
+
+def _distrust_unmet(patches: Sequence[Patch], distrusted: dict[str, str]) -> None:
+    """Add what requires one of the distrusted patches, until nothing changes."""
+    before = -1
+    while len(distrusted) != before:
+        before = len(distrusted)
+        for patch in patches:
+            unmet = next((each.patch for each in patch.requires if each.patch in distrusted), None)
+            if unmet is not None:
+                distrusted.setdefault(patch.id, f"requires '{unmet}', which takes more trust")
+
+
+def refuse_trust(request: Request, profiles: Sequence[ArchProfile]) -> None:
+    """Raise REQUEST_CONTRADICTS for a trust beside what leaves nothing to it."""
+    beside = None
+    if request.only:
+        beside = f"--only {request.only[0]}", "--only names the patches, whatever is known of them"
+    elif request.with_opt_in:
+        beside = "--with-opt-in", "that takes every patch there is, whatever is known of it"
+    elif tuple(profiles) == (NO_GPU,):
+        beside = f"--arch {PLAIN}", "patches for every build are in with any trust: none is about a GPU"
+    if request.trust is not None and beside is not None:
+        raise UsageError(
+            f"--trust {request.trust} and {beside[0]} contradict each other",
+            code="REQUEST_CONTRADICTS",
+            why=beside[1],
+            hint="drop one of them",
+        )

@@ -18,6 +18,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.carry.series.lock import Followed, ObjectId, Sha256
+from patchkit.carry.series.trust import Level
 from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
@@ -47,15 +48,17 @@ class Wish:
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    trust: Level | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.with_ or self.without or self.only)
+        return bool(self.with_ or self.without or self.only or self.trust)
 
     @property
     def options(self) -> str:
         """The options again, as a person types them; each with a space in front."""
         rows = (("--with", self.with_), ("--without", self.without), ("--only", self.only))
-        return "".join(f" {option} {shlex.quote(name)}" for option, names in rows for name in names)
+        trust = f" --trust {self.trust}" if self.trust is not None else ""
+        return trust + "".join(f" {option} {shlex.quote(name)}" for option, names in rows for name in names)
 
 
 class Record(BaseModel):

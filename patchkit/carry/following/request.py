@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
+from patchkit.carry.candidate.plan import Request, name_patches
 from patchkit.carry.following.rendering import select_on
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Result
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.series.trust import Level
 from patchkit.carry.upstream.pin import SourceWanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpRequest:
-    """``archs`` and ``with_`` empty: every variant that the lock follows, see :func:`find_variants`.
+    """Without ``archs``, ``with_`` and ``trust``: what the lock follows (:func:`find_variants`).
 
     ``without``: patches that may be lost, by name. ``drop_conflicts``: what cannot be carried is left out.
     ``no_fetch``: pull requests and watched forks are told as they were when they were asked last.
@@ -29,6 +31,7 @@ class BumpRequest:
     to: str = "latest"
     archs: tuple[str, ...] = ()
     with_: tuple[str, ...] = ()
+    trust: Level | None = None
     without: tuple[str, ...] = ()
     source: SourceWanted = "auto"
     upstream_url: str | None = None
@@ -38,6 +41,11 @@ class BumpRequest:
     commit: bool = False
     accept_faults: tuple[str, ...] = ()
     no_fetch: bool = False
+
+    @property
+    def is_about_one(self) -> bool:
+        """Whether one candidate is meant, and no other set of patches that the lock has."""
+        return bool(self.archs or self.with_ or self.trust is not None)
 
     @property
     def asks_nobody(self) -> bool:
@@ -52,6 +60,8 @@ class BumpRequest:
         for option, names in (("--arch", self.archs), ("--with", self.with_)):
             for name in names:
                 yield from (option, name)
+        if self.trust is not None:
+            yield from ("--trust", self.trust)
         if self.source != "auto":
             yield from ("--source", self.source)
         if self.upstream_url is not None:
@@ -111,9 +121,9 @@ def find_variants(
 ) -> tuple[tuple[Variant, ...], tuple[tuple[str, ...], ...]]:
     """The variants of a bump to the build ``target``, sorted by GPUs and opt-in patches.
 
-    With ``--arch`` or ``--with`` only what was named: the GPUs (or those that the default pin has results of)
-    with exactly these opt-in patches. Also returns the GPUs that the lock has results for at pins newer than
-    the target only.
+    With ``--arch``, ``--with`` or ``--trust`` only what was named: the GPUs (or those that the default pin
+    has results of) with exactly these opt-in patches. Also returns the GPUs that the lock has results for at
+    pins newer than the target only.
 
     Raises UsageError when there is none; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
     ``--without``; and the errors of reading series and profiles.
@@ -124,15 +134,16 @@ def find_variants(
     for archs in _archs(request, lock, folder):
         profiles = load_profiles(folder.profiles, archs)
         recorded = [result for result in lock.results if result.archs == archs]
-        if request.archs or request.with_:
-            asked = _opted(series, profiles, request.with_)
-            same = [result for result in recorded if _opted(series, profiles, result.patches) == asked]
+        if request.is_about_one:
+            named = _named(request, series, profiles, target)
+            asked = _opted(series, profiles, named.with_, target)
+            same = [each for each in recorded if _opted_of(series, profiles, each) == asked]
             recent = _recent(same, lock, target)
-            variants.append(_variant(request, lock, target, archs, request.with_, recent))
+            variants.append(_variant(named, lock, target, archs, named.with_, recent))
             continue
         found: dict[tuple[str, ...], list[Result]] = {}
         for result in _recent(recorded, lock, target):
-            found.setdefault(_opted(series, profiles, result.patches), []).append(result)
+            found.setdefault(_opted_of(series, profiles, result), []).append(result)
         variants += [
             replace(
                 _variant(request, lock, target, archs, with_, found[with_]),
@@ -156,10 +167,17 @@ def find_variants(
     return tuple(_checked(each, series, folder, target, recorded_ids) for each in variants), tuple(newer)
 
 
+def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], build: int) -> BumpRequest:
+    """The request with the patches named that its trust stands for on the build."""
+    asked = Request(archs=(), with_=request.with_, without=request.without, trust=request.trust)
+    named, _ = name_patches(asked, series, profiles, build)
+    return replace(request, with_=named.with_, without=named.without)
+
+
 def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[str, ...]]:
     if request.archs:
         return [tuple(sorted(set(request.archs)))]
-    return sorted(set(_recorded(lock, folder, build=lock.default if request.with_ else None)))
+    return sorted(set(_recorded(lock, folder, build=lock.default if request.is_about_one else None)))
 
 
 def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterator[tuple[str, ...]]:
@@ -169,8 +187,14 @@ def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterat
     yield from (result.archs for result in lock.results if build in (None, result.build))
 
 
-def _opted(series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(opted_in(profiles, [name for name in set(ids) if series.patch(name) is not None])))
+def _opted(
+    series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str], build: int
+) -> tuple[str, ...]:
+    return tuple(sorted(opted_in(series, profiles, set(ids), build)))
+
+
+def _opted_of(series: Series, profiles: Sequence[ArchProfile], result: Result) -> tuple[str, ...]:
+    return _opted(series, profiles, result.patches, result.build)
 
 
 def _recent(results: Sequence[Result], lock: Lock, target: int) -> list[Result]:
@@ -190,7 +214,7 @@ def _variant(
     builds = sorted({result.build for result in results}) or [lock.default]
     # Held against itself nothing ever moves: what was recorded at the target is the base of last resort.
     builds = [build for build in builds if build != target] or builds
-    asked = bool(request.archs or request.with_)
+    asked = request.is_about_one
     left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
     had_it = {
         name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)

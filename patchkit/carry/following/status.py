@@ -274,7 +274,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         repository=cache.upstream,
         lock=lock,
         cached=frozenset(pin.build for pin in lock.pins if pin_ref(pin) in refs),
-        results=tuple(_read_results(workspace.series, lock)),
+        results=tuple(_read_results(series, workspace.series, lock)),
         candidates=tuple(candidates),
         broken=tuple(broken),
         faults=tuple(_read_faults(series, lock)),
@@ -285,11 +285,14 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
     )
 
 
-def _read_results(series: SeriesDir, lock: Lock) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
-    known = set(targets_of(series.profiles))
+def _read_results(
+    series: Series, folder: SeriesDir, lock: Lock
+) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
+    known = set(targets_of(folder.profiles))
     for result in lock.results:
         if known.issuperset(result.archs):
-            yield result, opted_in(load_profiles(series.profiles, result.archs), result.patches)
+            profiles = load_profiles(folder.profiles, result.archs)
+            yield result, opted_in(series, profiles, result.patches, result.build)
         else:
             yield result, None
 

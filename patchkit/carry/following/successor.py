@@ -233,7 +233,7 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
             dropped=named,
             drops_all=work.request.drop_conflicts,
         ),
-        offered=() if made or not had else opted_in(profiles, inside),
+        offered=() if made or not had else opted_in(series, profiles, inside, work.new.build),
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
         made_by=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),

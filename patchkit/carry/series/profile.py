@@ -23,7 +23,10 @@ _Source = Annotated[str, Field(min_length=3)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchChoice(TomlTable):
-    """Whether a patch is part of the series of this GPU when nobody asks."""
+    """The word of whoever owns the series: whether this GPU gets a patch when nobody asks.
+
+    It comes before what the patch's claims say, unless they say losses on the GPU.
+    """
 
     default: PatchDefault
     why: Annotated[str, Field(min_length=10)]
@@ -161,10 +164,6 @@ class ArchProfile(GpuProfile):
     build: BuildOptions
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
-
-    def patches_by_default(self, default: PatchDefault) -> tuple[str, ...]:
-        """Ids of the patches with that default, sorted."""
-        return tuple(sorted(name for name, choice in self.patches.items() if choice.default == default))
 
     def cmake_options(self, macros: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
         """CMake cache entries for a build, in order; ``macros`` are those of the applied patches' guards.

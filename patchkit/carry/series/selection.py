@@ -1,4 +1,4 @@
-"""Which patches apply to (pin, GPUs), decided by data alone: profiles, build ranges, requirements."""
+"""Which patches apply to (pin, GPUs), decided by data alone: claims, profiles, build ranges, requirements."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from patchkit.base.text import near_miss
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, PatchDefault
+from patchkit.carry.series.trust import (
+    DEFAULT_TRUST,
+    LEVELS,
+    Claim,
+    Level,
+    Standing,
+    admits,
+    standing_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +30,84 @@ class Selected:
     reason: str
 
 
-def default_of(patch: Patch, profile: ArchProfile) -> PatchDefault:
-    """Whether the GPU gets the patch when nobody asks: a plain one unless its profile says otherwise."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms a GPU gets a patch. ``needs``: the least trust with which it is in; None: only by name.
+
+    ``standing`` is what its claims come to; ``why`` one sentence. Of a patch that is not offered ``needs`` is
+    None, too.
+    """
+
+    is_offered: bool
+    needs: Level | None
+    standing: Standing
+    why: str
+
+    @property
+    def default(self) -> PatchDefault:
+        """Whether the GPU gets it when nobody asks."""
+        if not self.is_offered:
+            return "off"
+        return "on" if admits(DEFAULT_TRUST, self.needs) else "opt-in"
+
+
+def terms_of(series: Series, patch: Patch, profile: ArchProfile, build: int | None) -> Terms:
+    """What the patch is to the GPU on that build; None: on any of the patch's builds.
+
+    The word of the profile comes before what the claims say, and losses on the GPU before both. What mends
+    wrong results that were seen on hardware is in with any trust: without it nothing is made. So are plain
+    patches, which are for every GPU.
+    """
     choice = profile.patches.get(patch.id)
-    return choice.default if choice is not None else "on" if patch.is_plain else "off"
+    standing = standing_of(patch.claims, profile.arch, build, series.trust)
+    is_offered = True
+    needs: Level | None = None
+    why = choice.why if choice is not None else standing.sentence()
+    if choice is not None and choice.default == "off":
+        is_offered = False
+    elif standing.loses:
+        why = standing.sentence()
+    elif choice is not None and choice.default == "opt-in":
+        needs = None if admits(DEFAULT_TRUST, standing.trust) else standing.trust
+    elif patch.is_plain and choice is None:
+        needs = "measured"
+    elif (choice is not None or standing.claims) and _mends(series, patch, profile.arch, build):
+        needs = "measured"
+        why = "without it this build computes wrong results"
+    elif choice is not None:
+        # Whoever owns the series is one source, whom the default trusts.
+        needs = "measured" if standing.trust == "measured" else DEFAULT_TRUST
+    elif standing.claims:
+        needs = standing.trust
+    else:
+        is_offered = False
+    return Terms(is_offered=is_offered, needs=needs, standing=standing, why=why)
+
+
+def _mends(series: Series, patch: Patch, arch: str, build: int | None) -> bool:
+    return any(
+        fault.patch == patch.id
+        and fault.refuses
+        and arch in fault.archs
+        and (build is None or fault.builds.covers(build))
+        for fault in series.faults
+    )
+
+
+def default_of(series: Series, patch: Patch, profile: ArchProfile, build: int | None) -> PatchDefault:
+    """Whether the GPU gets the patch on that build when nobody asks."""
+    return terms_of(series, patch, profile, build).default
+
+
+def opt_in_of(series: Series, profiles: Iterable[ArchProfile], build: int) -> tuple[str, ...]:
+    """The patches for a build that one of these GPUs gets only when it is asked for, in order."""
+    profiles = tuple(profiles)
+    return tuple(
+        patch.id
+        for patch in series.patches
+        if patch.builds.covers(build)
+        and any(default_of(series, patch, profile, build) == "opt-in" for profile in profiles)
+    )
 
 
 def select_patches(
@@ -48,7 +131,9 @@ def select_patches(
     _refuse_unknown(series, [*only, *without, *with_])
     _refuse_contradictions(only=only, without=without, with_=with_)
     chosen = {
-        patch.id: _choose(patch.for_build(build), profiles, build, only=only, without=without, with_=with_)
+        patch.id: _choose(
+            series, patch.for_build(build), profiles, build, only=only, without=without, with_=with_
+        )
         for patch in series.patches
     }
     for name, why in (left_out or {}).items():
@@ -69,11 +154,22 @@ def select_patches(
     return tuple(chosen.values())
 
 
-def opted_in(profiles: Sequence[ArchProfile], ids: Iterable[str]) -> tuple[str, ...]:
-    """Those of the patches that these GPUs get only when they are asked for."""
+def needed_trust(series: Series, patch: Patch, profiles: Iterable[ArchProfile], build: int) -> Level | None:
+    """The least trust with which every GPU that is offered the patch has it; None: only by name, or not."""
+    terms = (terms_of(series, patch, profile, build) for profile in profiles)
+    needs = [each.needs for each in terms if each.is_offered]
+    known = [each for each in needs if each is not None]
+    return max(known, key=LEVELS.index) if known and len(known) == len(needs) else None
+
+
+def opted_in(
+    series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str], build: int | None
+) -> tuple[str, ...]:
+    """Those of the patches that these GPUs get on that build only when they are asked for."""
     found = []
     for name in ids:
-        choices = [profile.patches[name].default for profile in profiles if name in profile.patches]
+        patch = series.patch(name)
+        choices = [default_of(series, patch, each, build) for each in profiles] if patch is not None else []
         if "opt-in" in choices and "on" not in choices:
             found.append(name)
     return tuple(found)
@@ -114,6 +210,7 @@ def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
 
 
 def _choose(
+    series: Series,
     patch: Patch,
     profiles: Sequence[ArchProfile],
     build: int,
@@ -131,19 +228,23 @@ def _choose(
     targets = []
     reasons = []
     for profile in profiles:
-        choice, default = profile.patches.get(patch.id), default_of(patch, profile)
-        if default == "on" or (default == "opt-in" and patch.id in with_):
+        terms = terms_of(series, patch, profile, build)
+        if terms.default == "on" or (terms.default == "opt-in" and patch.id in with_):
             targets.append(profile)
-        elif default == "opt-in":
-            why = choice.why if choice is not None else ""
-            reasons.append(f"opt-in for {profile.arch} ({why}): add --with {patch.id}")
+        elif terms.default == "opt-in":
+            reasons.append(f"opt-in for {profile.arch} ({terms.why}): add --with {patch.id}")
         elif profile is NO_GPU:
             reasons.append("it has a guard, so it is for GPUs only")
-        elif choice is not None:
-            reasons.append(f"off for {profile.arch}: {choice.why}")
+        elif patch.id in profile.patches:
+            reasons.append(f"off for {profile.arch}: {terms.why}")
         else:
-            reasons.append(f"not for {profile.arch}" + ("" if profile.patches else f": {profile.note}"))
+            known = profile.patches or any(profile.arch in claim.archs for claim in _claims(series))
+            reasons.append(f"not for {profile.arch}" + ("" if known else f": {profile.note}"))
     return Selected(patch=patch, targets=tuple(targets), reason="; ".join(reasons) if not targets else "")
+
+
+def _claims(series: Series) -> Iterator[Claim]:
+    return (claim for patch in series.patches for claim in patch.claims)
 
 
 def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]) -> Iterator[UsageError]:

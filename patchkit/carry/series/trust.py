@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import Location
+from patchkit.base.plain import fields_of
 from patchkit.base.text import orders_in
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words
 
@@ -76,12 +77,21 @@ class Claim(TomlTable):
     on: dt.date | None = None
     build: _Build | None = None
     last_build: _Build | None = None
+    indirect: Annotated[
+        bool, Field(description="Not the patch was measured, but what does the same or more than it")
+    ] = False
     note: _Line | None = None
     where: NotInFile[Location] = NOWHERE
 
-    def is_about(self, arch: str, build: int) -> bool:
-        """Whether it speaks of that GPU and that build."""
-        return arch in self.archs and (self.last_build is None or build <= self.last_build)
+    def is_about(self, arch: str, build: int | None) -> bool:
+        """Whether it speaks of that GPU and that build; None: of any build."""
+        ends = self.last_build
+        return arch in self.archs and (ends is None or build is None or build <= ends)
+
+    def as_json(self) -> dict[str, object]:
+        """As ``show`` has it."""
+        day = self.on.isoformat() if self.on is not None else None
+        return fields_of(self, "where", "on") | {"on": day}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +117,17 @@ TWO_AND_TWO = TrustRules()
 class Standing:
     """What the claims come to on one GPU and build.
 
-    ``trust``: the least trust with which the patch is in; None: only by name. It is ``level``, but for one
-    source: with that alone the model has to agree, else it takes as much trust as the model itself, and none
-    is enough where the model says the opposite. ``loses``: enough sources lost to switch a default off.
+    ``trust``: the least trust with which the patch is in; None: only by name. It is ``level``, but for what
+    is published: there the model has to agree, else it takes as much trust as the model itself, and none
+    is enough where the model says the opposite. ``gains`` and ``losses``: the sources on the GPU;
+    ``indirect``: those of them that measured something else. ``loses``: enough lost to switch a default off.
     """
 
     level: Level | None
     trust: Level | None
     gains: tuple[str, ...]
     losses: tuple[str, ...]
+    indirect: tuple[str, ...]
     model: ModelSays
     loses: bool
     claims: tuple[Claim, ...]
@@ -130,36 +142,54 @@ class Standing:
             case "measured":
                 return f"measured by {_names(self.gains)}{against}"
             case "published":
-                return f"published by {_names(self.gains)}, {model}{against}"
+                return f"published {self._by()}, {model}{against}"
             case "modelled":
                 return f"modelled, and measured by nobody{against}"
             case "faults":
                 return f"against a fault, and timed by nobody{against}"
             case None:
-                return f"nobody saw it on this GPU{against}" if self.claims else "nothing is known"
+                return f"{self._nothing()}{against}"
+
+    def _by(self) -> str:
+        """Who published it, and where nobody measured the patch itself, for what."""
+        what = " for what does the same" if {*self.indirect} == {*self.gains} else ""
+        return f"by {_names(self.gains)}{what}"
+
+    def _nothing(self) -> str:
+        if any(claim.kind == "hardware" for claim in self.claims):
+            return "no gain is left of what was measured"
+        if self.model == "disagrees":
+            return "the model says that it is slower, and nobody measured it"
+        return "nobody saw it on this GPU" if self.claims else "nothing is known"
 
 
 def _names(sources: Sequence[str]) -> str:
     return f"{', '.join(sources[:-1])} and {sources[-1]}" if len(sources) > 1 else "".join(sources)
 
 
-def standing_of(claims: Iterable[Claim], arch: str, build: int, rules: TrustRules = TWO_AND_TWO) -> Standing:
-    """What the claims say of a patch on one GPU and build.
+def standing_of(
+    claims: Iterable[Claim], arch: str, build: int | None, rules: TrustRules = TWO_AND_TWO
+) -> Standing:
+    """What the claims say of a patch on one GPU and build; None: on any.
 
     Each source on the GPU (``hardware``) has one vote, whatever it says how often: for the patch, against it,
-    or neither where it says both. A vote against takes one for it away. ``rules.loses`` votes against it end
-    its default, whatever else is known; a person can still name it.
+    or neither where it says both. A vote against takes one for it away. Sources that measured something else
+    can make it published, not measured, and their losses are not the patch's. ``rules.loses`` votes against
+    it end its default, whatever else is known; a person can still name it.
     """
     about = tuple(claim for claim in claims if claim.is_about(arch, build))
     gains, losses = _votes(about)
+    direct = {each.who for each in about if each.kind == "hardware" and not each.indirect}
+    indirect = tuple(who for who in gains if who not in direct)
     model = _model_says(about)
     loses = len(losses) >= rules.loses
     left = len(gains) - len(losses)
+    left_direct = left - len(indirect)
     level: Level | None = None
     trust: Level | None = None
     if loses:
         pass
-    elif left >= rules.measured:
+    elif left_direct >= rules.measured:
         level = trust = "measured"
     elif left > 0:
         level = "published"
@@ -169,7 +199,14 @@ def standing_of(claims: Iterable[Claim], arch: str, build: int, rules: TrustRule
     elif model != "disagrees" and any(each.says == "mends" for each in about):
         level = trust = "faults"
     return Standing(
-        level=level, trust=trust, gains=gains, losses=losses, model=model, loses=loses, claims=about
+        level=level,
+        trust=trust,
+        gains=gains,
+        losses=losses,
+        indirect=indirect,
+        model=model,
+        loses=loses,
+        claims=about,
     )
 
 
@@ -177,7 +214,7 @@ def _votes(claims: Sequence[Claim]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The sources on the GPU that are for the patch, and those against it, in the order they speak."""
     said: dict[str, set[Says]] = {}
     for claim in claims:
-        if claim.kind == "hardware":
+        if claim.kind == "hardware" and not (claim.indirect and claim.says == "loss"):
             said.setdefault(claim.who, set()).add(claim.says)
     both = {"gain", "mends"}
     gains = tuple(who for who, words in said.items() if words & both and not words & {"loss", "mixed"})

@@ -125,6 +125,9 @@ def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbos
         yield f"in   {repository}"
     if applied.opt_in:
         yield f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
+    beyond = applied.choice.more_trust
+    if beyond is not None:
+        yield f"trust:     {beyond.sentence()}"
     if applied.checkout is not None:
         yield f"files:     {applied.checkout}"
     elif applied.handover is not None:

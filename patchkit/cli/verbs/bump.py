@@ -12,6 +12,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.complaint import error_as_json
 from patchkit.cli.completing import gpus, patches, targets
+from patchkit.cli.request import TRUST
 from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     shell_complete=patches,
     help="Add a patch that is opt-in; then this candidate only, and no other set of the lock.",
 )
+@TRUST
 @click.option(
     "--without",
     multiple=True,

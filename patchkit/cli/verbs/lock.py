@@ -53,6 +53,7 @@ def _refuse_narrowing(wanted: Request) -> None:
         "--only": wanted.only,
         "--without": wanted.without,
         "--with": wanted.with_,
+        "--trust": wanted.trust,
     }
     given = [name for name, value in named.items() if value]
     if given:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from patchkit.carry.candidate.listing import Catalogue
     from patchkit.carry.series.patch import Edit, NewFile, Patch
     from patchkit.carry.series.profile import ArchProfile
+    from patchkit.carry.series.selection import Terms
 
 
 _NOT_SAID = "not said yet"
@@ -35,7 +36,7 @@ def command(settings: Settings, name: str) -> None:
             return
     for profile in catalogue.profiles:
         if name == profile.arch:
-            settings.show(_arch_document(profile), _arch_lines(profile))
+            settings.show(_arch_document(profile, catalogue), _arch_lines(profile, catalogue))
             return
     known = [*(patch.id for patch in catalogue.patches), *(profile.arch for profile in catalogue.profiles)]
     raise UsageError(
@@ -59,6 +60,8 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
         "builds": fields_of(patch.builds),
         "requires": [fields_of(need, "where") for need in patch.requires],
         "archs": _standings(patch, catalogue),
+        "trust": _levels(patch, catalogue),
+        "claims": plain(patch.claims),
         "edits": [
             {
                 "id": edit.id,
@@ -84,6 +87,41 @@ def _standings(patch: Patch, catalogue: Catalogue) -> dict[str, str]:
     return {arch: standing for arch, standing in rows.items() if standing != "off"}
 
 
+def _levels(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
+    """By GPU: the level, the trust that it takes, and one sentence; of the build that it is told for."""
+    found: dict[str, object] = {}
+    for profile in catalogue.profiles:
+        terms = catalogue.terms(patch, profile)
+        if terms.standing.claims:
+            found[profile.arch] = {
+                "build": catalogue.told_build(patch),
+                "level": terms.standing.level,
+                "needs": terms.needs,
+                "default": terms.default,
+                "sentence": terms.standing.sentence(),
+            }
+    return found
+
+
+def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
+    """What is known, by whom, on what: per GPU what it comes to, then each claim."""
+    if not patch.claims:
+        return
+    yield f"trust at b{catalogue.told_build(patch)}:"
+    for profile in catalogue.profiles:
+        terms = catalogue.terms(patch, profile)
+        if terms.standing.claims:
+            yield f"  {profile.arch} {terms.default}: {terms.standing.sentence()}"
+    yield "claims:"
+    for claim in patch.claims:
+        told = [" ".join(claim.archs), claim.kind + (", indirect" if claim.indirect else ""), claim.says]
+        told += [f"b{claim.build}"] if claim.build is not None else []
+        told += [f"up to b{claim.last_build}"] if claim.last_build is not None else []
+        told += [claim.on.isoformat()] if claim.on is not None else []
+        yield f"  {claim.who} ({', '.join(told)}): {claim.figure}"
+        yield from (f"    {line}" for line in (claim.note, claim.link) if line is not None)
+
+
 def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     last = patch.builds.last if patch.builds.last is not None else "..."
     standings = ", ".join(f"{arch} {standing}" for arch, standing in _standings(patch, catalogue).items())
@@ -100,6 +138,7 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
         yield from _paragraph("needs", f"{need.patch}: {need.why}")
     if catalogue.profiles:
         yield from _paragraph("GPUs", standings or "none")
+    yield from _claim_lines(patch, catalogue)
     yield "edits:"
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"
@@ -121,30 +160,42 @@ def _paragraph(name: str, text: str) -> list[str]:
     return [f"{name}:", *(f"  {line}" for line in text.split("\n"))]
 
 
-def _arch_document(profile: ArchProfile) -> dict[str, object]:
+def _offered(profile: ArchProfile, catalogue: Catalogue) -> Iterator[tuple[Patch, Terms]]:
+    """The patches that the GPU is offered, or that its profile speaks of."""
+    for patch in catalogue.patches:
+        terms = catalogue.terms(patch, profile)
+        if (terms.is_offered and not patch.is_plain) or patch.id in profile.patches:
+            yield patch, terms
+
+
+def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, object]:
     return {
         "kind": "arch",
         "arch": profile.arch,
         "families": list(profile.families),
         "note": profile.note,
         "facts": plain(profile.facts.by_name),
-        "patches": plain(profile.patches),
+        "patches": {
+            patch.id: {"default": terms.default, "needs": terms.needs, "why": terms.why}
+            for patch, terms in _offered(profile, catalogue)
+        },
         "cmake": dict(profile.build.cmake),
         "cmake_with_series": dict(profile.build.cmake_with_series),
         "where": str(profile.where),
     }
 
 
-def _arch_lines(profile: ArchProfile) -> Iterator[str]:
+def _arch_lines(profile: ArchProfile, catalogue: Catalogue) -> Iterator[str]:
     yield f"{profile.arch} ({' < '.join(profile.families)})"
     yield f"  {profile.where}"
     yield from ("", profile.note.strip(), "", "facts:")
     for name, fact in profile.facts.by_name.items():
         yield f"  {name:<24} {fact.value!s:<14} {fact.confidence:<6}  {fact.source}"
     yield from ("", "patches:")
-    for name, choice in profile.patches.items():
-        yield f"  {name:<20} {choice.default:<6}  {choice.why}"
-    if not profile.patches:
+    offered = list(_offered(profile, catalogue))
+    for patch, terms in offered:
+        yield f"  {patch.id:<23} {terms.default:<6}  {terms.why}"
+    if not offered:
         yield "  none"
     yield from ("", f"cmake: {_definitions(profile.build.cmake)}")
     if profile.build.cmake_with_series:

@@ -14,8 +14,9 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
 from patchkit.carry.candidate.plan import Plan, Request, make_plan
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
+from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import PinWanted
-from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.selection import default_of
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
@@ -73,7 +74,7 @@ class AnchorsGate:
             archs=subject.archs,
             upstream=self.upstream,
             only=ids,
-            with_=_opted_in(subject),
+            with_=_opted_in(load_series(self.workspace.series.patches), subject),
         )
         plan = make_plan(request, self.workspace)
         stale = [] if plan.errors else [*_stale(plan, subject), *self._stale_commits(plan, subject)]
@@ -167,18 +168,16 @@ def _without_patches(subject: Subject) -> list[str]:
     ]
 
 
-def _opted_in(subject: Subject) -> tuple[str, ...]:
-    """Patches that are live on a GPU whose profile does not have them on: they were asked for."""
+def _opted_in(series: Series, subject: Subject) -> tuple[str, ...]:
+    """Patches that are live on a GPU that does not have them by default: they were asked for."""
     return tuple(
-        patch.id
-        for patch in subject.patches
-        if any(not _is_on(subject.profiles[arch], patch.id) for arch in patch.archs)
+        part.id
+        for part in subject.patches
+        if (patch := series.patch(part.id)) is not None
+        and any(
+            default_of(series, patch, subject.profiles[arch], subject.build) != "on" for arch in part.archs
+        )
     )
-
-
-def _is_on(profile: ArchProfile, patch: str) -> bool:
-    choice = profile.patches.get(patch)
-    return choice is not None and choice.default == "on"
 
 
 def _stale(plan: Plan, subject: Subject) -> list[GateError]:

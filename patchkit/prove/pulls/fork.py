@@ -11,6 +11,7 @@ from patchkit.carry.candidate.plan import Plan, Request
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import opted_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
@@ -120,8 +121,8 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
             archs = tuple(sorted({entry.split()[0] for entry in entries}))
             if patches and archs:
                 profiles = [load_profile(workspace.series.profiles, arch) for arch in archs]
-                on = {name for profile in profiles for name in profile.patches_by_default("on")}
-                with_ = tuple(name for name in patches if name not in on)
+                series = load_series(workspace.series.patches)
+                with_ = opted_in(series, profiles, patches, pin.build)
                 return Request(archs=archs, upstream=pin.name, only=patches, with_=with_)
     raise GitError(
         f"{pull.head[:12]} carries no candidate on a pin of the lock",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.series_folder import EVIDENCE
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.selection import opted_in, select_patches
@@ -173,7 +174,8 @@ def _recorded(before: Side, after: Side) -> Iterator[_Wish]:
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
         # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
         asked = before if before.lock.result(*result.key) is not None else after
-        with_ = opted_in([asked.profiles[arch] for arch in result.archs if arch in asked.profiles], ids)
+        profiles = [asked.profiles[arch] for arch in result.archs if arch in asked.profiles]
+        with_ = opted_in(asked.series, profiles, ids, result.build)
         then = _select(before, result.archs, result.build, with_)
         now = _select(after, result.archs, result.build, with_)
         if result.patches not in (now, then) and ids == result.patches:
@@ -262,6 +264,8 @@ def _reaching(side: Side, archs: Sequence[str], ids: Sequence[str], changed: Seq
     patches = [patch for name in ids if (patch := side.series.patch(name)) is not None]
     folders = ("templates/", *(_folder(patch) for patch in patches))
     for path in changed:
+        if path in {f"{_folder(patch)}{EVIDENCE}" for patch in patches}:
+            continue  # it decides whether a patch is in, which is looked at as such
         if path in files or path == "patches/series.toml" or (ids and path.startswith(folders)):
             yield path
 

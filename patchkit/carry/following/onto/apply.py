@@ -19,6 +19,7 @@ from patchkit.carry.candidate.plan import Request
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.following.onto.pin import Onto
 from patchkit.carry.following.onto.plan import OntoPlan, plan_onto
+from patchkit.carry.series.trust import DEFAULT_TRUST
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import check_branch_name, look_at_branch, put_branch
 from patchkit.carry.upstream.refs import read_ref
@@ -59,6 +60,8 @@ class OntoReport:
             "skipped": [
                 {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
             ],
+            "trust": plan.request.trust or DEFAULT_TRUST,
+            "more_trust": plain(plan.more_trust),
             "faults": plain(plan.faults),
             "onto": self.onto.commit_json(),
             "classes": plain(self.onto.verdicts),

@@ -16,7 +16,7 @@ from patchkit.base.errors import (
 )
 from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_opt_ins
+from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_patches
 from patchkit.carry.following.classes import GOOD, Classified
 from patchkit.carry.following.classify import Comparison, classify_series
 from patchkit.carry.following.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
@@ -26,7 +26,7 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
-from patchkit.carry.series.selection import Selected, default_of, opted_in, select_patches
+from patchkit.carry.series.selection import Selected, default_of, opt_in_of, opted_in, select_patches
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
 from patchkit.carry.upstream.pin import obtain
@@ -122,8 +122,7 @@ class OntoPlan:
     @property
     def opt_in_here(self) -> tuple[str, ...]:
         """Patches for this build that these GPUs get only when they are asked for."""
-        named = {name for each in self.plan.profiles for name in each.patches_by_default("opt-in")}
-        return tuple(sorted(name for name in named if self._covers(name)))
+        return tuple(sorted(opt_in_of(self.plan.series, self.plan.profiles, self.plan.pin.build)))
 
     def commit_json(self) -> dict[str, object]:
         """What is told of the commit, and of how it was taken."""
@@ -159,11 +158,19 @@ def plan_onto(
     refuse_other_code(clone, commit, onto.revision, series.folders or _OF_UPSTREAM)
     build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
     pin = pin_of(clone, commit, build.low)
-    request = name_opt_ins(request, series, profiles, pin.build)
+    request, distrusted = name_patches(request, series, profiles, pin.build)
     chosen = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
-    choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=chosen)
+    choice = Choice(
+        request=request,
+        lock=lock,
+        pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=chosen,
+        distrusted=distrusted,
+    )
     choice.warn_of_faults(workspace.reporter)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
@@ -196,6 +203,7 @@ def plan_onto(
         series=series,
         profiles=profiles,
         selected=tuple(each.selected for each in renderings),
+        distrusted=distrusted,
         base=commit.sha,
         patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
         errors=errors,
@@ -208,7 +216,7 @@ def plan_onto(
         verdicts=verdicts,
         reference=reference,
         dropped=dropped,
-        opt_in=opted_in(profiles, [rendering.patch.id for rendering in renderings]),
+        opt_in=opted_in(series, profiles, [rendering.patch.id for rendering in renderings], pin.build),
         is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
     )
 
@@ -261,8 +269,9 @@ def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request)
     """Patches that these GPUs get at some build: whose range must be decided."""
     found = []
     for patch in series.patches:
-        choices = {default_of(patch, profile) for profile in profiles}
-        asked = "opt-in" in choices and (request.with_opt_in or patch.id in request.with_)
+        choices = {default_of(series, patch, profile, None) for profile in profiles}
+        named = request.with_opt_in or request.trust is not None or patch.id in request.with_
+        asked = "opt-in" in choices and named
         left_out = patch.id in request.without or (request.only and patch.id not in request.only)
         if ("on" in choices or asked) and not left_out:
             found.append(patch)

@@ -93,7 +93,7 @@ def test_a_profile_with_its_families(write: Write) -> None:
     assert (profile.arch, profile.families) == ("gfx1199", ("middle", "top"))
     assert profile.compute_capability == 0x1199
     assert profile.device_macro == "__gfx1199__"
-    assert profile.patches_by_default("on") == ("one", "three")
+    assert [name for name, said in profile.patches.items() if said.default == "on"] == ["one", "three"]
     assert profile.patches["two"].why == "because it may be good"
     assert profile.tuning.wmma[0].nwarps == 8
     assert str(profile.tuning.wmma[0].where).endswith("gfx1199.toml:23:1")

@@ -70,6 +70,17 @@ def test_another_gpu_and_a_later_build_are_not_spoken_of() -> None:
     assert standing_of([GAIN, dated], "gfx1150", 11062).claims == ()
 
 
+def test_what_was_measured_in_its_place_makes_it_published_at_most() -> None:
+    stand_ins = [claim("hardware", "gain", who, indirect=True) for who in ("ann", "bob", "eve")]
+    standing = standing_of([*stand_ins, MODEL], "gfx1151", 1)
+    assert standing.level == "published"
+    assert standing.sentence() == "published by ann, bob and eve for what does the same, the model agrees"
+    assert standing_of([*stand_ins, GAIN, OTHER], "gfx1151", 1).level == "measured"
+    assert standing_of([*stand_ins, claim("hardware", "gain", "dan")], "gfx1151", 1).level == "published"
+    slower = [claim("hardware", "loss", who, indirect=True) for who in ("ann", "bob")]
+    assert standing_of([*slower, MODEL], "gfx1151", 1).level == "modelled"
+
+
 def test_how_many_sources_are_enough_is_the_series_to_say() -> None:
     three = TrustRules(measured=3, loses=1)
     assert standing_of([GAIN, OTHER, MODEL], "gfx1151", 1, three).level == "published"
@@ -98,6 +109,8 @@ def test_who_trusts_one_level_trusts_those_before_it() -> None:
         ([MODEL], "modelled, and measured by nobody"),
         ([claim("emulated", "mends")], "against a fault, and timed by nobody"),
         ([claim("concluded", "gain")], "nobody saw it on this GPU"),
+        ([GAIN, LOSS], "no gain is left of what was measured; slower for cid"),
+        ([claim("modelled", "loss")], "the model says that it is slower, and nobody measured it"),
     ],
 )
 def test_the_level_is_told_with_what_it_was_made_of(claims: list[Claim], sentence: str) -> None:

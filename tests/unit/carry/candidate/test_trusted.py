@@ -1,0 +1,102 @@
+"""What a word of trust makes of a request, on the series as it is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from refusing import refused
+
+from patchkit.carry.candidate.plan import Choice, MoreTrust, Request, name_patches
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import select_patches
+
+SEED = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
+MEASURED = ("mmq-batch-limits", "mmq-rows")
+
+
+@pytest.fixture
+def choose(checkout: Path):
+    """The choice of a request on a build, from the series of this checkout."""
+    series = load_series(checkout / "patches")
+    lock = load_lock(checkout / "patches" / "upstream.lock")
+
+    def run(build: int, *archs: str, **asked) -> Choice:
+        profiles = load_profiles(checkout / "arch_profiles", archs)
+        request, distrusted = name_patches(Request(archs=archs, **asked), series, profiles, build)
+        selected = select_patches(
+            series, profiles, build, only=request.only, without=request.without, with_=request.with_
+        )
+        return Choice(
+            request=request,
+            lock=lock,
+            pin=lock.pin(f"b{build}"),
+            series=series,
+            profiles=profiles,
+            selected=selected,
+            distrusted=distrusted,
+        )
+
+    return run
+
+
+def ids(choice: Choice) -> tuple[str, ...]:
+    return tuple(each.patch.id for each in choice.selected if each.targets)
+
+
+def test_each_word_adds_to_the_one_before(choose) -> None:
+    sets = [
+        ids(choose(11549, "gfx1151", trust=word)) for word in ("measured", "published", "modelled", "faults")
+    ]
+    assert sets[0] == MEASURED
+    assert sets[1] == ids(choose(11549, "gfx1151"))
+    assert {*sets[0]} < {*sets[1]} <= {*sets[2]} <= {*sets[3]}
+    assert "ssm-conv-tail" in sets[3]
+    assert "mmq-wmma-batches" not in sets[3]  # the model says otherwise
+
+
+def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
+    assert ids(choose(6900, "gfx1151")) == SEED
+    nothing = choose(6900, "gfx1151", trust="measured")
+    assert ids(nothing) == ()
+    assert nothing.distrusted["wmma-tile-params"].endswith(": it takes --trust published")
+    assert nothing.more_trust == MoreTrust(trust="measured", level="published", patches=SEED)
+
+
+def test_wrong_results_of_hardware_are_mended_with_any_trust(choose) -> None:
+    assert "integrated-host-buffers" in ids(choose(10068, "gfx1152", trust="measured"))
+
+
+def test_what_is_named_beside_a_trust_counts(choose) -> None:
+    more = choose(11549, "gfx1151", trust="measured", with_=("fattn-tile-rows",), without=("mmq-rows",))
+    assert ids(more) == ("fattn-tile-rows", "mmq-batch-limits")
+
+
+def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
+    more = choose(11549, "gfx1201").more_trust
+    assert more is not None
+    assert more.sentence() == (
+        "published; --trust modelled would add mmvq-decode-warps: no two sources measured them, most nobody"
+    )
+    assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
+    assert (
+        choose(11549, "gfx1201", only=("mmvq-decode-warps",), with_=("mmvq-decode-warps",)).more_trust is None
+    )
+
+
+def test_of_several_gpus_all_that_are_offered_it_decide(choose) -> None:
+    both = choose(6900, "gfx1100", "gfx1151", trust="modelled")
+    assert {arch.arch for each in both.selected for arch in each.targets} == {"gfx1151"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"only": ("mmq-rows",)}, "--only mmq-rows"), ({"with_opt_in": True}, "--with-opt-in")],
+)
+def test_a_trust_beside_what_leaves_nothing_to_it_is_refused(choose, asked, named: str) -> None:
+    with refused("REQUEST_CONTRADICTS", match=f"--trust modelled and {named} contradict each other"):
+        choose(11549, "gfx1151", trust="modelled", **asked)
+    with refused("REQUEST_CONTRADICTS", match="--trust modelled and --arch plain contradict"):
+        choose(11549, "plain", trust="modelled")
