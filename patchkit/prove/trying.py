@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ErrorGroup, GitError
 from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
@@ -30,7 +31,6 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.hardware import choose_hardware
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import patchkit.prove.report
+from patchkit.base.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ExitCode, PatchkitError
-from patchkit.prove.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.report.evidence import parse_evidence
 from patchkit.prove.report.registry import format_names
 from patchkit.prove.report.sweep import sweep_tables

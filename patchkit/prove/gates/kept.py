@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import patchkit
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import write_whole
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.known import program_digest
 from patchkit.prove.gates.base import Gate, GateResult
-from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
+from patchkit.base.document import parse_model, read_model
 from patchkit.base.verdict import PASSED, Verdict
 from patchkit.prove.gates.base import Evidence, Many, Number, Record
 from patchkit.prove.gates.blocks import Block, Table
-from patchkit.prove.gates.document import parse_model, read_model
 from patchkit.prove.gates.registry import find_entry, load
 
 Side = Literal["upstream", "series", "other"]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.gpu.hardware.runner import Job, Runner
 from patchkit.prove.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
-from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
 from patchkit.base.text import counted
@@ -36,7 +37,6 @@ from patchkit.prove.gates.base import (
 )
 from patchkit.prove.gates.bench import BenchEvidence, JudgedTest
 from patchkit.prove.gates.blocks import Block, Row, Table, columns, figure, percent, was_is
-from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.emulated import emulated_on
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.sides import blame_candidate

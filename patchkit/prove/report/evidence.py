@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from patchkit.base.errors import Location, UsageError
-from patchkit.base.files import disk_errors
-from patchkit.prove.gates.document import (
+from patchkit.base.document import (
     FILE_BYTES,
     EvidenceContradicts,
     EvidenceUnreadable,
     parse_model,
 )
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import disk_errors
 from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.report.model import EvidenceFile, Run, RunFile
 

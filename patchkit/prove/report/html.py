@@ -15,9 +15,9 @@ from pathlib import Path
 
 import jinja2
 
+from patchkit.base.document import harmless
 from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.prove.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
-from patchkit.prove.gates.document import harmless
 from patchkit.prove.gates.record import GateReport
 from patchkit.prove.report.model import Run
 

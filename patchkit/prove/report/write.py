@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from patchkit.base.document import FILE_BYTES
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
 from patchkit.base.series_folder import PLAIN, arch_options
@@ -16,7 +17,6 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate, named_candidate
 from patchkit.carry.series.lock import PinWanted
 from patchkit.prove.gates.blocks import Table
-from patchkit.prove.gates.document import FILE_BYTES
 from patchkit.prove.gates.record import SERIES
 from patchkit.prove.gates.registry import load
 from patchkit.prove.publish.evidence import neutral, neutral_names

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.prove.gates.document import (
+from patchkit.base.document import (
     EvidenceContradicts,
     EvidenceMalformed,
     EvidenceUnreadable,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from evidence_files import files_of
 
+from patchkit.base.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.base import Evidence, GateResult
-from patchkit.prove.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.record import Place
 from patchkit.prove.report.evidence import load_evidence, parse_evidence
 from patchkit.prove.report.model import Run

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from patchkit.prove.gates.base import Count, Many, MeasuredNumber, Number, Record
-from patchkit.prove.gates.document import (
+from patchkit.base.document import (
     FILE_BYTES,
     TEXT_LENGTH,
     EvidenceMalformed,
@@ -18,6 +17,7 @@ from patchkit.prove.gates.document import (
     harmless,
     parse_model,
 )
+from patchkit.prove.gates.base import Count, Many, MeasuredNumber, Number, Record
 
 
 class Inner(Record):

@@ -1,0 +1,117 @@
+"""The figures of an evidence file, from its raw rounds alone, by the statistics of the gate ``bench``.
+
+Whoever writes a file and whoever checks one calls this. Which arms are compared follows from what is in them,
+so that nobody can leave the comparison out that says something else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
+from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, bootstrap_median
+from patchkit.prove.bench.judge import LEAST
+
+FEWEST = 8
+"""Rounds for a verdict. The median lies beyond all of n values with probability 2^(1-n): the least n at which
+the range of the values is an interval of 99 %."""
+
+
+def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[tuple[str, str], ...]:
+    """Which arm is compared with which, by name: what has more patches with what has some of these.
+
+    Each with those it differs least from, no other arm being between the two, and with the one that has least
+    of all. A tree that was measured twice takes part once.
+    """
+    first: dict[str, MeasuredArm] = {}
+    for arm in arms:
+        first.setdefault(arm.tree, arm)
+    several = list(first.values())
+    sets = {arm.name: frozenset(arm.patches) for arm in several}
+    found = []
+    for arm in several:
+        below = [other for other in several if sets[other.name] < sets[arm.name]]
+        least = min(below, key=lambda each: len(sets[each.name]), default=None)
+        for other in below:
+            is_next = not any(sets[other.name] < sets[each.name] for each in below)
+            if is_next or other is least:
+                found.append((arm.name, other.name))
+    return tuple(found)
+
+
+def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> tuple[MeasuredVerdict, ...]:
+    """Every verdict that the rounds allow, test by test, in the order of the arms."""
+    pairs = pairs_of(arms)
+    return tuple(
+        verdict
+        for number, test in enumerate(tests)
+        for of, against in pairs
+        for verdict in _verdict(number, test, of, against, arms)
+    )
+
+
+def _verdict(
+    number: int, test: MeasuredTest, of: str, against: str, arms: Sequence[MeasuredArm]
+) -> Iterator[MeasuredVerdict]:
+    medians = [{arm: statistics.median(times) for arm, times in one.items()} for one in test.rounds]
+    shared = [one for one in medians if of in one and against in one]
+    if not shared:
+        return
+    again = _doubles(arms, against)
+    effects = [_reference(one, against, again) - math.log(one[of]) for one in shared]
+    effect = bootstrap_median(effects)
+    noise = _noise(medians, arms, against)
+    comparison = Comparison(
+        effect=effect,
+        noise=noise or Interval(low=0.0, middle=0.0, high=0.0),
+        least=math.log1p(LEAST),
+        rounds=len(shared),
+    )
+    is_decided = noise is not None and len(shared) >= FEWEST
+    yield MeasuredVerdict(
+        test=number,
+        of=of,
+        against=against,
+        rounds=len(shared),
+        change=_fraction(effect.middle),
+        low=_fraction(effect.low),
+        high=_fraction(effect.high),
+        noise=None if noise is None else Range(low=_fraction(noise.low), high=_fraction(noise.high)),
+        verdict=comparison.verdict if is_decided else "undecided",
+    )
+
+
+def _doubles(arms: Sequence[MeasuredArm], name: str) -> tuple[str, ...]:
+    """The arms that are the same build, itself among them."""
+    tree = next(arm.tree for arm in arms if arm.name == name)
+    return tuple(arm.name for arm in arms if arm.tree == tree)
+
+
+def _reference(one: dict[str, float], against: str, again: Sequence[str]) -> float:
+    """The logarithm of the time of a build in a round: of all its arms that took part."""
+    logs = [math.log(one[name]) for name in again if name in one]
+    return statistics.fmean(logs) if logs else math.log(one[against])
+
+
+def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], against: str) -> Interval | None:
+    """How far a build differed from itself: the one that is compared with, or another one."""
+    trees = [next(arm.tree for arm in arms if arm.name == against), *(arm.tree for arm in arms)]
+    for tree in dict.fromkeys(trees):
+        one, *others = [arm.name for arm in arms if arm.tree == tree]
+        for other in others:
+            found = [math.log(row[one] / row[other]) for row in medians if one in row and other in row]
+            if len(found) >= FEWEST:
+                return bootstrap_median(found)
+    return None
+
+
+def _fraction(effect: float) -> float:
+    return round(math.expm1(effect), 5)
+
+
+def speed_of(test: MeasuredTest, arm: str) -> float | None:
+    """Tokens per second of an arm, the median over its rounds; None where it took no part."""
+    times = [statistics.median(one[arm]) for one in test.rounds if arm in one]
+    return test.tokens * 1e9 / statistics.median(times) if times else None

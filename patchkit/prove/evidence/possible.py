@@ -1,0 +1,156 @@
+"""What no machine and no measurement gives: clocks, days, speeds and times that cannot be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+
+from patchkit.base.arch import GpuProfile
+from patchkit.base.errors import PatchkitError
+from patchkit.base.evidence import EvidenceFile, MeasuredTest
+from patchkit.base.series_folder import PLAIN
+from patchkit.carry.series.lock import Pin
+from patchkit.gpu.modelled.roofline import peaks_of
+from patchkit.prove.evidence.figures import speed_of
+
+_HIGHEST_MHZ = 6000.0  # no GPU comes near
+_HOTTEST_C = 130.0
+_BACKENDS = {"hip": "gfx", "cuda": "sm_", "cpu": "cpu"}
+_OTHERS = {"hip": ("nvidia", "geforce", "tesla"), "cuda": ("amd", "radeon", "instinct"), "cpu": ()}
+
+
+def impossible_machine(file: EvidenceFile) -> Iterator[str]:
+    """Why there is no such machine, if there is none."""
+    machine = file.machine
+    if not machine.arch.startswith(_BACKENDS[machine.backend]):
+        yield f"{machine.backend} does not run on {machine.arch}"
+    if any(word in machine.gpu.casefold() for word in _OTHERS[machine.backend]):
+        yield f"{machine.gpu} has no {machine.backend}"
+    if machine.arch not in file.archs and machine.backend == "hip" and tuple(file.archs) != (PLAIN,):
+        yield f"it is a {machine.arch}, and the builds are for {' '.join(file.archs)}"
+    if machine.backend != "hip" and machine.rocm is not None:
+        yield f"{machine.backend} has no ROCm"
+    for what, found, most in (
+        ("MHz", machine.clock_mhz, _HIGHEST_MHZ),
+        ("degrees C", machine.temperature_c, _HOTTEST_C),
+        ("W", machine.power_w, 5000.0),
+    ):
+        if found is not None and not 0 <= found.low <= found.high <= most:
+            yield f"{found.low} to {found.high} {what}"
+
+
+def impossible_day(file: EvidenceFile, pin: Pin, today: dt.date) -> Iterator[str]:
+    """Why it was not measured on the day that it says."""
+    day = _day(file.day)
+    if day is None:
+        yield f"there is no {file.day}"
+    # A day of grace on both sides: the earth has two dates at once.
+    elif day > today + dt.timedelta(days=1):
+        yield f"{file.day} is yet to come"
+    else:
+        committed = _day(pin.committed[:10])
+        if committed is not None and day < committed - dt.timedelta(days=1):
+            yield f"{pin.name} is of {committed}"
+
+
+def _day(text: str) -> dt.date | None:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+# Models of which a token reads all weights, by llama-bench's words: others may be mixtures of experts.
+_DENSE = re.compile(r"(llama|qwen2|qwen3|gemma[23]?|phi[234]) \d+(\.\d+)?B [^ ]*[A-Z0-9_]+( - \w+)?")
+_SLACK = 1.15  # a figure of a profile may be of a slower memory than somebody has
+_EXPERTS = 64  # the sparsest mixtures read about a thirtieth of their weights for a token
+_BYTES_A_WEIGHT = 4.0  # at most: F32
+_INTEGERS = 4.0  # products of 8-bit and 4-bit integers at their rate against that of halves, at most
+
+
+def impossible_times(test: MeasuredTest, profile: GpuProfile | None) -> Iterator[str]:
+    """Why these are no times of that GPU; ``profile`` None: nothing is known of it."""
+    if profile is not None:
+        yield from _too_fast(test, profile)
+    yield from _too_even(test)
+
+
+def _too_fast(test: MeasuredTest, profile: GpuProfile) -> Iterator[str]:
+    """More than the memory and the peak allow."""
+    try:
+        peaks = peaks_of(profile)
+    except PatchkitError:  # the profile does not say
+        return
+    share = 1.0 if _DENSE.fullmatch(test.model) else 1.0 / _EXPERTS
+    names = {name for one in test.rounds for name in one}
+    fastest = max((speed_of(test, name) or 0.0 for name in names), default=0.0)
+    if test.generated:
+        needed = fastest * test.model_bytes * share / 1e9
+        if needed > peaks.bandwidth.value * _SLACK:
+            told = f"{fastest:.0f} tokens/s of {test.model} read {needed:.0f} GB/s"
+            yield f"{told}; the memory has {peaks.bandwidth}"
+    else:
+        needed = fastest * 2 * test.model_bytes / _BYTES_A_WEIGHT * share / 1e12
+        if needed > peaks.compute.value * _SLACK * _INTEGERS:
+            told = f"{fastest:.0f} tokens/s of {test.model} are {needed:.0f} TFLOPS"
+            yield f"{told}; the peak is {peaks.compute}"
+
+
+_FEW = 6  # times that say something of how they scatter
+_STILL = 1e-5  # clocks of computers and the work on them scatter more, by a factor of a hundred
+
+
+def _too_even(test: MeasuredTest) -> Iterator[str]:
+    """Times that do not scatter, by themselves or beside those of another arm."""
+    by_arm: dict[str, list[int]] = {}
+    for one in test.rounds:
+        for name, times in one.items():
+            by_arm.setdefault(name, []).extend(times)
+    for name, several in by_arm.items():
+        if len(several) >= _FEW and spread([math.log(each) for each in several]) < _STILL:
+            yield f"{len(several)} times of arm '{name}' are all alike"
+    for first, second in itertools.combinations(sorted(by_arm), 2):
+        rounds = [row for row in test.rounds if first in row and second in row]
+        mine = [each for row in rounds for each in row[first]]
+        theirs = [each for row in rounds for each in row[second]]
+        if is_multiple(mine, theirs):
+            yield f"the times of arm '{first}' are those of '{second}' times a number"
+
+
+def is_multiple(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether one list of times is the other one times a number, as no two measurements are."""
+    if len(one) != len(other) or len(one) < _FEW:
+        return False
+    return spread([math.log(mine / theirs) for mine, theirs in zip(one, other, strict=True)]) < _STILL
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation."""
+    return statistics.pstdev(values)
+
+
+def copied_test(file: EvidenceFile, other: EvidenceFile) -> str | None:
+    """The name of a test whose times in one file are those of the other, or these times a number."""
+    for test in file.tests:
+        for same in other.tests:
+            if (test.prompt, test.generated, test.depth) != (same.prompt, same.generated, same.depth):
+                continue
+            mine, theirs = _times(test), _times(same)
+            if any(is_multiple(one, two) for one in mine for two in theirs):
+                return test.name
+            shared = {each for one in mine for each in one} & {each for two in theirs for each in two}
+            if len(shared) >= _FEW:  # a nanosecond of a second: equal by chance once in millions
+                return test.name
+    return None
+
+
+def _times(test: MeasuredTest) -> list[list[int]]:
+    found: dict[str, list[int]] = {}
+    for one in test.rounds:
+        for name, times in one.items():
+            found.setdefault(name, []).extend(times)
+    return list(found.values())
