@@ -205,10 +205,9 @@ class EvidenceFile(_Part):
         return {arm.name: arm for arm in self.arms}[name]
 
     @property
-    def told_machine(self) -> str:
-        """As a person tells machines apart: whose, if that is said, and which GPU."""
-        whose = self.by or f"machine {self.machine.token[:6]}"
-        return f"{whose}, {self.machine.gpu}"
+    def who(self) -> str:
+        """The source that a file is of: who gave a name is one, however many machines; else the machine."""
+        return self.by or f"machine {self.machine.token[:8]}"
 
 
 _NUMBERS = re.compile(r"\[[\s\d,]+\]")

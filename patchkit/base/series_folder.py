@@ -26,7 +26,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
-    """A folder with the three parts of a series, and how it was found; a plain one has no profiles."""
+    """A folder with the parts of a series, and how it was found; a plain one has no profiles."""
 
     root: Path
     origin: Origin
@@ -47,9 +47,14 @@ class SeriesDir:
         return self.root / "arch_profiles"
 
     @property
+    def evidence(self) -> Path:
+        """What machines measured of the patches, a file each; the folder may be missing."""
+        return self.root / "evidence"
+
+    @property
     def folders(self) -> tuple[Path, ...]:
-        """All three."""
-        return (self.patches, self.templates, self.profiles)
+        """All four."""
+        return (self.patches, self.templates, self.profiles, self.evidence)
 
     @property
     def lock(self) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from patchkit.base.errors import UsageError
 from patchkit.base.evidence import EvidenceFile, MeasuredArm, MeasuredTest
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result
-from patchkit.prove.evidence.check import digest_of_rendered
+from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.prove.evidence.figures import verdicts_of
 
 BUILD = 11549
@@ -58,7 +58,7 @@ def made(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...]) -> Result:
 def machine(number: int = 0, **changes: object) -> dict[str, Any]:
     """A Strix Halo; two numbers are two machines."""
     return {
-        "token": f"{number:032x}",
+        "token": f"{number:08x}" * 4,
         "arch": "gfx1151",
         "gpu": "Radeon 8060S Graphics",
         "backend": "hip",

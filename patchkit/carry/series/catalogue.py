@@ -18,6 +18,8 @@ from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.measured import claims_of, load_evidence_folder
 from patchkit.carry.series.patch import Edit, GuardMacros, NewFile, Patch, is_for, parse_patch
 from patchkit.carry.series.trust import TWO_AND_TWO, Claim, ClaimFile, TrustRules
 
@@ -127,6 +129,10 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
             patches.append(replace(patch, claims=_load_claims(path)))
         except PatchkitError as exc:
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+    try:
+        patches = _with_measured(patches, folder)
+    except PatchkitError as exc:
+        errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
     series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
     errors.extend(_check(series))
     if errors:
@@ -138,6 +144,15 @@ def _load_claims(folder: Path) -> tuple[Claim, ...]:
     """What evidence.toml in the folder of a patch says; nothing where there is none."""
     path = folder / EVIDENCE
     return validate(load_toml(path), ClaimFile, what="evidence").claims if path.is_file() else ()
+
+
+def _with_measured(patches: list[Patch], folder: Path) -> list[Patch]:
+    """The patches, each with the claims of the evidence files beside the folder."""
+    files = load_evidence_folder(folder.with_name("evidence"))
+    if not files:
+        return patches
+    claims = claims_of(files, load_lock(folder / "upstream.lock"))
+    return [replace(each, claims=(*each.claims, *claims.get(each.id, ()))) for each in patches]
 
 
 def _check(series: Series) -> Iterator[ConfigError]:

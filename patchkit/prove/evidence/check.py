@@ -7,9 +7,7 @@ machines have to agree before a patch gains or loses anything by it, and a perso
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +15,7 @@ from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import ErrorGroup, GateError, Location, PatchkitError
 from patchkit.base.evidence import MOST_VERDICTS, EvidenceFile, MeasuredArm, MeasuredVerdict
 from patchkit.carry.series.lock import Lock, Pin, Result
+from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.prove.evidence.figures import pairs_of, verdicts_of
 from patchkit.prove.evidence.possible import (
     copied_test,
@@ -214,12 +213,6 @@ def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
     for name in names:
         if not any(name in one for test in file.tests for one in test.rounds):
             yield f"nothing was measured of arm '{name}'", "$.arms"
-
-
-def digest_of_rendered(result: Result, patch: str) -> str:
-    """sha256 over what a patch writes, by edit and file, as the lock records it; its prose takes no part."""
-    rendered = {name: sha256 for name, sha256 in result.rendered.items() if name.partition("/")[0] == patch}
-    return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()
 
 
 def differing(said: MeasuredVerdict, found: MeasuredVerdict) -> Iterator[str]:

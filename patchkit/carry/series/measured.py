@@ -1,0 +1,194 @@
+"""The evidence files of a series: what machines measured of each patch, as claims that trust is made of.
+
+A machine's measurement is a claim about a patch where two of its builds differ in this patch alone. It counts
+as long as the lock has the patch as it was measured. A machine has one vote, however many files it sends.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.evidence import EvidenceFile, MeasuredTest, MeasuredVerdict, load_evidence_file
+from patchkit.base.series_folder import is_editors
+from patchkit.carry.series.lock import Lock, Result
+from patchkit.carry.series.trust import Claim, Says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchMeasured:
+    """One verdict of a file about one patch: ``test`` with the patch beside ``test`` without it."""
+
+    patch: str
+    file: EvidenceFile
+    test: MeasuredTest
+    verdict: MeasuredVerdict
+
+    @property
+    def told(self) -> str:
+        """As ``pp512@d0 +10.2 % (+9.8 to +10.9 %), faster``."""
+        one = self.verdict
+        return (
+            f"{self.test.name} {one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), "
+            f"{one.verdict if one.verdict != 'undecided' else 'cannot tell'}"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        machine = self.file.machine
+        return {
+            "file": self.file.name,
+            "who": self.file.who,
+            "day": self.file.day,
+            "build": self.file.build,
+            "gpu": machine.gpu,
+            "arch": machine.arch,
+            "rocm": machine.rocm,
+            "compiler": machine.compiler,
+            "kernel": machine.kernel,
+            "model": self.test.model,
+            "test": self.test.name,
+            "rounds": self.verdict.rounds,
+            "change": self.verdict.change,
+            "interval": [self.verdict.low, self.verdict.high],
+            "verdict": self.verdict.verdict,
+        }
+
+
+def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:
+    """Every verdict that is about one patch alone."""
+    sets = {arm.name: set(arm.patches) for arm in file.arms}
+    for verdict in file.verdicts:
+        differing = sets[verdict.of] - sets[verdict.against]
+        if len(differing) == 1:
+            (patch,) = differing
+            yield PatchMeasured(patch=patch, file=file, test=file.tests[verdict.test], verdict=verdict)
+
+
+def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
+    """Every evidence file of a series by name, sorted; none where there is no such folder.
+
+    Raises:
+        EVIDENCE_NAME_WRONG: a file is not called as its content asks for.
+        The errors of reading one, or an ErrorGroup of several.
+    """
+    files: dict[str, EvidenceFile] = {}
+    errors: list[PatchkitError] = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        if is_editors(Path(path.name)):
+            continue
+        try:
+            file = load_evidence_file(path)
+            check_name(file, path.name, str(path))
+        except PatchkitError as error:
+            errors.append(error)
+        else:
+            files[path.name] = file
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup("evidence files cannot be read", errors)
+    return files
+
+
+def check_name(file: EvidenceFile, name: str, source: str) -> None:
+    """Raise EVIDENCE_NAME_WRONG where a file of a series has another name than its bytes give it."""
+    if name != file.name:
+        raise UsageError(
+            f"{source} is not called as its content asks for",
+            code="EVIDENCE_NAME_WRONG",
+            where=Location(path=source),
+            why=f"its name would be {file.name}: it was changed since it was added, or renamed",
+            hint="take it away, and add the file again as it was sent: patchkit evidence add FILE",
+        )
+
+
+def claims_of(files: Mapping[str, EvidenceFile], lock: Lock) -> dict[str, tuple[Claim, ...]]:
+    """The claims of all files, by patch."""
+    found: dict[str, list[Claim]] = {}
+    for file in files.values():
+        by_patch: dict[str, list[PatchMeasured]] = {}
+        for one in measured_of(file):
+            by_patch.setdefault(one.patch, []).append(one)
+        for patch, several in by_patch.items():
+            claim = _claim(file, patch, several, lock)
+            if claim is not None:
+                found.setdefault(patch, []).append(claim)
+    return {patch: tuple(claims) for patch, claims in found.items()}
+
+
+def _claim(file: EvidenceFile, patch: str, several: Sequence[PatchMeasured], lock: Lock) -> Claim | None:
+    says = _says([one.verdict.verdict for one in several])
+    valid = validity_of(file, patch, lock)
+    if says is None or not valid.counts or not file.machine.arch.startswith("gfx"):
+        return None
+    shown = [one.told for one in several if one.verdict.verdict in ("faster", "slower")]
+    machine = file.machine
+    versions = [f"ROCm {machine.rocm}" if machine.rocm else "", machine.compiler or ""]
+    day: dt.date | None = None
+    with suppress(ValueError):
+        day = dt.date.fromisoformat(file.day)
+    return Claim(
+        archs=(machine.arch,),
+        kind="hardware",
+        says=says,
+        who=file.who,
+        link=f"evidence/{file.name}",
+        figure="; ".join(shown[:_SHOWN]) or f"{len(several)} comparisons, all the same",
+        on=day,
+        build=file.build,
+        last_build=valid.last_build,
+        note=", ".join(filter(None, versions)) or None,
+        where=Location(path=f"evidence/{file.name}"),
+    )
+
+
+_SHOWN = 6  # figures in one line
+
+
+def _says(verdicts: Sequence[str]) -> Says | None:
+    """What a machine says of a patch, all its tests together; None: it cannot tell."""
+    words = set(verdicts)
+    if {"faster", "slower"} <= words:
+        return "mixed"
+    if "slower" in words:
+        return "loss"
+    if "faster" in words:
+        return "gain"
+    return "same" if words == {"same"} else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """Whether a file still speaks of a patch, up to which build (None: all that come), and why not."""
+
+    counts: bool
+    last_build: int | None = None
+    why: str = ""
+
+
+def validity_of(file: EvidenceFile, patch: str, lock: Lock) -> Validity:
+    """Whether the lock has the patch as it was measured; what writes something else is another one."""
+    measured = {arm.patches[patch] for arm in file.arms if patch in arm.patches}
+    builds: dict[int, bool] = {}
+    for result in lock.results:
+        if patch in result.patches and file.machine.arch in result.archs:
+            is_same = digest_of_rendered(result, patch) in measured
+            builds[result.build] = builds.get(result.build, False) or is_same
+    if not builds:
+        return Validity(counts=False, why="the lock records nothing of the patch")
+    if builds.get(file.build, True) is False or not any(builds.values()):
+        return Validity(counts=False, why="the patch writes something else today")
+    later = [build for build, is_same in builds.items() if build > file.build and not is_same]
+    last = None if not later else max([file.build, *(b for b in builds if builds[b] and b < min(later))])
+    return Validity(counts=True, last_build=last)
+
+
+def digest_of_rendered(result: Result, patch: str) -> str:
+    """sha256 over what a patch writes, by edit and file, as the lock records it; its prose takes no part."""
+    rendered = {name: sha256 for name, sha256 in result.rendered.items() if name.partition("/")[0] == patch}
+    return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()
