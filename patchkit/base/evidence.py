@@ -105,11 +105,13 @@ class MeasuredArm(_Part):
 class MeasuredTest(_Part):
     """One test of llama-bench on one model, and its times.
 
-    A round has the nanoseconds of each repetition by arm; an arm that did not take part in it is not there.
+    ``model`` is llama-bench's word for it, not the name of a file; ``model_sha256`` may be unknown. A round has
+    the nanoseconds of each repetition by arm; an arm that did not take part in it is not there.
     """
 
     model: _Kind
     model_bytes: _Count
+    model_sha256: Digest | None
     head_size: Annotated[int, Field(ge=1, le=2**16)] | None
     prompt: _Count
     generated: _Count

@@ -49,6 +49,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bench": "Compare results of llama-bench, or measure both sides in one go.",
             "explain": "Show which attention kernel a shape gets, before and after.",
             "report": "Make a report of what verify found, in one of several formats.",
+            "evidence": "Hand on what this machine measured, and take what others did.",
             "gate": "Judge a pull request: run only the gates that it can affect.",
             "package": "Make a wheel of the candidate's programs.",
         },

@@ -111,6 +111,7 @@ def measured(
             MeasuredTest(
                 model="llama 7B Q4_0",
                 model_bytes=3_825_065_984,
+                model_sha256=None,
                 head_size=128,
                 prompt=prompt,
                 generated=generated,

@@ -20,6 +20,9 @@ from patchkit.gpu.hardware.runner import Job, Runner
 
 _PATIENCE_S = 30.0
 
+MACHINE_FILE = "machine.json"
+"""What a folder of measurements calls the file that says on which machine they were made."""
+
 # One "name value" a line. Of the kernel's version only the numbers are kept: the rest may be somebody's own.
 _SCRIPT = r"""
 echo "kernel $(uname -r)"

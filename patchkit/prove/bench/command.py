@@ -19,6 +19,7 @@ from patchkit.gpu.hardware.bench.tables import Table
 from patchkit.gpu.hardware.gpus import detect_gpus
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.bench.arms import BenchArm, build_arms
+from patchkit.prove.bench.measured_on import machine_of
 from patchkit.prove.bench.sweep import Sweep
 from patchkit.prove.build import Machine, prepare_subject
 from patchkit.toolchain.parts import BackendName
@@ -105,6 +106,7 @@ def run_bench(
             runner=runner,
             reporter=workspace.reporter,
         )
+        folder.keep_machine(machine_of(subject, backend, runner))
         measured, kept = sweep.measure()
         files = sweep.gather()
         return BenchRunReport(

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
+from patchkit.base.evidence import MeasuredMachine
 from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -27,6 +28,7 @@ from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_sessi
 from patchkit.gpu.hardware.bench.statistics import Verdict, bootstrap_median
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
+from patchkit.prove.bench.measured_on import machine_of
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
 from patchkit.prove.gates.base import (
     Both,
@@ -148,7 +150,8 @@ class Samples(Record):
 class BenchEvidence(DeviceEvidence):
     """What was measured where, how each test was judged, and in what state the machine was in each round.
 
-    On the emulated GPU nothing is measured, and ``completed`` has what ran on each side.
+    On the emulated GPU nothing is measured, and ``completed`` has what ran on each side. ``machine`` is
+    where it was measured, as an evidence file says it.
     """
 
     runner: str
@@ -161,6 +164,7 @@ class BenchEvidence(DeviceEvidence):
     backend: str
     sides: BuiltSides
     completed: Many[Completed] = ()
+    machine: MeasuredMachine | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
@@ -243,7 +247,7 @@ class BenchGate:
     """Runs where ``runner`` says.
 
     ``head_size`` is the model's, for the promises that name one (None: unknown, so none is asked for).
-    ``name`` differs where no GPU takes part. ``backend`` and ``sides`` are what was built, for the evidence.
+    ``name`` differs where no GPU takes part. ``backend``, ``sides`` and ``measured_on`` are for the evidence.
     """
 
     setup: BenchSetup
@@ -253,6 +257,7 @@ class BenchGate:
     name: str = "bench"
     backend: str = ""
     sides: BuiltSides = field(default_factory=dict)
+    measured_on: MeasuredMachine | None = None
 
     def run(self, subject: Subject) -> GateResult:
         """Measure and judge; raises what :meth:`BenchSession.add_round` raises."""
@@ -306,6 +311,7 @@ def _result(gate: BenchGate, session: BenchSession, judged: Sequence[Judged]) ->
             rounds_taken_from_an_interrupted_run=session.resumed // 3,
             backend=gate.backend,
             sides=gate.sides,
+            machine=gate.measured_on,
         ),
         not_run=tuple(f"{one.test.name}: {one.why}" for one in still_open),
         lines=(*_table(judged), *summarise(session.conditions)),
@@ -416,6 +422,7 @@ class BenchOnDevice:
             name=self.name,
             backend=self.machine.backend,
             sides=built_sides(sides),
+            measured_on=machine_of(subject, self.machine.backend, self.runner),
         ).run(subject)
         not_run = [*result.not_run, *not_proven_on(self.machine, subject)]
         if self.model is None and not self.machine.is_cpu:

@@ -14,9 +14,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.evidence import MeasuredMachine
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.process import Completed
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
+from patchkit.gpu.hardware.machine_facts import MACHINE_FILE
 
 _NOTE = "session.json"
 _LOCK = "lock"
@@ -103,6 +105,12 @@ class SweepFolder:
             return RunNote.model_validate_json(self._file(run, "json").read_bytes())
         except (OSError, ValueError):
             return RunNote()
+
+    def keep_machine(self, machine: MeasuredMachine) -> None:
+        """Say once on which machine the runs here are made. Raises CacheError."""
+        path = self.root / _RUNS / MACHINE_FILE
+        if not path.is_file():
+            _write(path, machine.model_dump_json(indent=1).encode())
 
     def gather(self, label: str, runs: Sequence[Run]) -> Path:
         """Write one file with every row of a label, in the order of the runs. Raises CacheError."""

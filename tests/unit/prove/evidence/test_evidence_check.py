@@ -128,7 +128,7 @@ FIELDS: dict[str, Change] = {
     "truth for a number": put("format", to=True),
     "a field more": put("comment", to="hello"),
     "a field less": take("tree"),
-    "a path as the GPU": put("machine", "gpu", to="/home/me/gpu"),
+    "a path as the GPU": put("machine", "gpu", to="/opt/gpu"),
     "an address as the owner": put("by", to="me@example.org"),
     "a host name behind the kernel": put("machine", "kernel", to="6.17.4-alices-box"),
     "a short tree": put("tree", to="abc"),

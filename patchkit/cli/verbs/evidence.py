@@ -1,0 +1,285 @@
+"""``patchkit evidence``: its commands ``export``, ``check`` and ``add``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.base.errors import ErrorGroup, PatchkitError, UsageError
+from patchkit.base.text import counted
+from patchkit.cli.commands import COMMANDS, Verb
+from patchkit.cli.request import CandidateChoice, candidate_options
+from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
+
+if TYPE_CHECKING:
+    from patchkit.base.evidence import EvidenceFile
+    from patchkit.base.workspace import Workspace
+    from patchkit.carry.series.lock import Pin, Result
+    from patchkit.prove.evidence.add import Checked, PatchSaid
+    from patchkit.prove.evidence.check import Checker, Made
+    from patchkit.prove.evidence.export import Measurement
+
+
+class _Group(Verb, click.Group):
+    """Three commands under one name."""
+
+
+@click.command(
+    name="evidence",
+    cls=_Group,
+    short_help=COMMANDS["evidence"],
+    epilog=example_epilog(
+        "patchkit evidence export --arch gfx1151",
+        "patchkit evidence check gfx1151-b11549-0123456789ab.json",
+        "patchkit evidence add gfx1151-b11549-0123456789ab.json",
+    ),
+)
+@shared_options
+def command() -> None:
+    """Hand on what this machine measured, and take what others did.
+
+    An evidence file has all raw rounds of a measurement, the trees and patches by hash, and what matters of
+    the machine: its GPU, clocks, driver, ROCm, compiler and kernel. It has no names but the one that you
+    choose to give, no serial numbers and no paths. Files of a series are in its folder evidence/, and what
+    they say of a patch is shown by patchkit show ID.
+    """
+
+
+@verb(
+    "export",
+    group=command,
+    about="Write what was measured here into one file.",
+    example=(
+        "patchkit evidence export --arch gfx1151",
+        "patchkit evidence export --from ./sweep --by lhl --out mine.json",
+    ),
+)
+@candidate_options
+@click.option(
+    "--from",
+    "folder",
+    type=FOLDER,
+    metavar="DIR",
+    help="What a command measured into that folder (default: what gate bench measured of the candidate).",
+)
+@click.option("--by", type=TEXT, metavar="NAME", help="A name that the file is to give (default: none).")
+@click.option("--out", type=FOLDER, metavar="FILE", help="Where to (default: here, named by its content).")
+def _export(
+    settings: Settings, choice: CandidateChoice, folder: Path | None, by: str | None, out: Path | None
+) -> None:
+    """Write one file with everything that was measured: machine, trees, patches, raw rounds, verdicts.
+
+    The default is what gate bench measured of the candidate on this machine (patchkit verify --gate bench
+    --model MODEL.gguf). Look at the file before you send it: it is text, and all that is in it is there.
+    """
+    from patchkit.base.files import check_output, write_output
+    from patchkit.carry.series.lock import load_lock
+    from patchkit.prove.evidence.export import Exporter, load_measurement
+
+    workspace = settings.workspace()
+    if by is not None and not _is_handle(by):
+        raise UsageError(
+            f"'{by}' is no name for an evidence file",
+            code="USAGE_SYNTAX",
+            hint="letters, digits and dashes, at most 39, as names of GitHub are",
+        )
+    if out is not None:
+        check_output(out, "writing the evidence file")
+    archs, found = load_measurement(folder) if folder is not None else _of_gate(workspace, choice)
+    exporter = Exporter(lock=load_lock(workspace.series.lock), archs=archs, made=_maker(workspace), by=by)
+    file = exporter.export(found)
+    place = out or Path(file.name)
+    write_output(place, file.text, "writing the evidence file")
+    settings.show({"ok": True, "file": str(place), **_document(file)}, _export_lines(file, place))
+
+
+def _is_handle(name: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}", name) is not None
+
+
+def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, ...], Measurement]:
+    """What gate bench measured of the candidate that the options name."""
+    from dataclasses import replace
+
+    from patchkit.carry.candidate.find import find_candidate
+    from patchkit.prove.evidence.export import load_gate_measurement
+
+    chosen = choice.choose(workspace)
+    repository, candidate = find_candidate(workspace, chosen.archs, chosen.upstream)
+    tree = repository.git.run("rev-parse", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
+    found = load_gate_measurement(workspace.cache_root / "evidence" / tree / "bench.json")
+    return candidate.archs, replace(found, patches={tree: candidate.ids})
+
+
+def _maker(workspace: Workspace) -> Made:
+    """Places patches that no lock records together, as apply does; no branch comes of it."""
+
+    def made(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...]) -> Result:
+        from patchkit.carry.candidate.plan import Plan, Request
+        from patchkit.prove.pulls.judge import make_candidate
+
+        request = Request(archs=archs, upstream=pin.name, only=patches)
+        found = make_candidate(request, workspace)
+        if isinstance(found, Plan):
+            raise ErrorGroup("the patches cannot be placed together", found.errors)
+        return found.result
+
+    return made
+
+
+_FILES = click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="FILE...")
+
+
+@verb(
+    "check",
+    group=command,
+    about="Recompute every figure of a file, and compare its hashes with the lock.",
+    example=(
+        "patchkit evidence check gfx1151-b11549-0123456789ab.json",
+        "patchkit evidence check evidence/*.json --json",
+    ),
+)
+@_FILES
+def _check(settings: Settings, files: tuple[Path, ...]) -> None:
+    """Say whether an evidence file can be true, and what it would change. Reads only.
+
+    Trees and patches must be those of the series in use; sets of patches that its lock does not record are
+    placed anew. Every figure is computed from the raw rounds. What passes is consistent and possible. That
+    somebody measured it no check can say; so two machines have to agree.
+    """
+    from patchkit.prove.evidence.add import check_file
+
+    workspace = settings.workspace()
+    checker = _checker(workspace)
+    _each(settings, files, lambda path: check_file(path, workspace.series, checker), added=False)
+
+
+@verb(
+    "add",
+    group=command,
+    about="Check files and put them into evidence/ of the series.",
+    example=("patchkit evidence add gfx1151-b11549-0123456789ab.json",),
+)
+@_FILES
+def _add(settings: Settings, files: tuple[Path, ...]) -> None:
+    """Check evidence files as evidence check does, and put them into the folder evidence/ of the series.
+
+    What they say of a patch counts from then on by the rules of [trust] in series.toml. Two machines that
+    agree make a patch measured; a loss beyond noise on two machines ends its default.
+    """
+    from patchkit.prove.evidence.add import add_file
+
+    workspace = settings.workspace()
+
+    def add(path: Path) -> Checked:
+        # Made anew each time: a copy of a file that was added just now is a copy.
+        return add_file(path, workspace.series, _checker(workspace))
+
+    _each(settings, files, add, added=True)
+
+
+def _checker(workspace: Workspace) -> Checker:
+    from patchkit.prove.evidence.add import make_checker
+
+    return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
+
+
+def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> None:
+    """Every file, and then all errors there were."""
+    errors: list[PatchkitError] = []
+    found: list[tuple[Path, Checked]] = []
+    for path in files:
+        try:
+            found.append((path, do(path)))
+        except PatchkitError as error:
+            errors.append(error)
+    if found and not (errors and settings.json):
+        documents = [
+            {"path": str(path), "new": one.is_new, **_document(one.file), "patches": _patches(one)}
+            for path, one in found
+        ]
+        lines = [line for path, one in found for line in _checked_lines(path, one, added=added)]
+        settings.show({"ok": not errors, "files": documents}, lines)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup("evidence files are refused", errors)
+
+
+def _document(file: EvidenceFile) -> dict[str, object]:
+    return {
+        "name": file.name,
+        "who": file.who,
+        "machine": json.loads(file.machine.model_dump_json()),
+        "build": file.build,
+        "tests": [f"{test.name} of {test.model}" for test in file.tests],
+        "verdicts": [json.loads(one.model_dump_json()) for one in file.verdicts],
+    }
+
+
+def _patches(found: Checked) -> list[dict[str, object]]:
+    return [
+        {
+            "patch": one.patch,
+            "counts": one.validity.counts,
+            "why_not": one.validity.why or None,
+            "level_before": one.before.level,
+            "level_after": one.after.level,
+            "loses": one.after.loses,
+            "measured": [each.as_json() for each in one.measured],
+        }
+        for one in found.patches
+    ]
+
+
+def _machine_lines(file: EvidenceFile) -> Iterator[str]:
+    machine = file.machine
+    versions = (
+        ("kernel", machine.kernel),
+        ("driver", machine.driver),
+        ("ROCm", machine.rocm),
+        ("", machine.compiler),
+    )
+    told = ", ".join(f"{name} {value}".strip() for name, value in versions if value)
+    yield f"  {machine.gpu} ({machine.arch}), {told or 'nothing is known of its software'}"
+    clock = machine.clock_mhz
+    if clock is not None:
+        yield f"  GPU clock {clock.low:.0f} to {clock.high:.0f} MHz"
+
+
+def _export_lines(file: EvidenceFile, place: Path) -> Iterator[str]:
+    yield f"{place}: {counted(len(file.tests), 'test')}, {counted(len(file.arms), 'build')}, by {file.who}"
+    yield from _machine_lines(file)
+    for one in file.verdicts:
+        test = file.tests[one.test]
+        word = one.verdict if one.verdict != "undecided" else "cannot tell"
+        yield (
+            f"  {word}: {test.name} of {test.model}, {one.of} against {one.against}: {one.change:+.1%} "
+            f"({one.low:+.1%} to {one.high:+.1%}), {counted(one.rounds, 'round')}"
+        )
+    if all(one.noise is None for one in file.verdicts):
+        yield "  no build was measured twice, so nothing is decided: patchkit verify --gate bench does that"
+    yield "send it as a pull request that adds this one file to evidence/: docs/guide/your-machine.md"
+
+
+def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
+    state = "in order"
+    if added:
+        state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
+    yield f"{path}: {state}; {found.file.who}, {found.file.day}, b{found.file.build}"
+    yield from _machine_lines(found.file)
+    for one in found.patches:
+        yield from _said_lines(one)
+    if not found.patches:
+        yield "  no two of its builds differ in one patch alone: it says nothing of any patch"
+
+
+def _said_lines(one: PatchSaid) -> Iterator[str]:
+    yield f"  {one.patch}: {one.becomes}"
+    if not one.validity.counts:
+        yield f"    it counts for nothing: {one.validity.why}"
+    yield from (f"    {each.told}, {each.test.model}" for each in one.measured)

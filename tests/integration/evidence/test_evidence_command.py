@@ -1,0 +1,218 @@
+"""``patchkit evidence``: from what gate bench measured to another machine's series and back."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import run_patchkit
+from demo_world import FOLDER, SOURCE, World, git, make_series, make_upstream
+from measured_files import machine
+
+from patchkit.base.evidence import MeasuredMachine, load_evidence_file
+from patchkit.carry.series.lock import load_lock
+from patchkit.prove.gates.base import GateResult, Identity
+from patchkit.prove.gates.bench import ArmSamples, BenchEvidence, SampledTest, Samples
+from patchkit.prove.gates.sides import BuiltSides
+
+_SIDES: BuiltSides = {}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> World:
+    """A world in which apply made a candidate of the first patch alone, and the lock records it."""
+    world = World(tmp_path_factory.mktemp("measured"), checkout)
+    make_upstream(
+        world.upstream, {1: {f"{FOLDER}/demo.cu": SOURCE, f"{FOLDER}/common.cuh": "#pragma once\n"}}
+    )
+    make_series(world, 1, ("gfx1151",), config=False, last=None)
+    done = world.run("apply", "--arch", "gfx1151", "--only", "demo-launch-bounds")
+    assert done.returncode == 0, done.stderr
+    return world
+
+
+@pytest.fixture
+def world(finished: World, tmp_path: Path) -> World:
+    """A copy to write to: its upstream stays where it was."""
+    for part in ("series", "cache"):
+        shutil.copytree(finished.root / part, tmp_path / part, symlinks=True)
+    return replace(finished, root=tmp_path)
+
+
+def tree_of(world: World) -> str:
+    return git(world.repository, "rev-parse", "candidate/gfx1151/b1^{tree}")
+
+
+def measure(world: World, number: int, gain: float, *, tree: str | None = None) -> None:
+    """What gate bench leaves in the cache, on a machine of that number."""
+    draw = random.Random(number)
+    upstream = load_lock(world.lock).pin(None).tree
+    rounds: dict[str, list[tuple[int, ...]]] = {"baseline": [], "candidate": [], "again": []}
+    for _ in range(10):
+        for arm, several in rounds.items():
+            factor = 1 / (1 + gain) if arm == "candidate" else 1.0
+            several.append(tuple(int(4e8 * factor * (1 + draw.gauss(0, 0.002))) for _ in range(3)))
+    candidate = tree or tree_of(world)
+    evidence = BenchEvidence(
+        runner="this machine",
+        model="secret-name-of-a-model.gguf",
+        head_size=128,
+        tests=(),
+        samples=Samples(
+            format=1,
+            tests=(
+                SampledTest(
+                    prompt=512,
+                    generated=0,
+                    depth=0,
+                    type_k="f16",
+                    type_v="f16",
+                    flash="on",
+                    setting="llama 7B Q4_0, 3825065984 bytes, b4096, ub2048, t16, ngl 99, load none",
+                    samples_ns=ArmSamples.model_validate(rounds),
+                ),
+            ),
+        ),
+        conditions=({"clock_Hz:amdgpu": "2890000000", "governor": "performance"},),
+        rounds_taken_from_an_interrupted_run=0,
+        backend="hip",
+        sides=_SIDES,
+        machine=MeasuredMachine.model_validate(machine(number)),
+        identity=Identity(
+            format="2",
+            baseline_tree=upstream,
+            candidate_tree=candidate,
+            toolchain="t",
+            runner="this machine",
+            machine="kernel Linux 6.17.4 x86_64 on alices-box",
+            settings="s",
+        ),
+        run_at="2026-11-20T20:00:00+00:00",
+    )
+    result = GateResult(gate="bench", verdict="passed", summary="measured", evidence=evidence)
+    folder = world.cache / "evidence" / candidate
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.json").write_text(json.dumps(result.as_json()))
+
+
+def evidence(world: World, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    where = ["--series-dir", world.series, "--cache-dir", world.cache]
+    return run_patchkit("evidence", args[0], *where, *args[1:], cwd=world.root)
+
+
+def exported(world: World, number: int, gain: float) -> Path:
+    measure(world, number, gain)
+    done = evidence(world, "export", "--arch", "gfx1151", "--json")
+    assert done.returncode == 0, done.stderr
+    return world.root / json.loads(done.stdout)["file"]
+
+
+def test_the_file_says_what_was_measured_and_nothing_of_its_user(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    text = path.read_text()
+    for private in ("alices-box", "secret-name", "this machine", str(world.root), "performance"):
+        assert private not in text
+    file = load_evidence_file(path)
+    assert path.name == file.name
+    assert [arm.name for arm in file.arms] == ["upstream", "upstream-again", "candidate"]
+    assert list(file.arm("candidate").patches) == ["demo-launch-bounds"]
+    assert file.machine.clock_mhz is not None
+    assert file.machine.clock_mhz.high == 2890.0
+    assert [one.verdict for one in file.verdicts] == ["faster"]
+
+
+def test_another_machine_finds_the_same(world: World, finished: World, tmp_path: Path) -> None:
+    """Another series folder, a cache that has nothing: what the lock lacks is placed there anew."""
+    path = exported(world, 1, 0.1)
+    there = replace(finished, root=tmp_path / "there")
+    shutil.copytree(finished.series, there.series)
+    done = evidence(there, "check", path, "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["files"]
+    here = load_evidence_file(path)
+    assert found["verdicts"] == [one.model_dump(mode="json") for one in here.verdicts]
+    assert not (there.series / "evidence").exists()
+
+
+def test_two_machines_make_it_measured_and_show_says_so(world: World) -> None:
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    for number, before in ((1, "nothing -> published"), (2, "published -> measured")):
+        path = exported(world, number, 0.1)
+        done = evidence(world, "add", path)
+        assert done.returncode == 0, done.stderr
+        assert f"demo-launch-bounds: {before}" in done.stdout
+        assert (world.series / "evidence" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_loss_on_two_machines_is_told(world: World) -> None:
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    for number in (1, 2):
+        done = evidence(world, "add", exported(world, number, -0.1))
+        assert done.returncode == 0, done.stderr
+    assert "two lost, so that it is off by default" in done.stdout
+
+
+def test_the_same_file_again_changes_nothing(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    assert evidence(world, "add", path).returncode == 0
+    done = evidence(world, "add", path)
+    assert done.returncode == 0, done.stderr
+    assert "is there already" in done.stdout
+
+
+def test_the_same_rounds_as_of_another_machine_are_refused_and_nothing_is_written(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    assert evidence(world, "add", path).returncode == 0
+    copy = world.root / "copy.json"
+    copy.write_bytes(path.read_bytes().replace(b"00000001" * 4, b"00000009" * 4))
+    done = evidence(world, "add", copy)
+    assert done.returncode == 1
+    assert "EVIDENCE_COPIED" in done.stderr
+    assert [each.name for each in (world.series / "evidence").iterdir()] == [path.name]
+
+
+def test_a_foreign_tree_is_no_evidence_of_this_series(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    foreign = world.root / "foreign.json"
+    foreign.write_bytes(path.read_bytes().replace(tree_of(world).encode(), b"9" * 40))
+    done = evidence(world, "check", foreign)
+    assert done.returncode == 1
+    assert "EVIDENCE_TREE_FOREIGN" in done.stderr
+    assert "foreign.json" in done.stderr
+
+
+def test_what_nobody_measured_is_not_exported(world: World) -> None:
+    done = evidence(world, "export", "--arch", "gfx1151")
+    assert done.returncode == 2
+    assert "EVIDENCE_ABSENT" in done.stderr
+    assert "patchkit verify --gate bench" in done.stderr
+
+
+def test_a_folder_of_something_else_is_not_exported(world: World, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    done = evidence(world, "export", "--from", tmp_path / "photos")
+    assert done.returncode == 2
+    assert "EVIDENCE_NOT_EXPORTED" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["me@example.org", "two words", "-dash", "x" * 40])
+def test_a_name_that_says_too_much_is_refused(world: World, name: str) -> None:
+    measure(world, 1, 0.1)
+    done = evidence(world, "export", "--arch", "gfx1151", f"--by={name}")
+    assert done.returncode == 2
+    assert "USAGE_SYNTAX" in done.stderr
+
+
+def test_one_bad_file_of_two_is_told_and_the_other_one_is_added(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    bad = world.root / "bad.json"
+    bad.write_bytes(path.read_bytes()[:-5])
+    done = evidence(world, "add", bad, path)
+    assert done.returncode == 2
+    assert "EVIDENCE_UNREADABLE" in done.stderr
+    assert f"{path}: added" in done.stdout
