@@ -105,8 +105,8 @@ class MeasuredArm(_Part):
 class MeasuredTest(_Part):
     """One test of llama-bench on one model, and its times.
 
-    ``model`` is llama-bench's word for it, not the name of a file; ``model_sha256`` may be unknown. A round has
-    the nanoseconds of each repetition by arm; an arm that did not take part in it is not there.
+    ``model`` is llama-bench's word for it, not the name of a file; ``model_sha256`` may be unknown. A round
+    has the nanoseconds of each repetition by arm; an arm that took no part in it is not there.
     """
 
     model: _Kind

@@ -20,7 +20,6 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared
 if TYPE_CHECKING:
     from patchkit.base.evidence import EvidenceFile
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.series.lock import Pin, Result
     from patchkit.prove.evidence.add import Checked, PatchSaid
     from patchkit.prove.evidence.check import Checker, Made
     from patchkit.prove.evidence.export import Measurement
@@ -119,18 +118,11 @@ def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, 
 
 def _maker(workspace: Workspace) -> Made:
     """Places patches that no lock records together, as apply does; no branch comes of it."""
+    from functools import partial
 
-    def made(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...]) -> Result:
-        from patchkit.carry.candidate.plan import Plan, Request
-        from patchkit.prove.pulls.judge import make_candidate
+    from patchkit.prove.pulls.measured import place
 
-        request = Request(archs=archs, upstream=pin.name, only=patches)
-        found = make_candidate(request, workspace)
-        if isinstance(found, Plan):
-            raise ErrorGroup("the patches cannot be placed together", found.errors)
-        return found.result
-
-    return made
+    return partial(place, workspace=workspace)
 
 
 _FILES = click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="FILE...")

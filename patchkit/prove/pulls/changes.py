@@ -112,9 +112,9 @@ def _kind(repository: Repository, head: str) -> RepositoryKind:
     )
 
 
-Part = Literal["profile", "patch", "template", "rules", "lock", "catalogue", "docs", "code"]
+Part = Literal["profile", "patch", "template", "rules", "lock", "evidence", "catalogue", "docs", "code"]
 
-SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rules", "lock"})
+SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rules", "lock", "evidence"})
 
 _PLAIN_FILES = frozenset({"100644", "100755"})
 _TEXTS = (".md", ".rst", ".txt", ".png", ".svg")
@@ -131,6 +131,8 @@ def part_of(change: Change) -> Part:
         return "profile" if path.suffix == ".toml" else "code"
     if top == "patches":
         return _of_patches(path)
+    if top == "evidence" and path.suffix == ".json":
+        return "evidence"
     mode = change.modes[0 if change.letter == "D" else 1]
     if mode in _PLAIN_FILES and _is_document(path):
         return "docs"
@@ -152,4 +154,4 @@ def _is_document(path: PurePosixPath) -> bool:
     top = path.parts[0]
     if len(path.parts) == 1:
         return path.suffix == ".md" or path.name.startswith(_DOCUMENTS)
-    return top == "docs" and path.suffix in _TEXTS
+    return top in ("docs", "evidence") and path.suffix in _TEXTS

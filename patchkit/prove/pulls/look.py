@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class GateRequest:
     own_tests_passed: bool = False
     full: bool = False
     own_files: tuple[str, ...] = ()
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from patchkit.prove.pulls.fork import judge_fork
 from patchkit.prove.pulls.judge import NOT_DESCRIBED, Judge, set_aside
 from patchkit.prove.pulls.lock_rules import check_described, check_pins, stale_results
 from patchkit.prove.pulls.look import FirstLook
+from patchkit.prove.pulls.measured import judge_evidence
 from patchkit.prove.pulls.side import point_into, read_side
 from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles
 from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
@@ -100,10 +101,12 @@ def _judge_series(
             judged.append(one)
             findings += found
     findings = in_order([*(Finding(problem=problem) for problem in problems), *findings])
+    wrong, told = judge_evidence(look, after, workspace)
+    findings += [Finding(problem=problem) for problem in wrong]
     for finding in findings:
         for side in (after, before):
             point_into(finding.problem, side.files.root)
-    return look.verdict(tuple(judged), tuple(findings), tuple(find_attention(before, after)))
+    return look.verdict(tuple(judged), tuple(findings), (*find_attention(before, after), *told))
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:

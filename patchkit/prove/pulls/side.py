@@ -78,7 +78,7 @@ def _load(commit: str, files: SeriesDir) -> Side:
 
 
 def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> None:
-    hint = "a series is plain files below patches/, templates/ and arch_profiles/"
+    hint = "a series is plain files below patches/, templates/, arch_profiles/ and evidence/"
     for entry in entries:
         parts = PurePosixPath(entry.path).parts
         if entry.mode not in _MODES:

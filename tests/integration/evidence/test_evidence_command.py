@@ -1,4 +1,4 @@
-"""``patchkit evidence``: from what gate bench measured to another machine's series and back."""
+"""``patchkit evidence``: from what gate bench measured to another machine's series, or to a pull request."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run_patchkit
 from demo_world import FOLDER, SOURCE, World, git, make_series, make_upstream
 from measured_files import machine
 
-from patchkit.base.evidence import MeasuredMachine, load_evidence_file
+from patchkit.base.evidence import MeasuredMachine, load_evidence_file, parse_evidence_file
 from patchkit.carry.series.lock import load_lock
 from patchkit.prove.gates.base import GateResult, Identity
 from patchkit.prove.gates.bench import ArmSamples, BenchEvidence, SampledTest, Samples
@@ -216,3 +217,81 @@ def test_one_bad_file_of_two_is_told_and_the_other_one_is_added(world: World) ->
     assert done.returncode == 2
     assert "EVIDENCE_UNREADABLE" in done.stderr
     assert f"{path}: added" in done.stdout
+
+
+# -- as a pull request that adds one file
+
+
+def pull(world: World, files: dict[str, bytes | None], *, link: str | None = None) -> str:
+    """A branch with one commit: content by name in evidence/, None removes; ``link``: a symbolic link."""
+    folder = world.series
+    git(folder, "checkout", "-q", "-f", "-B", "head", "main")
+    (folder / "evidence").mkdir(exist_ok=True)
+    for name, content in files.items():
+        place = folder / "evidence" / name
+        place.unlink() if content is None else place.write_bytes(content)
+    if link is not None:
+        (folder / "evidence" / link).symlink_to("../patches/series.toml")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "evidence")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(world: World) -> World:
+    """The same world, its series a git repository with a recorded lock."""
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    git(world.series, "init", "-q", "--template=", "-b", "main")
+    git(world.series, "add", "-A")
+    git(world.series, "commit", "-q", "-m", "the series")
+    return world
+
+
+def judged(world: World, head: str, *more: str) -> tuple[int, dict[str, Any]]:
+    where = ["--repo", world.series, "--cache-dir", world.cache, "--no-gpu", "--json"]
+    done = run_patchkit("gate", "--base", "main", "--head", head, *where, *more, cwd=world.root)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_pull_request_with_one_good_file_passes_and_is_told(repository: World) -> None:
+    path = exported(repository, 1, 0.1)
+    code, verdict = judged(repository, pull(repository, {path.name: path.read_bytes()}))
+    assert (code, verdict["findings"]) == (0, [])
+    assert [one["part"] for one in verdict["changes"]] == ["evidence"]
+    (told,) = [one for one in verdict["attention"] if one.startswith("evidence/")]
+    assert "is in order (machine 00000001, Radeon 8060S Graphics, b1)" in told
+    assert "demo-launch-bounds nothing -> published" in told
+
+
+def test_a_pull_request_with_a_doctored_file_is_blocked(repository: World) -> None:
+    path = exported(repository, 1, 0.1)
+    bad = path.read_bytes().replace(b'"verdict": "faster"', b'"verdict": "slower"')
+    name = parse_evidence_file(bad, "bad").name
+    code, verdict = judged(repository, pull(repository, {name: bad}))
+    assert code == 1
+    assert [one["code"] for one in verdict["findings"]] == ["EVIDENCE_FIGURES_WRONG"]
+    assert verdict["findings"][0]["where"] == [f"evidence/{name}"]
+
+
+def test_a_pull_request_that_edits_a_file_is_blocked(repository: World) -> None:
+    path = exported(repository, 1, 0.1)
+    git(repository.series, "merge", "-q", "--ff-only", pull(repository, {path.name: path.read_bytes()}))
+    git(repository.series, "branch", "-f", "main", "head")
+    edited = path.read_bytes().replace(b'"by": null', b'"by": "somebody"')
+    code, verdict = judged(repository, pull(repository, {path.name: edited}))
+    assert code == 2
+    assert "EVIDENCE_NAME_WRONG" in {one["code"] for one in verdict["findings"]}
+
+
+def test_a_pull_request_with_a_link_is_blocked(repository: World) -> None:
+    code, verdict = judged(repository, pull(repository, {}, link="link.json"))
+    assert code == 2
+    assert [one["code"] for one in verdict["findings"]] == ["GATE_ENTRY_REFUSED"]
+
+
+def test_explain_computes_nothing_and_says_what_would_be(repository: World) -> None:
+    path = exported(repository, 1, 0.1)
+    head = pull(repository, {path.name: path.read_bytes()})
+    code, verdict = judged(repository, head, "--explain")
+    assert code == 0
+    assert f"evidence/{path.name} would be checked: each figure from its rounds" in verdict["attention"]

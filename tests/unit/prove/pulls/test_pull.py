@@ -148,6 +148,9 @@ def change(path: str, letter: str, mode: str) -> Change:
         ("templates/shared.jinja", "template"),
         ("templates/README.md", "template"),
         ("templates/patchkit/patch.toml.jinja", "code"),  # what import writes; no result is made of it
+        ("evidence/gfx1151-b1-0123456789ab.json", "evidence"),
+        ("evidence/README.md", "docs"),
+        ("evidence/run.sh", "code"),
         ("README.md", "docs"),
         ("LICENSE", "docs"),
         ("docs/records/gates.md", "docs"),

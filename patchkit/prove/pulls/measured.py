@@ -1,0 +1,61 @@
+"""The evidence files of a pull request: each one that it adds or changes is checked as a stranger's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Plan, Request
+from patchkit.carry.series.lock import Pin, Result
+from patchkit.prove.evidence.add import check_file, make_checker
+from patchkit.prove.pulls.judge import make_candidate
+from patchkit.prove.pulls.look import FirstLook
+from patchkit.prove.pulls.side import Side
+
+
+def judge_evidence(
+    look: FirstLook, after: Side, workspace: Workspace
+) -> tuple[tuple[PatchkitError, ...], tuple[str, ...]]:
+    """What is wrong with the files, and what a person should look at.
+
+    With ``--explain`` nothing is computed. Raises CacheError.
+    """
+    changed = {change.path: change.letter for change in look.pull.changes}
+    paths = [path for path, part in look.parts.items() if part == "evidence"]
+    errors: list[PatchkitError] = []
+    attention = [
+        f"{path} is gone: what it said counts for nothing any more" for path in paths if changed[path] == "D"
+    ]
+    added = [path for path in paths if changed[path] != "D"]
+    if look.request.explain:
+        attention += [f"{path} would be checked: each figure from its rounds" for path in added]
+        return (), tuple(attention)
+    if added:
+        checker = make_checker(
+            after.files,
+            partial(place, workspace=replace(workspace, series=after.files)),
+            look.request.now().date(),
+        )
+        for path in added:
+            try:
+                found = check_file(after.files.root / path, after.files, checker)
+            except PatchkitError as error:
+                errors += members_of(error)
+                continue
+            told = "; ".join(f"{one.patch} {one.becomes}" for one in found.patches)
+            whose = f"{found.file.who}, {found.file.machine.gpu}, b{found.file.build}"
+            attention.append(f"{path} is in order ({whose}): {told or 'it says nothing of any patch alone'}")
+    return tuple(errors), tuple(attention)
+
+
+def place(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...], workspace: Workspace) -> Result:
+    """What patches that no lock records together give; no ref of it stays.
+
+    Raises an ErrorGroup of what cannot be placed, and what planning raises.
+    """
+    found = make_candidate(Request(archs=archs, upstream=pin.name, only=patches), workspace)
+    if isinstance(found, Plan):
+        raise ErrorGroup("the patches cannot be placed together", found.errors)
+    return found.result
