@@ -21,7 +21,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from patchkit.base.document import EvidenceUnreadable, parse_model
-from patchkit.base.errors import Location, UsageError
+from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.series_folder import is_editors
 
 MOST_BYTES = 8 * 2**20
 """Of a file. Twenty arms in eighty rounds of six tests have 0.3 MB, three arms in ten rounds 15 kB."""
@@ -312,3 +313,39 @@ def _refused(source: str, why: str) -> UsageError:
         why=why,
         hint="name the evidence file itself",
     )
+
+
+def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
+    """Every evidence file of a series by name, sorted; none where there is no such folder.
+
+    Raises:
+        EVIDENCE_NAME_WRONG: a file is not called as its content asks for.
+        The errors of reading one, or an ErrorGroup of several.
+    """
+    files: dict[str, EvidenceFile] = {}
+    errors: list[PatchkitError] = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        if is_editors(Path(path.name)):
+            continue
+        try:
+            file = load_evidence_file(path)
+            check_name(file, path.name, str(path))
+        except PatchkitError as error:
+            errors.append(error)
+        else:
+            files[path.name] = file
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup("evidence files cannot be read", errors)
+    return files
+
+
+def check_name(file: EvidenceFile, name: str, source: str) -> None:
+    """Raise EVIDENCE_NAME_WRONG where a file of a series has another name than its bytes give it."""
+    if name != file.name:
+        raise UsageError(
+            f"{source} is not called as its content asks for",
+            code="EVIDENCE_NAME_WRONG",
+            where=Location(path=source),
+            why=f"its name would be {file.name}: it was changed since it was added, or renamed",
+            hint="take it away, and add the file again as it was sent: patchkit evidence add FILE",
+        )

@@ -14,12 +14,13 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
 from patchkit.carry.series.lock import load_lock
-from patchkit.carry.series.measured import claims_of, load_evidence_folder
+from patchkit.carry.series.measured import claims_of
 from patchkit.carry.series.patch import Edit, GuardMacros, NewFile, Patch, is_for, parse_patch
 from patchkit.carry.series.trust import TWO_AND_TWO, Claim, ClaimFile, TrustRules
 

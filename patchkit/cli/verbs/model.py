@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from patchkit.gpu.api import ProgramTime
     from patchkit.gpu.modelled.against import Release
     from patchkit.gpu.modelled.compare import Comparison
+    from patchkit.gpu.modelled.measured import Beside
     from patchkit.gpu.modelled.network import ModelTime
     from patchkit.gpu.modelled.operation import OperationTime
     from patchkit.gpu.modelled.recording import Recorder, Timed
@@ -96,7 +97,12 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     help="Of which pin the kernels are (default: the lock's).",
 )
 @CLONE
-@click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
+@click.option(
+    "--against",
+    type=FOLDER,
+    metavar="FILE",
+    help="Published times, or evidence files, to be modelled and compared.",
+)
 @click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
@@ -165,11 +171,15 @@ def command(
         return
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
-        tests = _tests(timings, network, tree, options)
+        tests, measured = _tests(timings, network, tree, options)
         shown = {
             test: {side: time.as_json() for side, time in times.items()} for test, times in tests.items()
         }
-        settings.show({"arch": arch, "model": network.name, "tests": shown}, _models(tests, network))
+        told = {test: [one.as_json() for one in several] for test, several in measured.items()}
+        settings.show(
+            {"arch": arch, "model": network.name, "tests": shown, "measured": told},
+            _models(tests, network, measured),
+        )
         return
     case = _case(options)
     sides = _sides(timings, case, tree, repeated=options["repeated"])
@@ -315,10 +325,15 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
-) -> dict[str, dict[str, ModelTime]]:
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[Beside]]]:
+    """The times by test and side, and by test what machines measured of the same, by the series' evidence."""
+    from patchkit.base.evidence import load_evidence_folder
     from patchkit.base.jobs import run_parallel
+    from patchkit.gpu.modelled.measured import beside
     from patchkit.gpu.modelled.network import Batch, operations_of, time_model
 
+    files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
+    measured: dict[str, list[Beside]] = {}
     batches = {}
     if of["prompt"]:
         batches[f"pp{of['prompt']} @ d{of['depth']}"] = Batch(tokens=of["prompt"], depth=of["depth"])
@@ -348,10 +363,27 @@ def _tests(
             }
             for test, batch in batches.items():
                 found[test][side] = time_model(network, batch, of["kv_type"], known.__getitem__)
-    return found
+        trees = {side: recorder.side.built.tree for side, recorder in recorders.items() if side != "rocWMMA"}
+        for test, times_of in found.items():
+            is_prompt = test.startswith("pp")
+            measured[test] = [
+                *beside(
+                    files,
+                    timings.machine,
+                    model=network.name,
+                    trees=trees,
+                    times=times_of,
+                    is_prompt=is_prompt,
+                    count=of["prompt"] if is_prompt else of["generated"],
+                    depth=of["depth"],
+                )
+            ]
+    return found, measured
 
 
-def _models(tests: dict[str, dict[str, ModelTime]], network: ModelShape) -> Iterator[str]:
+def _models(
+    tests: dict[str, dict[str, ModelTime]], network: ModelShape, measured: dict[str, list[Beside]]
+) -> Iterator[str]:
     yield f"{network.name} (modelled, not measured; {network.source})"
     yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  most of the time"
     for test, times in tests.items():
@@ -362,6 +394,7 @@ def _models(tests: dict[str, dict[str, ModelTime]], network: ModelShape) -> Iter
             yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {told}"
             yield from (f"  no kernel for {missing}" for missing in time.missing)
         yield from _gains({side: time.rate for side, time in times.items()})
+        yield from (line for one in measured[test] for line in one.lines())
 
 
 def _gains(rates: Mapping[str, float]) -> Iterator[str]:

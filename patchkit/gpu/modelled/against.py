@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location
+from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.toml import load_toml
 from patchkit.gpu.emulated.operations import OperationCase
@@ -165,10 +166,16 @@ class Errors:
 def load_published(path: Path) -> tuple[Published, ...]:
     """The rows of a file in the form of kernels.toml: ``[[row]]`` tables, others are left alone.
 
+    Of an evidence file, or of a folder of them, the speeds of the builds in it.
+
     Raises:
         ConfigError: it is no TOML file.
         PUBLISHED_MALFORMED: it has no rows, or a row is none.
+        The errors of reading an evidence file.
     """
+    if path.is_dir() or path.suffix == ".json":
+        files = load_evidence_folder(path).values() if path.is_dir() else (load_evidence_file(path),)
+        return tuple(row for file in files for row in measured_rows(file))
     document = load_toml(path)
     rows = document.table.get("row")
     if not isinstance(rows, list) or not rows:
@@ -193,6 +200,30 @@ def load_published(path: Path) -> tuple[Published, ...]:
                 hint="docs/reference/modelling.md shows a file",
             ) from error
     return tuple(found)
+
+
+def measured_rows(file: EvidenceFile) -> Iterator[Published]:
+    """What a machine measured, as rows: a build without patches is upstream's, any other is in no tree."""
+    for test in file.tests:
+        plain = (test.type_k, test.type_v, test.flash) == ("f16", "f16", "on")
+        what = f"pp{test.prompt}" if test.prompt else f"tg{test.generated}"
+        for arm in file.arms:
+            times = [statistics.median(one[arm.name]) for one in test.rounds if arm.name in one]
+            if not times:
+                continue
+            yield Published(
+                kind="model-prefill" if test.prompt else "model-decode",
+                group=f"{file.who}, {file.machine.gpu}",
+                source=f"evidence/{file.name}",
+                date=file.day,
+                what=what if plain else test.name,
+                llama_build=f"b{file.build}",
+                model=test.model,
+                depth=test.depth,
+                n_ubatch=min(test.micro_batch, 4096) or None,
+                config_before=arm.name if arm.patches else "",
+                ts_before=test.tokens * 1e9 / statistics.median(times),
+            )
 
 
 _CONFIG = re.compile(r"nthreads=(\d{1,4}), I=(\d{1,4})")

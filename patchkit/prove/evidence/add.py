@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.arch import list_profiles
-from patchkit.base.evidence import EvidenceFile, load_evidence_file
+from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
 from patchkit.base.files import write_whole
 from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.authoring.own import refuse_installed
@@ -17,7 +17,6 @@ from patchkit.carry.series.measured import (
     PatchMeasured,
     Validity,
     claims_of,
-    load_evidence_folder,
     measured_of,
     validity_of,
 )

@@ -12,13 +12,12 @@ from measured_files import BUILD, lock, measured, result
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.base.evidence import EvidenceFile
+from patchkit.base.evidence import EvidenceFile, load_evidence_folder
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock
 from patchkit.carry.series.measured import (
     claims_of,
     digest_of_rendered,
-    load_evidence_folder,
     measured_of,
     validity_of,
 )

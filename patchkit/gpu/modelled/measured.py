@@ -1,0 +1,161 @@
+"""What machines measured of a model, beside what the timing model says of the same builds and tests."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.evidence import EvidenceFile, MeasuredTest
+from patchkit.gpu.modelled.machine import Machine
+from patchkit.gpu.modelled.network import ModelTime
+from patchkit.gpu.modelled.operation import head_size_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """One test of one file. ``measured`` and ``modelled`` are tokens per second by side.
+
+    ``ratio`` is the candidate over upstream, measured with its interval, and ``modelled_ratio`` the same of
+    the model, whose ``error`` is that of the worst known of its kernels; None: not measured, or not known.
+    """
+
+    who: str
+    file: str
+    day: str
+    measured: Mapping[str, float]
+    modelled: Mapping[str, float]
+    ratio: tuple[float, float, float] | None
+    modelled_ratio: float | None
+    error: float | None
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether no ratio within the measured interval is within the model's stated error."""
+        if self.ratio is None or self.modelled_ratio is None or self.error is None:
+            return False
+        low, _, high = self.ratio
+        return high < self.modelled_ratio / (1 + self.error) or low > self.modelled_ratio / (1 - self.error)
+
+    def lines(self) -> Iterator[str]:
+        """As a person reads it."""
+        for side, speed in self.measured.items():
+            factor = self.modelled[side] / speed
+            whose = f"({self.who}, {self.day})"
+            yield f"  measured: {side} {speed:.1f} t/s {whose}; modelled is {factor:.2f} of it"
+        if self.ratio is None or self.modelled_ratio is None:
+            return
+        low, middle, high = self.ratio
+        told = f"  measured: the candidate is {middle:.3f} times as fast ({low:.3f} to {high:.3f})"
+        if self.error is None:
+            yield f"{told}; modelled {self.modelled_ratio:.3f}, whose error is not known"
+        else:
+            word = "OUTSIDE" if self.is_outside else "within"
+            yield f"{told}; modelled {self.modelled_ratio:.3f}, {word} its error of {self.error:.1%}"
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        return {
+            "who": self.who,
+            "file": self.file,
+            "day": self.day,
+            "measured_tokens_per_second": dict(self.measured),
+            "measured_ratio": None if self.ratio is None else list(self.ratio),
+            "modelled_ratio": self.modelled_ratio,
+            "stated_error": self.error,
+            "outside": self.is_outside,
+        }
+
+
+def beside(
+    files: Sequence[EvidenceFile],
+    machine: Machine,
+    *,
+    model: str,
+    trees: Mapping[str, str],
+    times: Mapping[str, ModelTime],
+    is_prompt: bool,
+    count: int,
+    depth: int,
+) -> Iterator[Beside]:
+    """Every measurement of that test of that model on such a GPU, by builds that were modelled.
+
+    ``trees`` and ``times`` are by side; ``count`` and ``depth`` are the test's, in tokens.
+    """
+    for file in files:
+        if file.machine.arch != machine.device.arch:
+            continue
+        sides = {side: arm.name for side, tree in trees.items() for arm in file.arms if arm.tree == tree}
+        for test in file.tests:
+            asked = (count, 0) if is_prompt else (0, count)
+            same = (test.prompt, test.generated, test.depth) == (*asked, depth)
+            if not same or test.model.casefold() != model.casefold() or test.type_k != "f16":
+                continue
+            found = _one(file, test, sides, times, machine)
+            if found is not None:
+                yield found
+
+
+def _one(
+    file: EvidenceFile,
+    test: MeasuredTest,
+    sides: Mapping[str, str],
+    times: Mapping[str, ModelTime],
+    machine: Machine,
+) -> Beside | None:
+    speeds = {side: speed for side, arm in sides.items() if side in times and (speed := _speed(test, arm))}
+    if not speeds:
+        return None
+    number = file.tests.index(test)
+    ratio = next(
+        (
+            (1 + one.low, 1 + one.change, 1 + one.high)
+            for one in file.verdicts
+            if one.test == number
+            and {"upstream", "candidate"} <= speeds.keys()
+            and _is(file, one.of, sides["candidate"])
+            and _is(file, one.against, sides["upstream"])
+        ),
+        None,
+    )
+    both = {"upstream", "candidate"} <= times.keys()
+    return Beside(
+        who=f"{file.who}, {file.machine.gpu}",
+        file=file.name,
+        day=file.day,
+        measured=speeds,
+        modelled={side: time.rate for side, time in times.items()},
+        ratio=ratio,
+        modelled_ratio=times["candidate"].rate / times["upstream"].rate if both else None,
+        error=ratio_error(machine, times["upstream"], times["candidate"]) if both else None,
+    )
+
+
+def _is(file: EvidenceFile, one: str, other: str) -> bool:
+    """Whether two arms are the same build."""
+    return file.arm(one).tree == file.arm(other).tree
+
+
+def _speed(test: MeasuredTest, arm: str) -> float | None:
+    times = [statistics.median(one[arm]) for one in test.rounds if arm in one]
+    return test.tokens * 1e9 / statistics.median(times) if times else None
+
+
+def ratio_error(machine: Machine, before: ModelTime, after: ModelTime) -> float | None:
+    """Within what part of the true one nine of ten ratios of two whole models are; None: not known.
+
+    The errors of what is the same on both sides fall out of the ratio. So it is the largest of the kernels
+    that take another time; of two equal models it is none.
+    """
+    known = {part.case: part.time for part in before.parts}
+    worst: float | None = 0.0
+    for part in after.parts:
+        was = known.get(part.case)
+        if was is None or math.isclose(was.us, part.time.us, rel_tol=1e-6):
+            continue
+        error = machine.ratio_error(was.kind, part.time.kind, head_size_of(part.case))
+        if error is None:
+            return None
+        worst = max(worst or 0.0, error)
+    return worst
