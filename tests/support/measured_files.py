@@ -155,3 +155,17 @@ def edited(file: EvidenceFile, change: Callable[[Any], object], *, again: bool =
         return EvidenceFile.model_validate(document).text
     except ValueError:  # it is not of the form any more: as a text editor leaves it
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def of_patch(file: EvidenceFile, patch: str, known: Lock) -> EvidenceFile:
+    """The file as of another patch of gfx1151, which a lock records, in the place of the first."""
+    digest = next(
+        digest_of_rendered(each, patch)
+        for each in known.results
+        if patch in each.patches and "gfx1151" in each.archs
+    )
+    arms = tuple(
+        arm.model_copy(update={"patches": {patch: digest} if "first" in arm.patches else {}})
+        for arm in file.arms
+    )
+    return file.model_copy(update={"arms": arms, "build": known.default})

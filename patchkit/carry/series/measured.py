@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location
-from patchkit.base.evidence import EvidenceFile, MeasuredTest, MeasuredVerdict
-from patchkit.carry.series.lock import Lock, Result
+from patchkit.base.evidence import EvidenceFile, MeasuredTest, MeasuredVerdict, load_evidence_folder
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.series.lock import Lock, Result, load_lock
 from patchkit.carry.series.trust import Claim, Says
 
 
@@ -67,6 +68,23 @@ def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:
         if len(differing) == 1:
             (patch,) = differing
             yield PatchMeasured(patch=patch, file=file, test=file.tests[verdict.test], verdict=verdict)
+
+
+def measured_in(series: SeriesDir) -> tuple[PatchMeasured, ...]:
+    """What the evidence files of a series say of its patches as they are today.
+
+    Raises the errors of reading the files and the lock.
+    """
+    files = load_evidence_folder(series.evidence)
+    if not files:
+        return ()
+    lock = load_lock(series.lock)
+    return tuple(
+        one
+        for file in files.values()
+        for one in measured_of(file)
+        if validity_of(file, one.patch, lock).counts
+    )
 
 
 def claims_of(files: Mapping[str, EvidenceFile], lock: Lock) -> dict[str, tuple[Claim, ...]]:

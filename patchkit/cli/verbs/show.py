@@ -32,7 +32,9 @@ def command(settings: Settings, name: str) -> None:
     catalogue = load_catalogue(settings.workspace().series)
     for patch in catalogue.patches:
         if name in {patch.id, patch.folder, f"{patch.number:04d}"}:
-            settings.show(_patch_document(patch, catalogue), _patch_lines(patch, catalogue))
+            doubts = _doubts(settings, patch, catalogue)
+            document = {**_patch_document(patch, catalogue), "doubts": list(doubts)}
+            settings.show(document, _patch_lines(patch, catalogue, doubts))
             return
     for profile in catalogue.profiles:
         if name == profile.arch:
@@ -122,7 +124,17 @@ def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
         yield from (f"    {line}" for line in (claim.note, claim.link) if line is not None)
 
 
-def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
+def _doubts(settings: Settings, patch: Patch, catalogue: Catalogue) -> tuple[str, ...]:
+    """Where machines measured something else than the timing model says, by gate speed's last word."""
+    if patch.speed is None or not any(claim.link.startswith("evidence/") for claim in patch.claims):
+        return ()
+    from patchkit.prove.gates.speed import kept_doubts
+
+    workspace = settings.workspace()
+    return kept_doubts(patch, workspace.series, catalogue.lock, workspace.cache_root)
+
+
+def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) -> Iterator[str]:
     last = patch.builds.last if patch.builds.last is not None else "..."
     standings = ", ".join(f"{arch} {standing}" for arch, standing in _standings(patch, catalogue).items())
     yield f"{patch.number:04d} {patch.id}: {patch.title}"
@@ -139,6 +151,7 @@ def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     if catalogue.profiles:
         yield from _paragraph("GPUs", standings or "none")
     yield from _claim_lines(patch, catalogue)
+    yield from (f"the timing model is doubted: {doubt}" for doubt in doubts)
     yield "edits:"
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"

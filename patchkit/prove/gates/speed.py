@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
 from patchkit.base.verdict import MODELLED
+from patchkit.carry.series.lock import Lock
+from patchkit.carry.series.measured import PatchMeasured, measured_in
+from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.promises import SpeedShape
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
@@ -62,6 +67,8 @@ class JudgedShape(Record):
 
     ``change`` is how much faster the candidate is, a fraction, with the ``interval`` that the model's error
     leaves. ``why`` says what the judgement rests on, ``hardware`` what was measured, which decides.
+    ``measured`` is what evidence files say of the patch in tests of that kind, ``doubt`` where one of them
+    lies outside of what the model allows.
     """
 
     patch: str
@@ -75,6 +82,8 @@ class JudgedShape(Record):
     judgement: Judgement
     why: str
     hardware: str | None
+    measured: Many[str] = ()
+    doubt: str | None = None
 
     @property
     def told(self) -> str:
@@ -83,8 +92,8 @@ class JudgedShape(Record):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it fails the gate: slower beyond the error, and not measured."""
-        return self.judgement == "slower" and self.hardware is None
+        """Whether it fails the gate: slower beyond the error, and nobody measured otherwise."""
+        return self.judgement == "slower" and self.hardware is None and self.doubt is None
 
 
 class SpeedEvidence(DeviceEvidence):
@@ -111,7 +120,7 @@ class SpeedEvidence(DeviceEvidence):
                         "-" if one.change is None else percent(one.change),
                         "-" if one.interval is None else " to ".join(map(percent, one.interval)),
                         "-" if one.kernels is None else was_is(*one.kernels),
-                        "; ".join(filter(None, (one.why, one.hardware))),
+                        "; ".join(filter(None, (one.why, one.hardware, *one.measured, one.doubt))),
                     ),
                     state=one.judgement,
                 )
@@ -230,6 +239,8 @@ def _judged(
 ) -> Iterator[JudgedShape]:
     """Those of the patches that are live on the GPU."""
     measured = hardware_bench(subject)
+    series = SeriesDir(root=subject.profiles_folder.parent, origin="named")
+    known = measured_in(series)
     live = [one for one in named if arch in one.part.archs]
     with _recorders(subject, arch) as (before, after):
 
@@ -249,7 +260,8 @@ def _judged(
             stop=before.compiler.stop,
         )
     for one, both in zip(live, times, strict=True):
-        yield judged_shape(one.part.id, one.shape, machine, both, measured)
+        judged = judged_shape(one.part.id, one.shape, machine, both, measured)
+        yield beside_measured(judged, one.shape, known)
 
 
 def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, TimedMachine]]:
@@ -403,6 +415,58 @@ def judged_shape(
     return found.model_copy(update=told)
 
 
+def beside_measured(judged: JudgedShape, shape: SpeedShape, known: Sequence[PatchMeasured]) -> JudgedShape:
+    """The shape with what machines measured of its patch, and whether that is outside of the model's error.
+
+    A test is of prompts where the shape has several tokens, else of generated ones, with attention of the
+    same head size. It takes more than the one operation: a whole model changes by less than that does, in the
+    same direction or not at all. So what is outside is a change beyond the interval, or to the other side.
+    """
+    rows = [
+        one
+        for one in known
+        if one.patch == judged.patch
+        and one.file.machine.arch == judged.arch
+        and one.verdict.verdict != "undecided"
+        and bool(one.test.generated) == (shape.tokens == 1)
+        and (shape.head_size is None or shape.head_size == one.test.head_size)
+    ]
+    doubt = None
+    if judged.interval is not None:
+        low, high = min(0.0, judged.interval[0]), max(0.0, judged.interval[1])
+        outside = [one for one in rows if one.verdict.high < low or one.verdict.low > high]
+        if outside:
+            told = ", ".join(f"{one.told} by {one.file.who}" for one in outside[:_SHOWN])
+            doubt = f"measured outside of the model's error: {told}"
+    shown = tuple(f"measured by {one.file.who}: {one.told}" for one in rows[:_SHOWN])
+    return judged.model_copy(update={"measured": shown, "doubt": doubt})
+
+
+_SHOWN = 4  # measurements of one shape in a row of a table
+
+
+def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -> tuple[str, ...]:
+    """Where the model is doubted of a patch: what the gate said last of each tree of the lock, beside files.
+
+    Nothing is modelled anew; a tree that the gate did not look at on this machine is silent.
+    """
+    known = measured_in(series)
+    shapes = {shape_text(shape): shape for shape in patch.speed.shapes} if patch.speed is not None else {}
+    found: dict[str, None] = {}
+    for result in lock.results if known else ():
+        path = cache_root / "evidence" / result.tree / f"{NAME}.json"
+        try:
+            evidence = read_gate(path.read_bytes(), str(path)).evidence
+        except (OSError, EvidenceUnreadable, EvidenceMalformed):
+            continue
+        for one in evidence.shapes if isinstance(evidence, SpeedEvidence) else ():
+            shape = shapes.get(one.shape)
+            doubt = beside_measured(one, shape, known).doubt if shape and one.patch == patch.id else None
+            if doubt is not None and one.change is not None:
+                found[f"{one.shape} on {one.arch}: modelled {percent(one.change)}; {doubt}"] = None
+    return tuple(found)
+
+
 def _main(time: OperationTime) -> str:
     """The kernel that takes most of the time."""
     if not time.kernels:
@@ -454,5 +518,5 @@ def _options(shape: SpeedShape) -> str:
 def _line(one: JudgedShape) -> str:
     times = "" if one.change is None else f"{percent(one.change)}"
     interval = "" if one.interval is None else f" ({percent(one.interval[0])} to {percent(one.interval[1])})"
-    hardware = f"; {one.hardware}" if one.hardware else ""
+    hardware = "".join(f"; {told}" for told in (one.hardware, *one.measured, one.doubt) if told)
     return f"{one.told}: {one.patch}: {one.shape} on {one.arch} {times}{interval}{hardware}".rstrip()

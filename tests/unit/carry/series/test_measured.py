@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_files import BUILD, lock, measured, result
+from measured_files import BUILD, lock, measured, of_patch, result
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
@@ -17,7 +17,6 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock
 from patchkit.carry.series.measured import (
     claims_of,
-    digest_of_rendered,
     measured_of,
     validity_of,
 )
@@ -141,23 +140,9 @@ def test_a_series_has_the_claims_of_its_files(gaining: EvidenceFile, checkout: P
     with pytest.raises(ErrorGroup) as caught:
         load_series(tmp_path / "patches")
     assert [one.code for one in caught.value.errors] == ["EVIDENCE_NAME_WRONG"]
-    of_shipped = _of_shipped(gaining, load_lock(checkout / "patches" / "upstream.lock"))
+    of_shipped = of_patch(gaining, "mmq-rows", load_lock(checkout / "patches" / "upstream.lock"))
     (tmp_path / "evidence" / "wrong.json").unlink()
     (tmp_path / "evidence" / of_shipped.name).write_bytes(of_shipped.text)
     patch = load_series(tmp_path / "patches").patch("mmq-rows")
     assert patch is not None
     assert [one.link for one in patch.claims if one.link.endswith(".json")] == [f"evidence/{of_shipped.name}"]
-
-
-def _of_shipped(file: EvidenceFile, known: Lock) -> EvidenceFile:
-    """The file as of a patch that the shipped lock records, in the place of the first."""
-    digest = next(
-        digest_of_rendered(each, "mmq-rows")
-        for each in known.results
-        if "mmq-rows" in each.patches and "gfx1151" in each.archs
-    )
-    arms = tuple(
-        arm.model_copy(update={"patches": {"mmq-rows": digest} if "first" in arm.patches else {}})
-        for arm in file.arms
-    )
-    return file.model_copy(update={"arms": arms, "build": known.default})
