@@ -14,7 +14,7 @@ from patchkit.carry.series.trust import Claim
 
 
 def claim(kind: str, says: str, who: str) -> Claim:
-    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="docs/x.md", figure="+1 %")
+    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="docs/records/eras.md", figure="+1 %")
 
 
 TWO = (claim("hardware", "gain", "ann"), claim("hardware", "gain", "bob"))
