@@ -25,6 +25,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import terms_of
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository
@@ -197,7 +198,9 @@ def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | N
     if patch.is_plain:
         return None
     folder = workspace.series.profiles
-    found = tuple(each for each in load_profiles(folder, list_profiles(folder)) if patch.id in each.patches)
+    series = load_series(workspace.series.patches)
+    profiles = load_profiles(folder, list_profiles(folder))
+    found = tuple(each for each in profiles if terms_of(series, patch, each, None).is_offered)
     if not found:
         raise UsageError(
             f"no profile of a GPU offers '{patch.id}'",

@@ -128,7 +128,7 @@ class MoreTrust:
             "measured": "two sources or more",
             "published": "one source each, and the model agrees",
             "modelled": "no two sources measured them, most nobody",
-            "faults": "against faults that nobody reported from such a GPU; nobody measured what they cost",
+            "faults": "against faults that nobody reported here; nobody measured what it costs",
         }
         return f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {rests[self.level]}"
 

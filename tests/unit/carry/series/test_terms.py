@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.arch import list_profiles
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.profile import ArchProfile, PatchChoice, load_profile
+from patchkit.carry.series.profile import ArchProfile, PatchChoice, load_profile, load_profiles
 from patchkit.carry.series.selection import select_patches, terms_of
 from patchkit.carry.series.trust import Claim
 
 
 def claim(kind: str, says: str, who: str) -> Claim:
-    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="docs/records/eras.md", figure="+1 %")
+    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="a thread", figure="+1 %")
 
 
 TWO = (claim("hardware", "gain", "ann"), claim("hardware", "gain", "bob"))
@@ -62,6 +63,24 @@ def told(series: Series, profile: ArchProfile, claims: tuple[Claim, ...], defaul
 )
 def test_terms(series: Series, profile: ArchProfile, claims, default, expected) -> None:
     assert told(series, profile, claims, default) == expected
+
+
+def test_what_profiles_say_of_our_patches_is_what_their_claims_come_to(
+    series: Series, checkout: Path
+) -> None:
+    """The words stay for the bytes of the profiles, which are part of the commits of candidates."""
+    folder = checkout / "arch_profiles"
+    said = 0
+    for profile in load_profiles(folder, list_profiles(folder)):
+        for patch in series.patches:
+            for build in (
+                {patch.builds.first, patch.builds.last or 11549} if patch.id in profile.patches else ()
+            ):
+                silent = replace(profile, patches={})
+                by_claims = terms_of(series, patch, silent, build).default
+                assert by_claims == profile.patches[patch.id].default, (profile.arch, patch.id, build)
+                said += 1
+    assert said > 20
 
 
 def test_what_mends_wrong_results_of_hardware_is_in_with_any_trust(

@@ -10,7 +10,7 @@ from patchkit.carry.series.trust import Claim, TrustRules, admits, standing_of
 
 
 def claim(kind: str, says: str, who: str = "ann", **more: object) -> Claim:
-    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="docs/records/eras.md", figure="+1 %", **more)
+    return Claim(archs=("gfx1151",), kind=kind, says=says, who=who, link="a thread", figure="+1 %", **more)
 
 
 GAIN = claim("hardware", "gain", "ann")
