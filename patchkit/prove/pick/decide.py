@@ -1,0 +1,570 @@
+"""Which patches pay: the whole decision, fed by a meter and nothing else.
+
+The steps:
+
+1. Right before measured: a patch with which all of them compute wrong is out.
+2. All of them against none, some rounds: what there is to gain, and how noisy the machine is.
+3. Each is left out of the rest. All arms of a round run one after the other, in an order drawn by lot. A
+   patch is looked at after 8 rounds and then ever more rarely, until it is clear: kept, or left out.
+4. Of the patches that touch one kernel at most one is left out at a time; then its neighbours are measured
+   anew without it, because what one of them brings may hang on the other.
+5. What is picked is measured against none, in rounds of its own.
+
+A real GPU, the CPU and the simulated machine of the tests drive this very code.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from patchkit.prove.pick.statistics import (
+    Effect,
+    bound_averages,
+    bound_effect,
+    fewest_rounds,
+    walsh_averages,
+)
+
+Arm = tuple[str, ...]
+"""The patches of a build, in the order of the series; none: upstream."""
+Verdict = Literal["keep", "leave out", "cannot tell"]
+Stage = Literal["whole", "each", "check"]
+
+LEAST = 0.02
+"""The smallest change of speed worth a verdict, as a fraction: that of the bench gate, for its reasons."""
+WRONG_KEEP = 0.01
+"""The chance that a run keeps any patch that makes some test slower by ``least`` or more."""
+IDLE_KEEP = 0.05
+"""The chance that a run keeps any patch that makes no test faster."""
+_WRONG_DROP = 0.004  # of a bound at the first look where nothing is kept because of it; half at the second
+_FIRST_LOOK = fewest_rounds(_WRONG_DROP)
+_WIDENING = 1.25  # between two looks
+_WHOLE_ROUNDS = 5
+_MOST_ROUNDS = 80  # of one patch: a bound then is a quarter of the noise of single rounds
+_CHECK_ROUNDS = 8
+_CHECK_SHARE = 0.15  # of the time, which the last step is to have
+_SHOWN_CHANCE = 0.025  # on either side of an interval in a table
+_NO_CHANCE = 0.5  # one value without noise is its own bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A patch to decide on. ``requires`` and ``touches`` name patches: those it needs, those whose kernel."""
+
+    id: str
+    requires: frozenset[str] = frozenset()
+    touches: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One arm running all tests of one model once. ``round`` counts from 0 within its ``stage``."""
+
+    stage: Stage
+    round: int
+    model: str
+    arm: Arm
+    is_again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """``times`` by test, in any unit; ``seconds`` is all that the visit took."""
+
+    times: Mapping[str, float]
+    seconds: float
+
+
+class Meter(Protocol):
+    """Who measures. The same questions come in the same order whenever the same answers were given."""
+
+    def measure(self, visit: Visit) -> Measured:
+        """Run it. What it raises ends the run; asked again, it goes on from there."""
+        ...
+
+    def fault_of(self, arm: Arm) -> str | None:
+        """What an arm computes wrong, in words; None when it computes right."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``models`` by name; ``seconds`` is the time for measuring; ``seed`` draws the orders.
+
+    ``is_exact``: the meter has no noise, as the timing model: one round tells all, and an effect counts from
+    ``least`` on, which then is the meter's own error.
+    """
+
+    members: tuple[Member, ...]
+    models: tuple[str, ...]
+    seconds: float
+    least: float = LEAST
+    seed: str = ""
+    is_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestEffect:
+    """What a patch, or a set, does to a test: fractions, positive is faster."""
+
+    model: str
+    test: str
+    low: float
+    change: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What became of a patch, and why. ``context`` is the set that it was left out of."""
+
+    id: str
+    verdict: Verdict
+    why: str
+    effects: tuple[TestEffect, ...] = ()
+    rounds: int = 0
+    context: Arm = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """The whole result. ``whole`` is all against none, ``check`` picked against none, ``noise`` none itself.
+
+    ``seconds`` were measured, ``is_checked`` says whether the check had its rounds.
+    """
+
+    picked: Arm
+    decisions: tuple[Decision, ...]
+    whole: tuple[TestEffect, ...]
+    check: tuple[TestEffect, ...]
+    noise: tuple[TestEffect, ...]
+    seconds: float
+    rounds: Mapping[str, int]
+    is_checked: bool
+
+
+Key = tuple[str, str]  # model and test
+
+
+@dataclass(slots=True, kw_only=True)
+class _Evaluation:
+    """One patch being left out of ``context``; ``number`` counts the contexts it was tried in."""
+
+    member: str
+    context: Arm
+    without: Arm
+    number: int
+    values: dict[Key, list[float]] = field(default_factory=dict)
+    looks: int = 0  # all of them, and those at which it could be kept
+    keep_looks: int = 0
+    next_look: int = _FIRST_LOOK
+
+    @property
+    def rounds(self) -> int:
+        return min((len(values) for values in self.values.values()), default=0)
+
+
+class _OutOfTime(Exception):
+    """The next round would not end within the time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pick:
+    plan: Plan
+    meter: Meter
+    heard: Callable[[str], None]
+    spent: float = 0.0
+    pace: dict[str, float] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    tests: set[Key] = field(default_factory=set)
+
+    # -- the steps
+
+    def run(self) -> Picked:
+        order = [member.id for member in self.plan.members]
+        right = self._right(tuple(order))
+        whole, noise = self._whole(right)
+        kept = self._each(right)
+        picked = self._closed(kept)
+        check, is_checked = self._check(picked, noise)
+        if is_checked and check and self._slower(check):
+            worst = min(check, key=lambda one: one.change)
+            for name in picked:
+                self._decide(
+                    name,
+                    "cannot tell",
+                    f"the picked set together is slower in {worst.test} of {worst.model}: {_told(worst)}",
+                )
+            picked = ()
+        return Picked(
+            picked=picked,
+            decisions=tuple(self.decisions[name] for name in order),
+            whole=whole,
+            check=check,
+            noise=tuple(_fractions(noise, self._chance_shown())),
+            seconds=round(self.spent, 3),
+            rounds=dict(self.rounds),
+            is_checked=is_checked,
+        )
+
+    def _right(self, arm: Arm) -> Arm:
+        """The arm without the patches that make it wrong: the shortest wrong beginning is searched for."""
+        while arm and (fault := self.meter.fault_of(arm)) is not None:
+            low, high = 0, len(arm)  # arm[:low] is right, arm[:high] is wrong
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = self.meter.fault_of(arm[:middle])
+                if found is None:
+                    low = middle
+                else:
+                    high, fault = middle, found
+            culprit = arm[low]
+            out = {culprit, *self._dependents(culprit, arm)}
+            self._decide(culprit, "leave out", f"computes wrong: {fault}")
+            for name in sorted(out - {culprit}):
+                self._decide(name, "leave out", f"needs {culprit}, which computes wrong")
+            self.heard(f"{culprit} computes wrong and is out: {fault}")
+            arm = tuple(name for name in arm if name not in out)
+        return arm
+
+    def _whole(self, arm: Arm) -> tuple[tuple[TestEffect, ...], dict[Key, list[float]]]:
+        noise: dict[Key, list[float]] = {}
+        values: dict[Key, list[float]] = {}
+        if not arm:
+            return (), noise
+        for number in range(1 if self.plan.is_exact else _WHOLE_ROUNDS):
+            try:
+                times = self._round("whole", number, [(), arm], again=True)
+            except _OutOfTime:
+                break
+            _add(values, times, (), arm)
+            _add_again(noise, times)
+        effects = tuple(_fractions(values, self._chance_shown()))
+        for one in effects:
+            self.heard(f"all against none, {one.test} of {one.model}: {_told(one)}")
+        return effects, noise
+
+    def _each(self, right: Arm) -> Arm:
+        """Leave each one out until all are clear, or the time is over; what is kept."""
+        current = right
+        contexts: dict[str, int] = {}
+        kept: set[str] = set()
+        waiting = list(right)
+        number = 0
+        while waiting:
+            open_ = [self._evaluation(name, current, contexts) for name in waiting]
+            ended, number = self._measure_open(open_, current, number)
+            for one in open_:
+                verdict = self.decisions[one.member].verdict
+                if verdict == "keep":
+                    kept.add(one.member)
+            if not ended:  # no time is left: what hangs on something undecided is undecided, too
+                self._give_up(current, kept)
+                break
+            dropped = self._to_drop(current, kept)
+            if not dropped:
+                break
+            current = tuple(name for name in current if name not in dropped)
+            kept -= dropped
+            waiting = [
+                name
+                for name in current
+                if self._neighbours(name) & dropped or (name not in kept and name in self.decisions)
+            ]
+            kept -= set(waiting)
+        return tuple(name for name in current if name in kept)
+
+    def _check(self, picked: Arm, noise: dict[Key, list[float]]) -> tuple[tuple[TestEffect, ...], bool]:
+        values: dict[Key, list[float]] = {}
+        if not picked:
+            return (), False
+        for number in range(1 if self.plan.is_exact else _CHECK_ROUNDS):
+            try:
+                times = self._round("check", number, [(), picked], again=True, is_last=True)
+            except _OutOfTime:
+                return tuple(_fractions(values, self._chance_shown())), False
+            _add(values, times, (), picked)
+            _add_again(noise, times)
+        return tuple(_fractions(values, self._chance_shown())), True
+
+    # -- leaving out
+
+    def _evaluation(self, name: str, current: Arm, contexts: dict[str, int]) -> _Evaluation:
+        out = {name, *self._dependents(name, current)}
+        contexts[name] = contexts.get(name, 0) + 1
+        made = _Evaluation(
+            member=name,
+            context=current,
+            without=tuple(each for each in current if each not in out),
+            number=contexts[name],
+        )
+        self._decide(name, "cannot tell", "not measured")
+        return made
+
+    def _measure_open(
+        self, evaluations: Sequence[_Evaluation], current: Arm, number: int
+    ) -> tuple[bool, int]:
+        """Rounds until every one is clear; False when the time is over before."""
+        open_ = list(evaluations)
+        while open_:
+            arms = list(dict.fromkeys([current, *(one.without for one in open_)]))
+            try:
+                times = self._round("each", number, arms)
+            except _OutOfTime:
+                for one in open_:
+                    self._still_open(one)
+                return False, number
+            number += 1
+            for one in open_:
+                _add(one.values, times, one.without, one.context)
+            open_ = [one for one in open_ if not self._look(one)]
+        return True, number
+
+    def _look(self, one: _Evaluation) -> bool:
+        """Whether it is clear now; the decision is noted then."""
+        if not self.plan.is_exact:
+            if one.rounds < one.next_look:
+                return False
+            one.next_look = max(one.rounds + 1, math.ceil(one.rounds * _WIDENING))
+            if one.rounds < self._first_keep(one.number) <= one.next_look:
+                one.next_look = self._first_keep(one.number)
+        averages = {key: walsh_averages(values) for key, values in one.values.items()}
+        if verdict := self._told_apart(one, averages):
+            word, why = verdict
+            self._decide(
+                one.member,
+                word,
+                why,
+                effects=tuple(_fractions(one.values, self._chance_shown())),
+                rounds=one.rounds,
+                context=one.context,
+            )
+            self.heard(f"{one.member}: {word} after {one.rounds} rounds, {why}")
+            return True
+        if one.rounds >= _MOST_ROUNDS or self.plan.is_exact:
+            self._still_open(one)
+            return True
+        return False
+
+    def _told_apart(
+        self, one: _Evaluation, averages: Mapping[Key, Sequence[float]]
+    ) -> tuple[Verdict, str] | None:
+        least = math.log1p(self.plan.least)
+        one.looks += 1
+        chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks
+        rough = self._bounds(averages, one.rounds, chance)
+        lost = [key for key, each in rough.items() if each.high < 0 and each.middle < -least]
+        won = [key for key, each in rough.items() if each.low > 0 and each.middle > least]
+        if lost:
+            worst = min(lost, key=lambda key: rough[key].middle)
+            also = "" if not won else f", although it is faster in {_name(won[0])}"
+            return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
+        if all(each.high < least for each in rough.values()):
+            return "leave out", f"no test gains {self.plan.least:.1%} by it"
+        if self.plan.is_exact:
+            return self._worth(rough, rough)
+        if one.rounds < self._first_keep(one.number):
+            return None
+        one.keep_looks += 1
+        loss, idle = self._chances(one.number, one.keep_looks)
+        return self._worth(self._bounds(averages, one.rounds, loss), self._bounds(averages, one.rounds, idle))
+
+    def _worth(self, safe: Mapping[Key, Effect], shown: Mapping[Key, Effect]) -> tuple[Verdict, str] | None:
+        """To keep, if some test gains and no test may lose; ``safe`` are the bounds for the second."""
+        least = math.log1p(self.plan.least)
+        gains = [key for key, each in shown.items() if each.low > 0 and each.middle >= least]
+        if not gains or any(each.low <= -least for each in safe.values()):
+            return None
+        best = max(gains, key=lambda key: shown[key].middle)
+        return "keep", f"faster in {_name(best)} by {_size(shown[best])}"
+
+    def _bounds(
+        self, averages: Mapping[Key, Sequence[float]], rounds: int, chance: float
+    ) -> dict[Key, Effect]:
+        return {key: bound_averages(values, rounds, chance) for key, values in averages.items()}
+
+    def _chances(self, number: int, look: int) -> tuple[float, float]:
+        """How wrong a bound may be at this look: all looks in all contexts of all patches share the whole.
+
+        A patch that loses is kept only if its bound is wrong in that very test, so tests need no share; one
+        that does nothing may look faster in any of them.
+        """
+        share = 0.5**number * 6 / (math.pi * look) ** 2 / max(1, len(self.plan.members))
+        tests = max(1, len(self.tests))
+        return WRONG_KEEP * share, IDLE_KEEP * share / tests
+
+    def _first_keep(self, number: int) -> int:
+        return max(_FIRST_LOOK, fewest_rounds(min(self._chances(number, 1))))
+
+    def _still_open(self, one: _Evaluation) -> None:
+        effects = tuple(_fractions(one.values, self._chance_shown()))
+        why = "the time was over before its first round"
+        if one.rounds:
+            widest = max(effects, key=lambda each: each.high - each.low)
+            why = f"after {one.rounds} rounds {widest.test} of {widest.model} is still {_told(widest)}"
+        self._decide(one.member, "cannot tell", why, effects=effects, rounds=one.rounds, context=one.context)
+        self.heard(f"{one.member}: cannot tell, {why}")
+
+    def _to_drop(self, current: Arm, kept: set[str]) -> set[str]:
+        """Who leaves now: of those who touch one kernel one, losses first, then the last of the series."""
+        dropped: set[str] = set()
+        wanted = [name for name in current if name not in kept]
+        wanted.sort(key=lambda name: (self._loss(name), -current.index(name)))
+        for name in wanted:
+            out = {name, *self._dependents(name, current)}
+            if not any((self._neighbours(each) | {each}) & dropped for each in out):
+                dropped |= out
+        for name in dropped:
+            if name in kept:
+                needed = next(iter(sorted(self._needs(name) & dropped)))
+                self._decide(name, "leave out", f"needs {needed}, which is left out")
+        return dropped
+
+    def _loss(self, name: str) -> float:
+        return min((one.change for one in self.decisions[name].effects), default=0.0)
+
+    def _give_up(self, current: Arm, kept: set[str]) -> None:
+        """Without time to measure again, nothing is kept whose neighbour leaves unmeasured."""
+        while True:
+            leaving = {name for name in current if name not in kept}
+            unsure = {name for name in kept if (self._neighbours(name) | self._needs(name)) & leaving}
+            if not unsure:
+                return
+            for name in unsure:
+                other = min((self._neighbours(name) | self._needs(name)) & leaving)
+                self._decide(name, "cannot tell", f"not measured without {other}, whose kernel it touches")
+            kept -= unsure
+
+    def _closed(self, kept: Arm) -> Arm:
+        """What is kept, without what needs a patch that is not."""
+        names = set(kept)
+        while lacking := {name for name in names if not self._needs(name) <= names}:
+            for name in lacking:
+                self._decide(
+                    name, "cannot tell", f"needs {min(self._needs(name) - names)}, which is left out"
+                )
+            names -= lacking
+        return tuple(name for name in kept if name in names)
+
+    def _slower(self, check: Sequence[TestEffect]) -> bool:
+        return any(one.high < 0 and one.change < -self.plan.least for one in check)
+
+    # -- what hangs together
+
+    def _member(self, name: str) -> Member:
+        return next(member for member in self.plan.members if member.id == name)
+
+    def _needs(self, name: str) -> frozenset[str]:
+        here = {member.id for member in self.plan.members}
+        return frozenset(self._member(name).requires & here)
+
+    def _neighbours(self, name: str) -> set[str]:
+        other = {member.id for member in self.plan.members if name in member.touches}
+        return other | set(self._member(name).touches)
+
+    def _dependents(self, name: str, arm: Arm) -> list[str]:
+        """Those of the arm that need it, directly or not."""
+        found = {name}
+        while more := {each for each in arm if each not in found and self._needs(each) & found}:
+            found |= more
+        return sorted(found - {name})
+
+    # -- rounds
+
+    def _round(
+        self, stage: Stage, number: int, arms: Sequence[Arm], *, again: bool = False, is_last: bool = False
+    ) -> dict[tuple[Arm, bool], dict[Key, float]]:
+        """Every arm once with every model, in an order drawn by lot."""
+        runs = [(arm, False) for arm in arms] + ([((), True)] if again else [])
+        limit = self.plan.seconds * (1.0 if is_last else 1.0 - _CHECK_SHARE)
+        needs = sum(self.pace.get(model, 0.0) for model in self.plan.models) * len(runs)
+        if self.spent + needs > limit:
+            raise _OutOfTime
+        times: dict[tuple[Arm, bool], dict[Key, float]] = {run: {} for run in runs}
+        for model in self.plan.models:
+            draw = random.Random(f"{self.plan.seed} {stage} {number} {model}")  # noqa: S311  # a lot, no secret
+            order = list(runs)
+            draw.shuffle(order)
+            for arm, is_again in order:
+                visit = Visit(stage=stage, round=number, model=model, arm=arm, is_again=is_again)
+                found = self.meter.measure(visit)
+                self.spent += found.seconds
+                before = self.pace.get(model)
+                self.pace[model] = found.seconds if before is None else 0.8 * before + 0.2 * found.seconds
+                for test, time in found.times.items():
+                    times[arm, is_again][model, test] = math.log(time)
+                    self.tests.add((model, test))
+        self.rounds[stage] = self.rounds.get(stage, 0) + 1
+        return times
+
+    def _chance_shown(self) -> float:
+        """That a bound of an interval in a table is wrong."""
+        return _NO_CHANCE if self.plan.is_exact else _SHOWN_CHANCE
+
+    def _decide(
+        self,
+        name: str,
+        verdict: Verdict,
+        why: str,
+        *,
+        effects: tuple[TestEffect, ...] = (),
+        rounds: int = 0,
+        context: Arm = (),
+    ) -> None:
+        earlier = self.decisions.get(name)
+        if earlier is not None and not effects:
+            effects, rounds, context = earlier.effects, earlier.rounds, earlier.context
+        self.decisions[name] = Decision(
+            id=name, verdict=verdict, why=why, effects=effects, rounds=rounds, context=context
+        )
+
+
+def pick(plan: Plan, meter: Meter, heard: Callable[[str], None] = lambda _: None) -> Picked:
+    """Decide on every patch; ``heard`` is told what becomes clear. Raises what the meter raises."""
+    return _Pick(plan=plan, meter=meter, heard=heard).run()
+
+
+def _add(
+    values: dict[Key, list[float]],
+    times: Mapping[tuple[Arm, bool], Mapping[Key, float]],
+    before: Arm,
+    after: Arm,
+) -> None:
+    for key, time in times[before, False].items():
+        values.setdefault(key, []).append(time - times[after, False][key])
+
+
+def _add_again(values: dict[Key, list[float]], times: Mapping[tuple[Arm, bool], Mapping[Key, float]]) -> None:
+    for key, time in times[(), False].items():
+        values.setdefault(key, []).append(time - times[(), True][key])
+
+
+def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[TestEffect]:
+    for (model, test), each in values.items():
+        if each:
+            found = bound_effect(each, chance)
+            low, high = max(found.low, min(each)), min(found.high, max(each))
+            yield TestEffect(
+                model=model,
+                test=test,
+                low=round(math.expm1(low), 5),
+                change=round(math.expm1(found.middle), 5),
+                high=round(math.expm1(high), 5),
+            )
+
+
+def _name(key: Key) -> str:
+    return f"{key[1]} of {key[0]}"
+
+
+def _size(effect: Effect) -> str:
+    return f"{abs(math.expm1(effect.middle)):.1%}"
+
+
+def _told(one: TestEffect) -> str:
+    return f"{one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%})"

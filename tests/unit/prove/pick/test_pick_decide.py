@@ -1,0 +1,140 @@
+"""The decision on machines whose noise is small: what is kept, and what hangs together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from simulated_machine import MODELS, PLANTED, RIGHT, SimulatedMachine
+
+from patchkit.prove.pick.decide import Arm, Measured, Member, Picked, Plan, Visit, pick
+
+Factor = Callable[[Arm, str, str], float]
+
+
+def _pick(
+    members: Sequence[Member], factor: Factor, *, seconds: float = 1e6, seed: int = 1
+) -> tuple[Picked, SimulatedMachine]:
+    machine = SimulatedMachine(seed=seed, noise=0.002, factor=factor, stalls=0.0, throttling=0.0)
+    plan = Plan(members=tuple(members), models=("m",), seconds=seconds)
+    return pick(plan, machine), machine
+
+
+def _why(picked: Picked) -> dict[str, tuple[str, str]]:
+    return {one.id: (one.verdict, one.why) for one in picked.decisions}
+
+
+def test_the_planted_patches_are_told_apart_with_a_reason_each() -> None:
+    machine = SimulatedMachine(seed=3, noise=0.003)
+    picked = pick(Plan(members=PLANTED, models=MODELS, seconds=1e6), machine)
+    assert picked.picked == RIGHT
+    told = _why(picked)
+    assert {name: word for name, (word, _) in told.items() if word != "leave out"} == dict.fromkeys(
+        RIGHT, "keep"
+    )
+    assert told["0002-slow-text"][1].startswith("slower in tg128")
+    assert told["0003-nothing"][1] == "no test gains 2.0% by it"
+    assert told["0004-wrong"][1] == "computes wrong: MUL_MAT of one case"
+    assert "although it is faster in tg128 of small" in told["0006-one-model"][1]
+    assert all("0004-wrong" not in visit.arm for visit in machine.visits)  # right before measured
+    assert {(one.model, one.test) for one in picked.check} == {(m, t) for m in MODELS for t in machine.base}
+
+
+def test_every_arm_of_a_round_runs_once_and_the_order_changes() -> None:
+    _, machine = _pick([Member(id="a"), Member(id="b")], lambda arm, *_: 0.9 if "a" in arm else 1.0)
+    rounds: dict[int, list[Arm]] = {}
+    for visit in machine.visits:
+        if visit.stage == "each":
+            rounds.setdefault(visit.round, []).append(visit.arm)
+    assert all(len(set(arms)) == len(arms) for arms in rounds.values())
+    assert len({tuple(arms) for arms in rounds.values() if len(arms) == 3}) > 1
+
+
+def test_of_two_patches_that_do_the_same_to_one_kernel_one_stays() -> None:
+    members = [Member(id="a", touches=frozenset("b")), Member(id="b")]
+    picked, _ = _pick(members, lambda arm, *_: 0.9 if arm else 1.0)
+    assert picked.picked == ("a",)
+    assert _why(picked)["b"] == ("leave out", "no test gains 2.0% by it")
+
+
+def test_of_two_patches_that_only_together_are_slow_one_goes() -> None:
+    def factor(arm: Arm, _model: str, _test: str) -> float:
+        return {(): 1.0, ("a",): 0.95, ("b",): 0.93, ("a", "b"): 1.0}[arm]
+
+    picked, _ = _pick([Member(id="a", touches=frozenset("b")), Member(id="b")], factor)
+    assert picked.picked == ("b",)
+
+
+def test_a_patch_goes_with_the_one_that_it_needs() -> None:
+    members = [Member(id="a"), Member(id="b", requires=frozenset("a"))]
+
+    def factor(arm: Arm, _model: str, test: str) -> float:
+        slow = 1.2 if "a" in arm and test == "tg128" else 1.0
+        return slow * (0.9 if "b" in arm and test == "pp512" else 1.0)
+
+    picked, machine = _pick(members, factor)
+    assert picked.picked == ()
+    assert _why(picked)["b"] == ("leave out", "needs a, which is left out")
+    assert ("b",) not in {visit.arm for visit in machine.visits}
+
+
+def test_a_patch_that_others_need_stays_for_what_they_bring() -> None:
+    members = [Member(id="a"), Member(id="b", requires=frozenset("a"))]
+    picked, _ = _pick(members, lambda arm, *_: 0.9 if "b" in arm else 1.0)
+    assert picked.picked == ("a", "b")
+
+
+def test_two_wrong_patches_are_both_found() -> None:
+    class Wrong(SimulatedMachine):
+        def fault_of(self, arm: Arm) -> str | None:
+            bad = sorted({"b", "d"} & set(arm))
+            return f"case of {bad[0]}" if bad else None
+
+    machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
+    members = tuple(Member(id=name) for name in "abcde")
+    picked = pick(Plan(members=members, models=("m",), seconds=1e6), machine)
+    assert picked.picked == ("a", "c", "e")
+    assert _why(picked)["d"] == ("leave out", "computes wrong: case of d")
+
+
+def test_without_time_nothing_is_kept_and_every_patch_says_so() -> None:
+    picked, machine = _pick([Member(id="a"), Member(id="b")], lambda arm, *_: 0.8 ** len(arm), seconds=100)
+    assert picked.picked == ()
+    assert {word for word, _ in _why(picked).values()} == {"cannot tell"}
+    assert len(machine.visits) * machine.seconds <= 100
+
+
+@pytest.mark.parametrize("seconds", [60, 200, 300, 400, 700])
+def test_the_time_is_kept(seconds: float) -> None:
+    picked, machine = _pick(PLANTED[:3], lambda arm, *_: 0.95 ** len(arm), seconds=seconds)
+    # The first round is started without knowing what one takes.
+    assert picked.seconds <= max(seconds, 3 * machine.seconds)
+    assert picked.seconds == len(machine.visits) * machine.seconds
+
+
+def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
+    # Each is worth its place beside the other, and both together are worth less than neither.
+    def factor(arm: Arm, _model: str, _test: str) -> float:
+        return {0: 1.0, 1: 1.3, 2: 1.1}[len(arm)]
+
+    picked, _ = _pick([Member(id="a"), Member(id="b")], factor)
+    assert picked.picked == ()
+    assert all(why.startswith("the picked set together is slower") for _, why in _why(picked).values())
+
+
+def test_without_noise_one_round_tells_all() -> None:
+    class Model:
+        visits = 0
+
+        def measure(self, visit: Visit) -> Measured:
+            self.visits += 1
+            return Measured(times={"pp512": 0.9 if "a" in visit.arm else 1.0}, seconds=1.0)
+
+        def fault_of(self, _arm: Arm) -> str | None:
+            return None
+
+    model = Model()
+    members = (Member(id="a"), Member(id="b"))
+    picked = pick(Plan(members=members, models=("m",), seconds=1e6, is_exact=True), model)
+    assert picked.picked == ("a",)
+    assert model.visits == 9  # none, all and none again; all and each left out; none, picked and none again

@@ -1,0 +1,43 @@
+"""Bounds by signed ranks: exact chances, counted out over all signs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from patchkit.prove.pick.statistics import bound_effect, fewest_rounds
+
+
+@pytest.mark.parametrize(("rounds", "chance"), [(8, 0.004), (8, 0.05), (10, 0.01), (12, 0.001)])
+def test_a_bound_is_wrong_in_at_most_the_asked_share_of_all_signs(rounds: int, chance: float) -> None:
+    # No effect: each difference has either sign, whatever its size. The lower bound is wrong above zero.
+    sizes = [1.0 + 0.37 * number**1.5 for number in range(rounds)]
+    signs = list(itertools.product((-1, 1), repeat=rounds))
+    wrong = sum(
+        bound_effect([sign * size for sign, size in zip(each, sizes, strict=True)], chance).low > 0
+        for each in signs
+    )
+    assert 0 < wrong <= chance * len(signs)
+
+
+def test_one_wild_value_moves_neither_estimate_nor_bound_far() -> None:
+    calm = [0.10, 0.11, 0.09, 0.10, 0.12, 0.08, 0.10, 0.11, 0.09, 0.10, 0.10, 0.10]
+    wild = [*calm[:-1], -3.0]
+    assert bound_effect(wild, 0.05).middle == pytest.approx(0.10, abs=0.01)
+    assert bound_effect(wild, 0.05).low > 0.05
+
+
+@pytest.mark.parametrize(("chance", "rounds"), [(0.5, 1), (0.25, 2), (0.004, 8), (0.001, 10)])
+def test_below_the_fewest_rounds_there_is_no_bound(chance: float, rounds: int) -> None:
+    assert fewest_rounds(chance) == rounds
+    assert math.isfinite(bound_effect([0.1] * rounds, chance).low)
+    if rounds > 1:
+        assert bound_effect([0.1] * (rounds - 1), chance).low == -math.inf
+
+
+def test_turning_the_signs_turns_the_bounds() -> None:
+    values = [0.03, -0.01, 0.05, 0.02, 0.04, 0.00, 0.01, 0.06, 0.02]
+    one, other = bound_effect(values, 0.05), bound_effect([-value for value in values], 0.05)
+    assert (one.low, one.middle, one.high) == pytest.approx((-other.high, -other.middle, -other.low))
