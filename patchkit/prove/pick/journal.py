@@ -1,0 +1,342 @@
+"""What was measured, line by line: an append-only file from which a run that was ended goes on.
+
+Each line is one finished visit or check, written and synced before the next one begins. Asked again in the
+same order, the journal answers first, and only then the machine: the decision is made anew from the first
+line each time, so nothing else needs to be kept and nothing can be counted twice.
+
+The first line says what is measured. A last line without its end is what a kill or a full disk leaves; it
+counts for nothing and is cut off. Any other line that does not read, or is not the next of a run, is an
+error: somebody changed the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.prove.pick.decide import Arm, Measured, Stage, Visit
+
+_DOING = "keeping what was measured"
+_ELSEWHERE = "name another folder with --out"
+JOURNAL = "journal.jsonl"
+_LOCK = "lock"
+_Name = Annotated[str, Field(max_length=300)]
+_Seconds = Annotated[float, Field(ge=0, le=10**7, allow_inf_nan=False)]
+_Time = Annotated[int, Field(ge=1, le=10**15)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Begun(_Line):
+    """The first line: ``setup`` is all that makes two measurements one."""
+
+    kind: Literal["begun"] = "begun"
+    setup: dict[str, object]
+
+
+class Visited(_Line):
+    """One visit: the hashes of tree and model, ``samples_ns`` by test, and how the machine was then."""
+
+    kind: Literal["visit"] = "visit"
+    number: Annotated[int, Field(ge=0)]
+    stage: Stage
+    round: Annotated[int, Field(ge=0)]
+    again: bool
+    arm: Annotated[tuple[_Name, ...], Field(strict=False)]
+    tree: _Name
+    model: _Name
+    model_hash: _Name
+    samples_ns: dict[_Name, Annotated[tuple[_Time, ...], Field(strict=False, min_length=1)]]
+    seconds: _Seconds
+    conditions: dict[_Name, _Name]
+
+
+class Checked(_Line):
+    """One look at what an arm computes; ``fault`` is None where it is right."""
+
+    kind: Literal["check"] = "check"
+    number: Annotated[int, Field(ge=0)]
+    arm: Annotated[tuple[_Name, ...], Field(strict=False)]
+    tree: _Name
+    fault: str | None
+    seconds: _Seconds
+
+
+Entry = Annotated[Begun | Visited | Checked, Field(discriminator="kind")]
+_ENTRY: TypeAdapter[Begun | Visited | Checked] = TypeAdapter(Entry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What a machine gives for a visit: all samples in nanoseconds by test, and how it was."""
+
+    samples_ns: Mapping[str, tuple[int, ...]]
+    seconds: float
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Journal:
+    """An opened journal, this process's alone. ``entries`` were there, or were added."""
+
+    path: Path
+    entries: list[Visited | Checked]
+    _file: FileIO
+    _next: int = 0
+
+    @property
+    def kept(self) -> int:
+        """How many entries were there and were not asked for yet."""
+        return len(self.entries) - self._next
+
+    def take_visit(self, visit: Visit) -> Visited | None:
+        """The next answer, if there is one. Raises PICK_JOURNAL_OTHER when it is of another question."""
+        entry = self._take()
+        if entry is None:
+            return None
+        asked = (visit.stage, visit.round, visit.model, visit.arm, visit.is_again)
+        if (
+            not isinstance(entry, Visited)
+            or (entry.stage, entry.round, entry.model, entry.arm, entry.again) != asked
+        ):
+            raise self._other(f"line {self._next + 1} is not the visit that comes there")
+        return entry
+
+    def take_check(self, arm: Arm) -> Checked | None:
+        """The same of a look at what an arm computes."""
+        entry = self._take()
+        if entry is None:
+            return None
+        if not isinstance(entry, Checked) or entry.arm != arm:
+            raise self._other(f"line {self._next + 1} is not the check that comes there")
+        return entry
+
+    def add(self, entry: Visited | Checked) -> None:
+        """Write a line, whole and on the disk when this returns; or not at all. Raises CacheError."""
+        _append(self._file, entry, self.path)
+        self.entries.append(entry)
+        self._next = len(self.entries)
+
+    def _take(self) -> Visited | Checked | None:
+        if self._next == len(self.entries):
+            return None
+        self._next += 1
+        return self.entries[self._next - 1]
+
+    def _other(self, why: str) -> UsageError:
+        return _other(self.path, why)
+
+
+def _other(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "the journal is not one of this measurement",
+        code="PICK_JOURNAL_OTHER",
+        where=Location(path=str(path)),
+        why=why,
+        hint="name another folder with --out, or throw that measurement away with --fresh",
+    )
+
+
+def _append(file: FileIO, entry: Begun | Visited | Checked, path: Path) -> None:
+    before = file.seek(0, os.SEEK_END)
+    try:
+        with disk_errors(path, _DOING, _ELSEWHERE):
+            _write(file, _text(entry))
+    except BaseException:
+        file.truncate(before)  # cutting needs no room; what a kill leaves is cut off when it is read
+        raise
+
+
+def _write(file: FileIO, text: bytes) -> None:
+    if file.write(text) != len(text):  # the last bytes of a disk are taken without an error
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
+
+
+def _text(entry: Begun | Visited | Checked) -> bytes:
+    """The line, with a digest over itself at its end."""
+    body = entry.model_dump_json()
+    return f"{body}\t{_digest(body)}\n".encode()
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = False) -> Iterator[Journal]:
+    """Begin a measurement in a folder, or go on with the one of equal setup that lies there.
+
+    Raises:
+        PICK_FOLDER_BUSY: another process measures into it.
+        PICK_JOURNAL_OTHER: what lies there is of another measurement, or was changed.
+        CacheError: the disk refused.
+    """
+    path = folder / JOURNAL
+    with disk_errors(folder, _DOING, _ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("ab")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                "another patchkit measures into this folder",
+                code="PICK_FOLDER_BUSY",
+                where=Location(path=str(folder)),
+                why="two measurements at once would also disturb each other",
+                hint="wait for it, or end it",
+            ) from error
+        with disk_errors(path, _DOING, _ELSEWHERE):
+            if fresh:
+                path.unlink(missing_ok=True)
+            file = path.open("a+b", buffering=0)
+        with file:
+            with disk_errors(path, _DOING, _ELSEWHERE):
+                file.seek(0)
+                whole, _, rest = file.read().rpartition(b"\n")
+                if rest:
+                    file.truncate(len(whole) + bool(whole))
+            lines = whole.split(b"\n") if whole else []
+            wanted = Begun(setup=json.loads(json.dumps(setup)))
+            if lines:
+                _check_setup(_parse(lines[0], path, 1), wanted, path)
+            else:
+                _append(file, wanted, path)
+            yield Journal(path=path, entries=_entries(lines[1:], path), _file=file)
+
+
+def load_journal(path: Path) -> tuple[Begun, tuple[Visited | Checked, ...]]:
+    """Everything in a journal that nobody writes now; a last line without its end is left out.
+
+    Raises PICK_JOURNAL_OTHER, CacheError.
+    """
+    with disk_errors(path, "reading a journal", "name another folder"):
+        lines = path.read_bytes().split(b"\n")[:-1]
+    begun = _parse(lines[0], path, 1) if lines else None
+    if not isinstance(begun, Begun):
+        raise _other(path, "its first line does not say what was measured")
+    return begun, tuple(_entries(lines[1:], path))
+
+
+def _entries(lines: list[bytes], path: Path) -> list[Visited | Checked]:
+    entries: list[Visited | Checked] = []
+    for number, line in enumerate(lines):
+        entry = _parse(line, path, number + 2)
+        if isinstance(entry, Begun) or entry.number != number:
+            raise _other(path, f"line {number + 2} is not number {number} of the measurement")
+        entries.append(entry)
+    return entries
+
+
+def _parse(line: bytes, path: Path, number: int) -> Begun | Visited | Checked:
+    body, _, digest = line.decode("utf-8", "replace").rpartition("\t")
+    if digest != _digest(body):
+        raise _other(path, f"line {number} is not as it was written")
+    try:
+        return _ENTRY.validate_json(body)
+    except ValidationError as error:
+        raise _other(path, f"line {number}: {error.errors()[0]['msg']}") from error
+
+
+def _check_setup(found: Begun | Visited | Checked, wanted: Begun, path: Path) -> None:
+    if not isinstance(found, Begun):
+        raise _other(path, "its first line does not say what was measured")
+    names = sorted(found.setup.keys() | wanted.setup.keys())
+    differing = [name for name in names if found.setup.get(name) != wanted.setup.get(name)]
+    if differing:
+        told = "; ".join(
+            f"{name} was {found.setup.get(name)!r}, is {wanted.setup.get(name)!r}"[:300] for name in differing
+        )
+        raise _other(path, told)
+
+
+class Source(Protocol):
+    """A machine that measures: the one of the user, or a played one."""
+
+    def sample(self, visit: Visit) -> Sampled:
+        """Run a visit. What it raises ends the run, and nothing of the visit counts."""
+        ...
+
+    def check(self, arm: Arm) -> str | None:
+        """What an arm computes wrong, in words; None when it computes right."""
+        ...
+
+    def tree_of(self, arm: Arm) -> str:
+        """The hash of the tree of an arm."""
+        ...
+
+    def hash_of(self, model: str) -> str:
+        """The hash of a model's file."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptMeter:
+    """Answers from the journal as long as it has something, and then from the machine, which is kept at once.
+
+    ``clock`` gives seconds; how long something took is all that is asked of it.
+    """
+
+    journal: Journal
+    source: Source
+    clock: Callable[[], float] = time.monotonic
+
+    def measure(self, visit: Visit) -> Measured:
+        """The medians of a visit."""
+        entry = self.journal.take_visit(visit)
+        if entry is not None and entry.tree != self.source.tree_of(visit.arm):
+            raise _other(self.journal.path, f"visit {entry.number} is of another tree")
+        if entry is None:
+            sampled = self.source.sample(visit)
+            entry = Visited(
+                number=len(self.journal.entries),
+                stage=visit.stage,
+                round=visit.round,
+                again=visit.is_again,
+                arm=visit.arm,
+                tree=self.source.tree_of(visit.arm),
+                model=visit.model,
+                model_hash=self.source.hash_of(visit.model),
+                samples_ns=dict(sampled.samples_ns),
+                seconds=round(sampled.seconds, 3),
+                conditions=dict(sampled.conditions),
+            )
+            self.journal.add(entry)
+        times = {test: statistics.median(samples) for test, samples in entry.samples_ns.items()}
+        return Measured(times=times, seconds=entry.seconds)
+
+    def fault_of(self, arm: Arm) -> str | None:
+        """What an arm computes wrong."""
+        entry = self.journal.take_check(arm)
+        if entry is not None and entry.tree != self.source.tree_of(arm):
+            raise _other(self.journal.path, f"check {entry.number} is of another tree")
+        if entry is None:
+            began = self.clock()
+            fault = self.source.check(arm)
+            entry = Checked(
+                number=len(self.journal.entries),
+                arm=arm,
+                tree=self.source.tree_of(arm),
+                fault=fault,
+                seconds=round(self.clock() - began, 3),
+            )
+            self.journal.add(entry)
+        return entry.fault

@@ -1,0 +1,225 @@
+"""The journal: ended at any point, what was finished is there once, and the run goes on to the same end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from simulated_machine import PLANTED, RIGHT, SimulatedMachine
+from small_disk import on_small_disk
+
+from patchkit.base.errors import UsageError
+from patchkit.prove.pick.decide import Arm, Picked, Plan, Visit, pick
+from patchkit.prove.pick.journal import JOURNAL, KeptMeter, Sampled, load_journal, open_journal
+
+_SETUP = {"models": ["small"], "least": 0.02}
+_PLAN = Plan(members=(PLANTED[0], PLANTED[3]), models=("small",), seconds=3600.0, seed="kept")
+
+
+@dataclass(slots=True)
+class _Played:
+    """A machine whose answer to a visit depends on the visit alone, as far as a run can see."""
+
+    samples: int = 0
+    asked: list[Visit] = field(default_factory=list)
+    ends_at: int | None = None
+
+    def sample(self, visit: Visit) -> Sampled:
+        if self.samples == self.ends_at:
+            raise KeyboardInterrupt
+        self.samples += 1
+        self.asked.append(visit)
+        seed = seed_of(visit)
+        times = SimulatedMachine(seed=seed, noise=0.003, stalls=0.0, throttling=0.0, drift=0.0)
+        found = times.measure(visit)
+        return Sampled(
+            samples_ns={test: (round(time),) for test, time in found.times.items()},
+            seconds=found.seconds,
+            conditions={"load": "0.1"},
+        )
+
+    def check(self, arm: Arm) -> str | None:
+        return "MUL_MAT of one case" if "0004-wrong" in arm else None
+
+    def tree_of(self, arm: Arm) -> str:
+        return "+".join(arm) or "upstream"
+
+    def hash_of(self, model: str) -> str:
+        return f"hash of {model}"
+
+
+def seed_of(visit: Visit) -> int:
+    return int.from_bytes(repr(visit).encode()[-64:], "little") % (2**61 - 1)
+
+
+def _run(folder: Path, machine: _Played | None = None) -> Picked:
+    with open_journal(folder, _SETUP) as journal:
+        meter = KeptMeter(journal=journal, source=machine or _Played(), clock=lambda: 0.0)
+        return pick(_PLAN, meter)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Picked, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    picked = _run(folder)
+    assert picked.picked == RIGHT[:1]
+    return picked, (folder / JOURNAL).read_bytes()
+
+
+@pytest.mark.parametrize("places", [4, pytest.param(30, marks=pytest.mark.thorough)])
+def test_a_journal_cut_anywhere_goes_on_to_the_same_journal(
+    whole: tuple[Picked, bytes], tmp_path: Path, places: int
+) -> None:
+    picked, data = whole
+    for number in range(places):
+        cut = len(data) * number // places + number
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / JOURNAL).write_bytes(data[:cut])
+        machine = _Played()
+        assert _run(folder, machine) == picked
+        assert (folder / JOURNAL).read_bytes() == data
+        finished = data[:cut].count(b'"kind":"visit"') - (not data[:cut].endswith(b"\n"))
+        visits = data.count(b'"kind":"visit"')
+        assert visits - finished - 1 <= machine.samples <= visits - max(0, finished)
+
+
+def _killed_at(folder: Path, at: int) -> None:
+    class Deadly(_Played):
+        def sample(self, visit: Visit) -> Sampled:
+            if self.samples == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().sample(visit)
+
+    _run(folder, Deadly())
+
+
+def test_killed_30_times_in_one_run_nothing_is_lost_and_nothing_counts_twice(
+    whole: tuple[Picked, bytes], tmp_path: Path
+) -> None:
+    picked, data = whole
+    visits = data.count(b'"kind":"visit"')
+    context = multiprocessing.get_context("fork")
+    for _ in range(30):
+        process = context.Process(target=_killed_at, args=(tmp_path, max(1, visits // 31)))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    _, entries = load_journal(tmp_path / JOURNAL)
+    assert len({entry.number for entry in entries}) == len(entries)
+    assert _run(tmp_path) == picked
+    assert (tmp_path / JOURNAL).read_bytes() == data
+
+
+def test_ctrl_c_keeps_what_was_measured(whole: tuple[Picked, bytes], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, _Played(ends_at=7))
+    rest = _Played()
+    assert _run(tmp_path, rest) == whole[0]
+    assert rest.samples == whole[1].count(b'"kind":"visit"') - 7
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    with (
+        open_journal(tmp_path, _SETUP),
+        pytest.raises(UsageError) as refused,
+        open_journal(tmp_path, _SETUP),
+    ):
+        pass
+    assert refused.value.code == "PICK_FOLDER_BUSY"
+
+
+def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_path: Path) -> None:
+    _run(tmp_path)
+    data = (tmp_path / JOURNAL).read_bytes()
+    with pytest.raises(UsageError) as refused, open_journal(tmp_path, {**_SETUP, "least": 0.01}):
+        pass
+    assert refused.value.code == "PICK_JOURNAL_OTHER"
+    assert refused.value.why == "least was 0.02, is 0.01"
+    assert (tmp_path / JOURNAL).read_bytes() == data
+    with open_journal(tmp_path, {**_SETUP, "least": 0.01}, fresh=True) as journal:
+        assert journal.kept == 0
+
+
+def _swap(lines: list[bytes]) -> None:
+    lines[3], lines[4] = lines[4], lines[3]
+
+
+def _edit(lines: list[bytes]) -> None:
+    lines[5] = lines[5].replace(b'"again":false', b'"again":true ')
+
+
+def _twice(lines: list[bytes]) -> None:
+    lines.insert(4, lines[4])
+
+
+def _gone(lines: list[bytes]) -> None:
+    del lines[4]
+
+
+def _headless(lines: list[bytes]) -> None:
+    del lines[0]
+
+
+@pytest.mark.parametrize("change", [_swap, _edit, _twice, _gone, _headless], ids=lambda each: each.__name__)
+def test_a_journal_that_somebody_changed_is_refused(
+    change: object, whole: tuple[Picked, bytes], tmp_path: Path
+) -> None:
+    assert callable(change)
+    lines = whole[1].splitlines(keepends=True)
+    change(lines)
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines))
+    with pytest.raises(UsageError) as refused:
+        _run(tmp_path)
+    assert refused.value.code == "PICK_JOURNAL_OTHER"
+
+
+def test_other_patches_under_the_same_names_are_refused(tmp_path: Path) -> None:
+    class Other(_Played):
+        def tree_of(self, _arm: Arm) -> str:
+            return "another"
+
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, _Played(ends_at=3))
+    with pytest.raises(UsageError, match="journal") as refused:
+        _run(tmp_path, Other())
+    assert "another tree" in (refused.value.why or "")
+
+
+_ON_SMALL_DISK = """
+import sys
+from pathlib import Path
+from patchkit.base.errors import CacheError
+from patchkit.prove.pick.journal import Checked, open_journal
+folder = Path(sys.argv[1])
+entry = lambda number: Checked(number=number, arm=("a" * 250,) * 20, tree="t", fault=None, seconds=0.0)
+with open_journal(folder, {}) as journal:
+    try:
+        for number in range(100):
+            journal.add(entry(number))
+    except CacheError as error:
+        print(error.code, len(journal.entries), (folder / "journal.jsonl").read_bytes()[-1:] == b"\\n")
+with open_journal(folder, {}) as journal:
+    print(journal.kept)
+"""
+
+
+@pytest.mark.extra_tools
+def test_a_full_disk_keeps_every_whole_line(tmp_path: Path) -> None:
+    argv = on_small_disk(tmp_path / "disk", 64)
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", _ON_SMALL_DISK, str(tmp_path / "disk")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = done.stdout.splitlines()
+    code, count, whole_line = first.split()
+    assert (code, whole_line) == ("DISK_FULL", "True")
+    assert 0 < int(count) == int(second) < 100
