@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Prove them": {
             "build": "Build baseline and candidate for this machine, side by side.",
             "bench": "Compare results of llama-bench, or measure both sides in one go.",
+            "pick": "Find the patches that pay on this machine, by measuring.",
             "explain": "Show which attention kernel a shape gets, before and after.",
             "report": "Make a report of what verify found, in one of several formats.",
             "evidence": "Hand on what this machine measured, and take what others did.",

@@ -100,10 +100,12 @@ def build_tree(
     *,
     with_rocwmma: bool | None = None,
     is_timed: bool = True,
+    in_turns: bool = False,
 ) -> BuiltSide:
     """Build one tree of a subject; by default with rocWMMA unless the candidate is built without it.
 
-    ``is_timed``: whether somebody measures how long its programs take.
+    ``is_timed``: whether somebody measures how long its programs take. ``in_turns``: as
+    :class:`patchkit.toolchain.sides.Workshop` has it.
 
     Raises what :func:`patchkit.toolchain.machine.build_side` raises.
     """
@@ -114,7 +116,7 @@ def build_tree(
         archs=subject.archs,
         toolchain=subject.toolchain,
         programs=programs,
-        workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter),
+        workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter, in_turns=in_turns),
         with_rocwmma=not subject.is_without_rocwmma if with_rocwmma is None else with_rocwmma,
         is_timed=is_timed,
     )

@@ -97,7 +97,8 @@ class Subject:
         if not self.offers_rocwmma:
             return False
         macros = {macro for part in self.patches if part.archs for macro in part.patch.macros}
-        said = dict(option for arch in self.archs for option in self.profiles[arch].cmake_options(macros))
+        gpus = [self.profiles[arch] for arch in self.archs if arch != PLAIN]  # a plain series has none
+        said = dict(option for gpu in gpus for option in gpu.cmake_options(macros))
         return said.get(ROCWMMA_OPTION) == "OFF"
 
     @property

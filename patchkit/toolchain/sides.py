@@ -9,7 +9,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from patchkit.toolchain.cmake import Project, build_targets
 from patchkit.toolchain.compiler import open_store
 from patchkit.toolchain.parts import BackendName, Part
 from patchkit.toolchain.store import key_of, shared_key
+from patchkit.toolchain.tree import follow_tree
 
 BUILDS = "builds"
 """The folder of all builds below the cache, and the name of their store."""
@@ -27,11 +28,16 @@ _STAMP = "built.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where things are built: ``<cache>/builds``, and who hears about it."""
+    """Where things are built: ``<cache>/builds``, and who hears about it.
+
+    ``in_turns``: parts that differ in their sources alone are built one after the other in one folder, so
+    that only units that read something else are compiled again.
+    """
 
     cache_root: Path
     reporter: Reporter
     stop: threading.Event | None = None
+    in_turns: bool = False
 
     @property
     def root(self) -> Path:
@@ -126,27 +132,59 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
         if set(targets) <= set(done):
             mark_used(folder / _STAMP)
             return BuiltPart(part=part, folder=folder, seconds=0.0, uses_ccache=False)
-        source = folder / "source"
-        with disk_errors(folder, "preparing a build"):
-            if not source.exists():  # the tree it led to may be gone; one of equal sources is as good
-                source.unlink(missing_ok=True)
-                # Through a link of one name in every folder, so that ccache sees the same paths.
-                source.symlink_to(os.path.relpath(tree, folder), target_is_directory=True)
         ccache = shutil.which("ccache")
-        seconds = build_targets(
-            Project(
-                source=source,
-                folder=folder,
-                entries={**part.entries, **_launcher(part, ccache)},
-                environment={**part.environment, **_ccache_environment(workshop)},
-            ),
-            targets,
-            what=f"building {', '.join(targets)}",
-            reporter=workshop.reporter,
-            stop=workshop.stop,
+        project = Project(
+            source=folder / "source",
+            folder=folder,
+            entries={**part.entries, **_launcher(part, ccache)},
+            environment={**part.environment, **_ccache_environment(workshop)},
         )
+        if workshop.in_turns:
+            seconds = _build_in_turn(part, tree, targets, project, workshop)
+        else:
+            with disk_errors(folder, "preparing a build"):
+                if not project.source.exists():  # its tree may be gone; one of equal sources is as good
+                    project.source.unlink(missing_ok=True)
+                    # Through a link of one name in every folder, so that ccache sees the same paths.
+                    project.source.symlink_to(os.path.relpath(tree, folder), target_is_directory=True)
+            seconds = _build(project, targets, workshop)
         write_whole(folder / _STAMP, json.dumps(sorted({*done, *targets})), "preparing a build")
     return BuiltPart(part=part, folder=folder, seconds=round(seconds, 1), uses_ccache=ccache is not None)
+
+
+def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> float:
+    return build_targets(
+        project,
+        targets,
+        what=f"building {', '.join(targets)}",
+        reporter=workshop.reporter,
+        stop=workshop.stop,
+    )
+
+
+def _build_in_turn(
+    part: Part, tree: Path, targets: Sequence[str], project: Project, workshop: Workshop
+) -> float:
+    """Build in the folder of all parts that differ in their sources alone, and copy what came out."""
+    options = key_of(
+        {
+            "name": part.name,
+            "entries": dict(project.entries),
+            "environment": dict(part.environment),
+            "compiler": part.compiler,
+        }
+    )
+    what = part.backend if part.name == "gpu" else part.name
+    shared = workshop.root / f"turns-{what}-{options[:16]}"
+    with _held(shared, workshop.reporter):
+        with disk_errors(shared, "preparing a build"):
+            follow_tree(tree, shared / "source", shared / "build")
+        turn = replace(project, source=shared / "source", folder=shared)
+        seconds = _build(turn, targets, workshop)
+        with disk_errors(project.folder, "keeping a build"):
+            shutil.copytree(turn.build / "bin", project.build / "bin", symlinks=True, dirs_exist_ok=True)
+            shutil.copy2(turn.log, project.log)
+    return seconds
 
 
 def assemble(

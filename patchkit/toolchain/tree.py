@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import shutil
@@ -61,3 +62,45 @@ def _link(source: str, target: str) -> str:
     except OSError:  # a file system without hard links
         return shutil.copy2(source, target)
     return target
+
+
+def follow_tree(tree: Path, copy: Path, build: Path) -> None:
+    """Make the folder ``copy`` the same as a tree; what reads otherwise than before is newer than any build.
+
+    Files that stay have the age that they had, so Ninja compiles nothing for them. When a header comes or
+    goes whose name another one has, an ``#include`` may mean another file than before: then ``build`` goes.
+    When any file comes or goes, CMake is made to look again.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    wanted = {path.relative_to(tree) for path in tree.rglob("*") if path.is_symlink() or path.is_file()}
+    here = {path.relative_to(copy) for path in copy.rglob("*") if path.is_symlink() or path.is_file()}
+    gone, new = here - wanted, wanted - here
+    for path in gone:
+        (copy / path).unlink()
+    for path in wanted:
+        source, target = tree / path, copy / path
+        if path in new:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        elif _is_same(source, target):
+            continue
+        else:
+            target.unlink()
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        else:
+            shutil.copyfile(source, target)  # as old as this moment
+            target.chmod(source.stat().st_mode & 0o777)
+    if not here or not (gone or new):
+        return
+    names = [path.name for path in wanted | here]
+    if any(names.count(path.name) > 1 for path in gone | new):
+        shutil.rmtree(build, ignore_errors=True)
+    (copy / "CMakeLists.txt").touch()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.is_symlink() or other.is_symlink():
+        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
+    return filecmp.cmp(one, other, shallow=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.prove.pick.decide import Arm, Measured, Member, Visit
@@ -60,6 +60,9 @@ class SimulatedMachine:
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
+
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Nothing has to be built."""
 
     def measure(self, visit: Visit) -> Measured:
         """Run a visit of the played machine."""

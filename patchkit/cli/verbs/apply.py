@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         "patchkit apply --arch gfx1151 --onto HEAD --repo ~/llama.cpp",
         "patchkit apply --arch gfx1151 --checkout llama.cpp-gfx1151",
         "patchkit apply --arch gfx1151 --arch gfx1100 --source sdist",
+        "patchkit apply --picked ~/picked.toml",
     ),
 )
 @request_options
@@ -45,8 +47,20 @@ if TYPE_CHECKING:
 @click.option(
     "--replace", "replaces", is_flag=True, help="With --onto: move a branch that patchkit made before."
 )
+@click.option(
+    "--picked",
+    type=FOLDER,
+    metavar="FILE",
+    help="The patches that patchkit pick kept: its picked.toml.",
+)
 def command(
-    settings: Settings, asked: Asked, checkout: Path | None, branch: str | None, *, replaces: bool
+    settings: Settings,
+    asked: Asked,
+    checkout: Path | None,
+    branch: str | None,
+    picked: Path | None,
+    *,
+    replaces: bool,
 ) -> int:
     """Make the candidate branch: one commit per patch on llama.cpp.
 
@@ -58,6 +72,8 @@ def command(
     is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
     GPU.
     """
+    if picked is not None:
+        asked = _as_picked(settings, asked, picked)
     onto = asked.clone()
     if onto is not None:
         if checkout is not None:
@@ -82,6 +98,42 @@ def command(
     options = arch_options(applied.candidate.archs, workspace.series.profiles)
     settings.show(applied.as_json(), _lines(applied, repository, options, verbose=settings.verbose))
     return ExitCode.OK
+
+
+def _as_picked(settings: Settings, asked: Asked, path: Path) -> Asked:
+    """The same request, for the patches of a file of ``pick``; its GPUs, where none are named."""
+    from patchkit.carry.series.picked import load_picked
+
+    wanted = asked.wanted
+    named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
+    if named:
+        raise UsageError(
+            "--picked says which patches, and so do other options",
+            code="OPTIONS_CONTRADICT",
+            why=f"also named: {', '.join(named)}",
+            hint="leave out one of them",
+        )
+    picked = load_picked(path)
+    archs = wanted.archs or picked.archs
+    if set(archs) != set(picked.archs):
+        raise UsageError(
+            f"those patches were picked for {told_archs(picked.archs)}, not for {told_archs(archs)}",
+            code="PICKED_OTHER",
+            where=picked.where,
+            why="what pays on one GPU may not on another",
+            hint="patchkit pick on that GPU; or name the patches with --only",
+        )
+    if asked.onto is None and picked.upstream.startswith("onto-"):
+        raise UsageError(
+            f"those patches were picked on a commit of a clone, {picked.upstream.removeprefix('onto-')}",
+            code="PICKED_OTHER",
+            where=picked.where,
+            hint="say --onto REV, and --repo DIR where you are not in that clone",
+        )
+    if asked.onto is None and wanted.upstream not in (None, picked.upstream):
+        settings.reporter().warn(f"picked on {picked.upstream}: on another upstream nobody measured them")
+    upstream = picked.upstream if asked.onto is None and wanted.upstream is None else wanted.upstream
+    return replace(asked, wanted=replace(wanted, archs=archs, upstream=upstream, only=picked.kept))
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:

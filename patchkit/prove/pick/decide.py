@@ -8,7 +8,7 @@ The steps:
    patch is looked at after 8 rounds and then ever more rarely, until it is clear: kept, or left out.
 4. Of the patches that touch one kernel at most one is left out at a time; then its neighbours are measured
    anew without it, because what one of them brings may hang on the other.
-5. What is picked is measured against none, in rounds of its own.
+5. What is picked must compute right by itself, and is measured against none, in rounds of its own.
 
 A real GPU, the CPU and the simulated machine of the tests drive this very code.
 """
@@ -81,6 +81,10 @@ class Measured:
 
 class Meter(Protocol):
     """Who measures. The same questions come in the same order whenever the same answers were given."""
+
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Have these arms ready: they are about to be measured."""
+        ...
 
     def measure(self, visit: Visit) -> Measured:
         """Run it. What it raises ends the run; asked again, it goes on from there."""
@@ -191,15 +195,14 @@ class _Pick:
         whole, noise = self._whole(right)
         kept = self._each(right)
         picked = self._closed(kept)
+        if picked and picked != right and (fault := self.meter.fault_of(picked)) is not None:
+            self._withdraw(picked, f"what is picked computes wrong without the others: {fault}")
+            picked = ()
         check, is_checked = self._check(picked, noise)
         if is_checked and check and self._slower(check):
             worst = min(check, key=lambda one: one.change)
-            for name in picked:
-                self._decide(
-                    name,
-                    "cannot tell",
-                    f"the picked set together is slower in {worst.test} of {worst.model}: {_told(worst)}",
-                )
+            where = f"{worst.test} of {worst.model}"
+            self._withdraw(picked, f"the picked set together is slower in {where}: {_told(worst)}")
             picked = ()
         return Picked(
             picked=picked,
@@ -237,6 +240,7 @@ class _Pick:
         values: dict[Key, list[float]] = {}
         if not arm:
             return (), noise
+        self.meter.prepare([(), arm])
         for number in range(1 if self.plan.is_exact else _WHOLE_ROUNDS):
             try:
                 times = self._round("whole", number, [(), arm], again=True)
@@ -283,6 +287,7 @@ class _Pick:
         values: dict[Key, list[float]] = {}
         if not picked:
             return (), False
+        self.meter.prepare([(), picked])
         for number in range(1 if self.plan.is_exact else _CHECK_ROUNDS):
             try:
                 times = self._round("check", number, [(), picked], again=True, is_last=True)
@@ -311,6 +316,7 @@ class _Pick:
     ) -> tuple[bool, int]:
         """Rounds until every one is clear; False when the time is over before."""
         open_ = list(evaluations)
+        self.meter.prepare([current, *(one.without for one in open_)])
         while open_:
             arms = list(dict.fromkeys([current, *(one.without for one in open_)]))
             try:
@@ -450,6 +456,10 @@ class _Pick:
                 )
             names -= lacking
         return tuple(name for name in kept if name in names)
+
+    def _withdraw(self, picked: Arm, why: str) -> None:
+        for name in picked:
+            self._decide(name, "cannot tell", why)
 
     def _slower(self, check: Sequence[TestEffect]) -> bool:
         return any(one.high < 0 and one.change < -self.plan.least for one in check)

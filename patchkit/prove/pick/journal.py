@@ -1,8 +1,8 @@
 """What was measured, line by line: an append-only file from which a run that was ended goes on.
 
-Each line is one finished visit or check, written and synced before the next one begins. Asked again in the
-same order, the journal answers first, and only then the machine: the decision is made anew from the first
-line each time, so nothing else needs to be kept and nothing can be counted twice.
+Each line is one finished visit or check, written and synced before the next one begins. Asked the same again,
+the journal answers, and only what it lacks is measured: the decision is made anew from the first line each
+time, so nothing else needs to be kept and nothing can be counted twice. With more time a run asks for more.
 
 The first line says what is measured. A last line without its end is what a kill or a full disk leaves; it
 counts for nothing and is cut off. Any other line that does not read, or is not the next of a run, is an
@@ -18,7 +18,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import FileIO
@@ -92,6 +92,9 @@ class Sampled:
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
+_Question = tuple[object, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class Journal:
     """An opened journal, this process's alone. ``entries`` were there, or were added."""
@@ -99,49 +102,49 @@ class Journal:
     path: Path
     entries: list[Visited | Checked]
     _file: FileIO
-    _next: int = 0
+    _answers: dict[_Question, Visited | Checked]
+    _asked: set[_Question] = field(default_factory=set)
 
     @property
     def kept(self) -> int:
-        """How many entries were there and were not asked for yet."""
-        return len(self.entries) - self._next
+        """How many entries are there that were not asked for yet."""
+        return len(self._answers) - len(self._asked)
 
     def take_visit(self, visit: Visit) -> Visited | None:
-        """The next answer, if there is one. Raises PICK_JOURNAL_OTHER when it is of another question."""
-        entry = self._take()
-        if entry is None:
-            return None
-        asked = (visit.stage, visit.round, visit.model, visit.arm, visit.is_again)
-        if (
-            not isinstance(entry, Visited)
-            or (entry.stage, entry.round, entry.model, entry.arm, entry.again) != asked
-        ):
-            raise self._other(f"line {self._next + 1} is not the visit that comes there")
-        return entry
+        """The kept answer, if there is one."""
+        entry = self._take(("visit", visit.stage, visit.round, visit.model, visit.arm, visit.is_again))
+        return entry if isinstance(entry, Visited) else None
 
     def take_check(self, arm: Arm) -> Checked | None:
         """The same of a look at what an arm computes."""
-        entry = self._take()
-        if entry is None:
-            return None
-        if not isinstance(entry, Checked) or entry.arm != arm:
-            raise self._other(f"line {self._next + 1} is not the check that comes there")
-        return entry
+        entry = self._take(("check", arm))
+        return entry if isinstance(entry, Checked) else None
 
     def add(self, entry: Visited | Checked) -> None:
         """Write a line, whole and on the disk when this returns; or not at all. Raises CacheError."""
         _append(self._file, entry, self.path)
         self.entries.append(entry)
-        self._next = len(self.entries)
+        self._answers[_question(entry)] = entry
+        self._asked.add(_question(entry))
 
-    def _take(self) -> Visited | Checked | None:
-        if self._next == len(self.entries):
-            return None
-        self._next += 1
-        return self.entries[self._next - 1]
+    def _take(self, question: _Question) -> Visited | Checked | None:
+        found = self._answers.get(question)
+        if found is not None:
+            self._asked.add(question)
+        return found
 
-    def _other(self, why: str) -> UsageError:
-        return _other(self.path, why)
+
+def _question(entry: Visited | Checked) -> _Question:
+    if isinstance(entry, Checked):
+        return ("check", entry.arm)
+    return ("visit", entry.stage, entry.round, entry.model, entry.arm, entry.again)
+
+
+def _answers(entries: list[Visited | Checked], path: Path) -> dict[_Question, Visited | Checked]:
+    found = {_question(entry): entry for entry in entries}
+    if len(found) != len(entries):
+        raise _other(path, "one visit stands there twice")
+    return found
 
 
 def _other(path: Path, why: str) -> UsageError:
@@ -220,7 +223,8 @@ def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = Fal
                 _check_setup(_parse(lines[0], path, 1), wanted, path)
             else:
                 _append(file, wanted, path)
-            yield Journal(path=path, entries=_entries(lines[1:], path), _file=file)
+            entries = _entries(lines[1:], path)
+            yield Journal(path=path, entries=entries, _file=file, _answers=_answers(entries, path))
 
 
 def load_journal(path: Path) -> tuple[Begun, tuple[Visited | Checked, ...]]:
@@ -271,6 +275,10 @@ def _check_setup(found: Begun | Visited | Checked, wanted: Begun, path: Path) ->
 class Source(Protocol):
     """A machine that measures: the one of the user, or a played one."""
 
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Have these arms ready."""
+        ...
+
     def sample(self, visit: Visit) -> Sampled:
         """Run a visit. What it raises ends the run, and nothing of the visit counts."""
         ...
@@ -298,6 +306,11 @@ class KeptMeter:
     journal: Journal
     source: Source
     clock: Callable[[], float] = time.monotonic
+
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Have arms ready, if they are to be measured now: what is kept needs no build."""
+        if not self.journal.kept:
+            self.source.prepare(arms)
 
     def measure(self, visit: Visit) -> Measured:
         """The medians of a visit."""

@@ -128,7 +128,7 @@ def run_bench_compare(request: CompareRequest) -> Table:
     labels = _labels(request)
     base = _base(labels, request.baseline)
     if request.plot is not None:
-        _format(request.plot)
+        plot_format(request.plot)
         check_output(request.plot, "writing the picture", _ELSEWHERE)
     series = [
         Series(label=label, source=str(path), rows=load_rows(path))
@@ -146,7 +146,7 @@ def write_plot(table: Table, path: Path) -> None:
     Raises:
         BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as they say.
     """
-    data = draw_plot(table, _format(path))
+    data = draw_plot(table, plot_format(path))
     write_output(path, data, "writing the picture", _ELSEWHERE)
 
 
@@ -189,7 +189,8 @@ def _base(labels: Sequence[str], named: str | None) -> int:
     return labels.index(named)
 
 
-def _format(path: Path) -> PlotFormat:
+def plot_format(path: Path) -> PlotFormat:
+    """The kind of picture that a file's name says. Raises BENCH_PLOT_FORMAT_UNKNOWN."""
     for form in PLOT_FORMATS:
         if path.suffix.lower() == f".{form}":
             return form

@@ -101,6 +101,47 @@ def draw_scatter(
     return _drawn(draw, _SQUARE, form)
 
 
+def draw_changes(
+    rows: Sequence[tuple[str, str, float, float, float]],
+    noise: Mapping[str, tuple[float, float]],
+    *,
+    title: str,
+    form: PlotFormat,
+) -> bytes:
+    """Changes in per cent with their intervals, a panel per test, over the noise of the machine in grey.
+
+    A row has its name, the test, and low, middle and high as fractions.
+
+    Raises:
+        PLOTTING_MISSING: matplotlib is not installed.
+    """
+    tests = list(dict.fromkeys(test for _, test, *_ in rows))[:_MOST_PANELS]
+    names = list(dict.fromkeys(name for name, *_ in rows))
+    height = 0.9 + 0.32 * len(names)
+
+    def draw(figure: Figure) -> None:
+        figure.suptitle(_plain(title), fontsize="medium")
+        for number, test in enumerate(tests):
+            axes = figure.add_subplot(len(tests), 1, number + 1)
+            axes.set_title(_plain(test), fontsize="medium")
+            if test in noise:
+                axes.axvspan(*(100 * end for end in noise[test]), color=_INK, alpha=0.12, linewidth=0)
+            axes.axvline(0.0, color=_INK, linewidth=0.7)
+            here = {name: ends for name, where, *ends in rows if where == test}
+            for at, name in enumerate(names):
+                if name in here:
+                    low, middle, high = (100 * end for end in here[name])
+                    axes.errorbar(
+                        [middle], [at], xerr=[[middle - low], [high - middle]],
+                        color=_COLORS[0], marker="o", markersize=5, capsize=3,
+                    )  # fmt: skip
+            axes.set_yticks(range(len(names)), [_plain(name) for name in names])
+            axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.set_xlabel("faster by, per cent")
+
+    return _drawn(draw, (7.0, max(1, len(tests)) * height), form)
+
+
 def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: PlotFormat) -> bytes:
     """A picture of that width and height that a function draws.
 

@@ -122,9 +122,23 @@ def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
     assert all(why.startswith("the picked set together is slower") for _, why in _why(picked).values())
 
 
+def test_a_picked_set_that_computes_wrong_without_the_others_is_not_picked() -> None:
+    class Masked(SimulatedMachine):
+        def fault_of(self, arm: Arm) -> str | None:
+            return "ROPE of one case" if arm == ("a",) else None
+
+    machine = Masked(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 if "a" in arm else 1.0)
+    picked = pick(Plan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6), machine)
+    assert picked.picked == ()
+    assert "computes wrong without the others: ROPE of one case" in _why(picked)["a"][1]
+
+
 def test_without_noise_one_round_tells_all() -> None:
     class Model:
         visits = 0
+
+        def prepare(self, arms: Sequence[Arm]) -> None:
+            pass
 
         def measure(self, visit: Visit) -> Measured:
             self.visits += 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,9 @@ class _Played:
     samples: int = 0
     asked: list[Visit] = field(default_factory=list)
     ends_at: int | None = None
+
+    def prepare(self, arms: Sequence[Arm]) -> None:
+        """Nothing has to be built."""
 
     def sample(self, visit: Visit) -> Sampled:
         if self.samples == self.ends_at:
@@ -125,6 +130,18 @@ def test_ctrl_c_keeps_what_was_measured(whole: tuple[Picked, bytes], tmp_path: P
     assert rest.samples == whole[1].count(b'"kind":"visit"') - 7
 
 
+def test_with_more_time_a_run_goes_on_where_the_time_was_over(
+    whole: tuple[Picked, bytes], tmp_path: Path
+) -> None:
+    short = replace(_PLAN, seconds=150.0)
+    with open_journal(tmp_path, _SETUP) as journal:
+        first = pick(short, KeptMeter(journal=journal, source=_Played(), clock=lambda: 0.0))
+    assert first.picked == ()
+    rest = _Played()
+    assert _run(tmp_path, rest) == whole[0]
+    assert 0 < rest.samples < whole[1].count(b'"kind":"visit"')
+
+
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with (
         open_journal(tmp_path, _SETUP),
@@ -152,7 +169,15 @@ def _swap(lines: list[bytes]) -> None:
 
 
 def _edit(lines: list[bytes]) -> None:
-    lines[5] = lines[5].replace(b'"again":false', b'"again":true ')
+    lines[5] = lines[5].replace(b'"seconds":4.0', b'"seconds":3.0')
+
+
+def _again(lines: list[bytes]) -> None:
+    """A line once more, under the next number and with a digest that fits."""
+    body = lines[-1].partition(b"\t")[0].decode()
+    number = int(body.partition('"number":')[2].partition(",")[0])
+    body = body.replace(f'"number":{number}', f'"number":{number + 1}', 1)
+    lines.append(f"{body}\t{hashlib.sha256(body.encode()).hexdigest()[:16]}\n".encode())
 
 
 def _twice(lines: list[bytes]) -> None:
@@ -167,7 +192,9 @@ def _headless(lines: list[bytes]) -> None:
     del lines[0]
 
 
-@pytest.mark.parametrize("change", [_swap, _edit, _twice, _gone, _headless], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "change", [_swap, _edit, _twice, _again, _gone, _headless], ids=lambda each: each.__name__
+)
 def test_a_journal_that_somebody_changed_is_refused(
     change: object, whole: tuple[Picked, bytes], tmp_path: Path
 ) -> None:

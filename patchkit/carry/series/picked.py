@@ -1,0 +1,96 @@
+"""``picked.toml``: which patches a machine chose for its models; ``pick`` writes it, ``apply`` takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from patchkit.base.errors import ConfigError, Location
+from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words, load_toml, validate
+from patchkit.carry.series.lock import ObjectId
+
+PickedVerdict = Literal["keep", "leave out", "cannot tell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedPatch(TomlTable):
+    """One patch that was tried: ``why`` is a sentence for people."""
+
+    id: Words
+    verdict: PickedVerdict
+    why: Words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedFile(TomlTable):
+    """``upstream`` names the pin, ``tree`` is that of what was picked; ``device`` is where, in words."""
+
+    format: Annotated[int, Field(ge=1, le=1)]
+    archs: Several[Words]
+    upstream: Words
+    tree: ObjectId
+    device: Words
+    models: Several[Words]
+    tests: Several[Words]
+    patch: Several[PickedPatch]
+    where: NotInFile[Location] = NOWHERE
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The patches to apply."""
+        return tuple(one.id for one in self.patch if one.verdict == "keep")
+
+
+def load_picked(path: Path) -> PickedFile:
+    """Read a file that ``pick`` wrote.
+
+    Raises:
+        PICKED_NOTHING: it keeps no patch.
+        The errors of reading a TOML file.
+    """
+    picked = validate(load_toml(path), PickedFile, what="picked set")
+    if not picked.kept:
+        raise ConfigError(
+            "no patch was picked there",
+            code="PICKED_NOTHING",
+            where=Location(path=str(path)),
+            why="upstream as it is was the best that could be shown on that machine",
+            hint="build upstream itself; or patchkit pick with more --minutes, where it could not tell",
+        )
+    return picked
+
+
+def picked_text(picked: PickedFile) -> str:
+    """The file; equal choices give equal bytes."""
+    return "\n".join(_lines(picked)) + "\n"
+
+
+def _lines(picked: PickedFile) -> Iterator[str]:
+    yield "# Written by patchkit pick; patchkit apply --picked FILE takes it."
+    yield f"format = {picked.format}"
+    yield f"archs = {_array(picked.archs)}"
+    yield f"upstream = {_text(picked.upstream)}"
+    yield f"tree = {_text(picked.tree)}"
+    yield f"device = {_text(picked.device)}"
+    yield f"models = {_array(picked.models)}"
+    yield f"tests = {_array(picked.tests)}"
+    for one in picked.patch:
+        yield ""
+        yield "[[patch]]"
+        yield f"id = {_text(one.id)}"
+        yield f"verdict = {_text(one.verdict)}"
+        yield f"why = {_text(one.why)}"
+
+
+def _text(words: str) -> str:
+    """A basic string of TOML: JSON's escapes are all of them TOML's, but for DEL."""
+    return json.dumps(words, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _array(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, words))}]"

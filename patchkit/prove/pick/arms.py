@@ -1,0 +1,129 @@
+"""The builds that ``pick`` measures: upstream, all patches, all but one; made and built when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from patchkit.base.errors import ErrorGroup
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.following.onto.plan import plan_onto
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.prove.build import build_tree
+from patchkit.prove.pick.decide import Arm, Member
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.sides import BuiltSide
+
+
+@dataclass(slots=True, kw_only=True)
+class Arms:
+    """``request`` names every candidate patch; ``onto`` is a commit of the user's clone to stand on."""
+
+    workspace: Workspace
+    request: Request
+    onto: Onto | None
+    toolchain: Toolchain | None
+    _whole: Plan | None = None
+    _subjects: dict[Arm, Subject] = field(default_factory=dict)
+    _built: dict[tuple[str, BackendName], BuiltSide] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> Plan:
+        """The plan of all patches. Raises an ErrorGroup of what could not be placed."""
+        if self._whole is None:
+            self._whole = self._plan(self.request)
+        return self._whole
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The patches that can be picked, each with those it needs and those whose kernel it touches."""
+        plan = self.whole
+        touched = {each.id: frozenset(_touched(plan, each.id)) for each in plan.patches if each.placed}
+        return tuple(
+            Member(
+                id=name,
+                requires=frozenset(_requires(plan, name)),
+                touches=frozenset(
+                    other for other, theirs in touched.items() if other != name and _meet(mine, theirs)
+                ),
+            )
+            for name, mine in touched.items()
+        )
+
+    def subject(self, arm: Arm) -> Subject:
+        """The trees of an arm; of upstream, those of all patches, whose baseline it is."""
+        if arm not in self._subjects:
+            plan = (
+                self.whole
+                if arm in ((), self.whole.ids)
+                else self._plan(replace(self.request, only=arm, without=(), with_=(), with_opt_in=False))
+            )
+            cache = open_cache(self.workspace.cache_root)
+            with cache.hold(self.workspace.reporter) as repository:
+                candidate, _ = write_plan(plan, repository, unlocked=True)
+            self._subjects[arm] = make_subject(self.workspace, repository, candidate, self.toolchain)
+        return self._subjects[arm]
+
+    def tree_of(self, arm: Arm) -> str:
+        """The hash of an arm's tree."""
+        subject = self.subject(arm)
+        return subject.candidate_tree if arm else subject.baseline_tree
+
+    def build(self, arm: Arm, backend: BackendName) -> BuiltSide:
+        """Build an arm, or find it built; objects that it shares with another are compiled once.
+
+        Raises what :func:`patchkit.toolchain.machine.build_side` raises.
+        """
+        key = (self.tree_of(arm), backend)
+        if key not in self._built:
+            subject = self.subject(arm)
+            self._built[key] = build_tree(
+                subject,
+                subject.candidate if arm else subject.baseline,
+                key[0],
+                backend,
+                GATE_PROGRAMS,
+                in_turns=True,
+            )
+        return self._built[key]
+
+    def _plan(self, request: Request) -> Plan:
+        if self.onto is None:
+            plan = make_plan(request, self.workspace)
+        else:
+            plan = plan_onto(request, self.onto, self.workspace, open_cache(self.workspace.cache_root)).plan
+        if plan.errors:
+            raise ErrorGroup("the series cannot be placed", plan.errors)
+        return plan
+
+
+def _requires(plan: Plan, name: str) -> Iterable[str]:
+    patch = plan.series.patch(name)
+    return () if patch is None else (one.patch for one in patch.requires)
+
+
+Place = tuple[str, str]  # a file and an entity of it; none: the file as a whole
+
+
+def _touched(plan: Plan, name: str) -> Iterable[Place]:
+    placed = next(each.placed for each in plan.patches if each.id == name)
+    if placed is None:
+        return
+    edited = set()
+    for edit in placed.edits:
+        edited.add(edit.file)
+        yield edit.file, edit.entity
+    yield from ((path, "") for path in (*placed.changes, *placed.gone) if path not in edited)
+
+
+def _meet(one: frozenset[Place], other: frozenset[Place]) -> bool:
+    """Whether two patches edit one function, or one of them a file without saying where in it."""
+    whole = {path for path, entity in one | other if not entity}
+    shared = {path for path, _ in one} & {path for path, _ in other}
+    return bool(one & other or whole & shared)

@@ -1,0 +1,303 @@
+"""``pick`` from the request to the files it leaves: journal, table, picture and ``picked.toml``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.files import file_sha256, write_whole
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
+from patchkit.gpu.emulated.models import head_size_of
+from patchkit.gpu.hardware.bench.conditions import summarise
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.prove.build import Machine
+from patchkit.prove.pick.arms import Arms
+from patchkit.prove.pick.decide import LEAST, Picked, Plan, TestEffect, pick
+from patchkit.prove.pick.journal import JOURNAL, Journal, KeptMeter, Source, Visited, open_journal
+from patchkit.prove.pick.source import BenchSource
+from patchkit.prove.pick.wanted import WantedTest
+from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.parts import BackendName
+
+_FORMAT = 1
+PICKED = "picked.toml"
+RESULT = "result.json"
+_DOING = "keeping the result"
+_ELSEWHERE = "name another folder with --out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickRequest:
+    """``patches`` names GPUs, pin and candidate patches; ``minutes`` is for measuring, builds not counted.
+
+    ``backend`` None: HIP, if the GPU is here. ``out`` None: a folder in the cache. ``plan`` has what all
+    tests share, its ``repetitions`` are of one visit.
+    """
+
+    patches: Request
+    onto: Onto | None
+    models: tuple[Path, ...]
+    tests: tuple[WantedTest, ...]
+    plan: BenchPlan
+    minutes: float
+    least: float = LEAST
+    backend: BackendName | None = None
+    out: Path | None = None
+    fresh: bool = False
+    timeout_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickReport:
+    """``picked`` is the decision, ``file`` what apply takes; ``kept`` visits and checks were made before.
+
+    ``label`` says on what the times rest.
+    """
+
+    picked: Picked
+    label: str
+    device: str
+    archs: tuple[str, ...]
+    upstream: str
+    tree: str
+    models: Mapping[str, str]
+    tests: tuple[str, ...]
+    least: float
+    minutes: float
+    folder: Path
+    file: Path
+    measured: int
+    kept: int
+    conditions: tuple[str, ...] = field(default=())
+
+
+def run_pick(
+    workspace: Workspace, request: PickRequest, runner: Runner, environ: Mapping[str, str]
+) -> PickReport:
+    """Build, check, measure and decide; what was measured before is not measured again.
+
+    Raises:
+        MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a model is none, or two have one name.
+        DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
+        PICK_FOLDER_BUSY, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
+        An ErrorGroup of patches that could not be placed; what building raises.
+        BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
+        CacheError: the disk refused.
+    """
+    models = _models(request.models)
+    backend = request.backend or _backend_here(request.patches.archs, runner)
+    machine = Machine(backend=backend)
+    toolchain = None
+    if backend == "hip":
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    arms = Arms(
+        workspace=workspace,
+        request=replace(request.patches, unlocked=True),
+        onto=request.onto,
+        toolchain=toolchain,
+    )
+    workspace.reporter.step("reading the models")
+    hashes = {name: file_sha256(path) for name, path in models.items()}
+    setup = _setup(request, arms, machine, hashes, runner)
+    root = request.out or workspace.cache_root / "pick" / _key(setup)
+    source = BenchSource(
+        arms=arms,
+        machine=machine,
+        runner=runner,
+        models=models,
+        hashes=hashes,
+        tests=request.tests,
+        plan=request.plan,
+        timeout_s=request.timeout_s,
+        folder=root,
+        reporter=workspace.reporter,
+    )
+    plan = Plan(
+        members=arms.members,
+        models=tuple(models),
+        seconds=60.0 * request.minutes,
+        least=request.least,
+        seed=_key(setup),
+    )
+    device = f"{machine.told} of {runner.name}"
+    with open_journal(root, setup, fresh=request.fresh) as journal:
+        return decide(workspace, plan, source, arms, journal, request, label="measured", device=device)
+
+
+def decide(
+    workspace: Workspace,
+    plan: Plan,
+    source: Source,
+    arms: Arms,
+    journal: Journal,
+    request: PickRequest,
+    *,
+    label: str,
+    device: str,
+) -> PickReport:
+    """Let the decision ask the journal and the machine, and write what came of it. Raises as run_pick."""
+    kept = journal.kept
+    reporter = workspace.reporter
+    if kept:
+        reporter.info(f"{kept} visits and checks were made before; --fresh begins anew")
+    try:
+        picked = pick(plan, KeptMeter(journal=journal, source=source), reporter.info)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"what was measured is kept in {journal.path}; the same command goes on")
+        raise
+    visits = [entry for entry in journal.entries if isinstance(entry, Visited)]
+    folder = journal.path.parent
+    whole = arms.whole
+    report = PickReport(
+        picked=picked,
+        label=label,
+        device=device,
+        archs=whole.archs,
+        upstream=whole.pin.name,
+        tree=source.tree_of(picked.picked),
+        models={name: source.hash_of(name) for name in plan.models},
+        tests=tuple(test.name for test in request.tests),
+        least=plan.least,
+        minutes=request.minutes,
+        folder=folder,
+        file=folder / PICKED,
+        measured=len(journal.entries) - kept,
+        kept=kept,
+        conditions=summarise([visit.conditions for visit in visits if visit.conditions]),
+    )
+    write_whole(report.file, picked_text(picked_file(report)), _DOING, _ELSEWHERE)
+    write_whole(folder / RESULT, json.dumps(as_json(report), indent=1) + "\n", _DOING, _ELSEWHERE)
+    return report
+
+
+def picked_file(report: PickReport) -> PickedFile:
+    """What ``apply --picked`` takes."""
+    return PickedFile(
+        format=1,
+        archs=report.archs,
+        upstream=report.upstream,
+        tree=report.tree,
+        device=f"{report.device} ({report.label})",
+        models=tuple(report.models),
+        tests=report.tests,
+        patch=tuple(
+            PickedPatch(id=one.id, verdict=one.verdict, why=one.why) for one in report.picked.decisions
+        ),
+    )
+
+
+def as_json(report: PickReport) -> dict[str, object]:
+    """Everything, for ``--json`` and for whoever makes evidence of it; the raw rounds are in the journal."""
+    picked = report.picked
+
+    def effects(found: tuple[TestEffect, ...]) -> list[dict[str, object]]:
+        return [asdict(one) for one in found]
+
+    return {
+        "format": _FORMAT,
+        "label": report.label,
+        "device": report.device,
+        "archs": list(report.archs),
+        "upstream": report.upstream,
+        "picked": list(picked.picked),
+        "picked_tree": report.tree,
+        "patches": [
+            {
+                "id": one.id,
+                "verdict": one.verdict,
+                "why": one.why,
+                "rounds": one.rounds,
+                "context": list(one.context),
+                "effects": effects(one.effects),
+            }
+            for one in picked.decisions
+        ],
+        "all_against_none": effects(picked.whole),
+        "picked_against_none": effects(picked.check),
+        "picked_is_checked": picked.is_checked,
+        "none_against_itself": effects(picked.noise),
+        "models": dict(report.models),
+        "tests": list(report.tests),
+        "least": report.least,
+        "minutes": report.minutes,
+        "seconds_measured": picked.seconds,
+        "rounds": dict(picked.rounds),
+        "measured_now": report.measured,
+        "kept_from_before": report.kept,
+        "conditions": list(report.conditions),
+        "journal": JOURNAL,
+    }
+
+
+def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(
+                "there is no such model",
+                code="MODEL_MISSING",
+                where=Location(path=str(path)),
+                hint="--model names a GGUF",
+            )
+        head_size_of(path)
+        name = path.name.removesuffix(".gguf")
+        if name in found:
+            raise UsageError(
+                f"two models are called {name}",
+                code="OPTIONS_CONTRADICT",
+                where=[Location(path=str(found[name])), Location(path=str(path))],
+                hint="results go by the names of files: rename one of them",
+            )
+        found[name] = path
+    return found
+
+
+def _backend_here(archs: tuple[str, ...], runner: Runner) -> BackendName:
+    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING."""
+    found = detect_gpus()
+    if not isinstance(runner, LocalRunner) or set(found) & set(archs):
+        return "hip"
+    raise ToolchainError(
+        f"this machine has no {' or '.join(archs)} to measure on",
+        code="DEVICE_MISSING",
+        why=f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU",
+        hint="patchkit pick --runner ssh://HOST where the GPU is, --emulated --modelled without one, "
+        "or --backend cpu to see how it works",
+    )
+
+
+def _setup(
+    request: PickRequest, arms: Arms, machine: Machine, hashes: Mapping[str, str], runner: Runner
+) -> dict[str, object]:
+    """All that makes two measurements one; more time may be given later."""
+    plan = request.plan
+    everything = arms.whole.ids
+    return {
+        "format": _FORMAT,
+        "upstream": arms.tree_of(()),
+        "patches": list(everything),
+        "tree": arms.tree_of(everything),
+        "archs": list(arms.whole.archs),
+        "device": machine.kind,
+        "runner": runner.name,
+        "models": dict(hashes),
+        "tests": [test.name for test in request.tests],
+        "repetitions": plan.repetitions,
+        "batch": [plan.batch, plan.micro_batch],
+        "cache_type": plan.cache_type,
+        "threads": plan.threads,
+        "least": request.least,
+    }
+
+
+def _key(setup: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:16]

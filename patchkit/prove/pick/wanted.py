@@ -1,0 +1,69 @@
+"""Which tests of llama-bench to run, as ``pp512,tg128,pp512@d16384``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import UsageError
+from patchkit.gpu.hardware.bench.options import BenchPlan
+
+DEFAULT = "pp512,tg128"
+_WORD = re.compile(r"(pp|tg)([1-9][0-9]{0,6})(?:@d([0-9]{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class WantedTest:
+    """Tokens read, or generated, behind ``depth`` tokens."""
+
+    depth: int
+    prompt: int
+    generated: int
+
+    @property
+    def name(self) -> str:
+        """As it was asked for."""
+        what = f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
+        return f"{what}@d{self.depth}" if self.depth else what
+
+
+def parse_tests(text: str) -> tuple[WantedTest, ...]:
+    """The tests, each once. Raises PICK_TEST_BAD."""
+    found = []
+    for word in text.split(","):
+        match = _WORD.fullmatch(word.strip())
+        if match is None:
+            raise UsageError(
+                f"'{word.strip()[:40]}' is no test",
+                code="PICK_TEST_BAD",
+                why="pp512 reads a prompt of 512 tokens, tg128 generates 128, pp512@d4096 reads behind 4096",
+                hint=f"--tests {DEFAULT}",
+            )
+        tokens, depth = int(match[2]), int(match[3] or 0)
+        is_prompt = match[1] == "pp"
+        found.append(
+            WantedTest(depth=depth, prompt=tokens if is_prompt else 0, generated=0 if is_prompt else tokens)
+        )
+    return tuple(sorted(set(found)))
+
+
+def plans_of(tests: Sequence[WantedTest], plan: BenchPlan) -> tuple[BenchPlan, ...]:
+    """A call of llama-bench per depth; ``plan`` has everything else."""
+    made = []
+    for depth in sorted({test.depth for test in tests}):
+        here = [test for test in tests if test.depth == depth]
+        made.append(
+            BenchPlan(
+                prompts=tuple(test.prompt for test in here if test.prompt),
+                generated=tuple(test.generated for test in here if test.generated),
+                depths=(depth,),
+                batch=plan.batch,
+                micro_batch=plan.micro_batch,
+                repetitions=plan.repetitions,
+                cache_type=plan.cache_type,
+                threads=plan.threads,
+                device=plan.device,
+            )
+        )
+    return tuple(made)
