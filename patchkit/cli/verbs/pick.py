@@ -49,7 +49,7 @@ _plan_options = packed(
         "patchkit pick --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf --minutes 60",
         "patchkit pick --arch gfx1151 --model a.gguf --model b.gguf --tests pp512,tg128,pp512@d16384",
         "patchkit pick --arch gfx1151 --model a.gguf --runner ssh://gpu-box",
-        "patchkit pick --arch gfx1151 --model a.gguf --backend cpu --tests pp16,tg4 --minutes 5",
+        "patchkit pick --arch gfx1151 --model a.gguf --emulated --modelled",
     ),
 )
 @try_options
@@ -77,6 +77,8 @@ _plan_options = packed(
 )
 @_plan_options
 @click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")
+@click.option("--emulated", is_flag=True, help="With --modelled: right or wrong on the emulated GPU.")
+@click.option("--modelled", is_flag=True, help="With --emulated: times by the timing model, none measured.")
 @packed("where", dict, runner_options)
 @click.option("--out", type=FOLDER, metavar="DIR", help="Keep everything there (default: in the cache).")
 @click.option("--plot", type=FOLDER, metavar="FILE", help="Also draw what each patch brings: .svg or .png.")
@@ -93,6 +95,9 @@ def command(
     plan: BenchPlan,
     where: dict[str, Any],
     plot: Path | None,
+    *,
+    emulated: bool,
+    modelled: bool,
     **options: Any,
 ) -> None:
     """Find the patches that pay on this machine for these models, by measuring.
@@ -112,6 +117,13 @@ def command(
     from patchkit.prove.pick.shown import lines, write_picture
     from patchkit.prove.pick.wanted import parse_tests
 
+    if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
+        raise UsageError(
+            "--emulated and --modelled go together, and with no --backend and no --runner",
+            code="HARDWARE_REFUSED",
+            why="the one says what is right, the other what takes how long; without them all is measured",
+            hint="patchkit pick --emulated --modelled --arch gfx1151 --model A.gguf",
+        )
     check_beside_document(settings, plot)
     form = plot_format(plot) if plot is not None else None
     wanted = parse_tests(tests)
@@ -129,6 +141,7 @@ def command(
         tests=wanted,
         plan=plan,
         least=least / 100,
+        is_modelled=modelled,
         timeout_s=60.0 * options.pop("timeout"),
         **options,
     )

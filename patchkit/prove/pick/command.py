@@ -23,12 +23,14 @@ from patchkit.prove.build import Machine
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import LEAST, Picked, Plan, TestEffect, pick
 from patchkit.prove.pick.journal import JOURNAL, Journal, KeptMeter, Source, Visited, open_journal
+from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1
+MEASURED = "measured"
 PICKED = "picked.toml"
 RESULT = "result.json"
 _DOING = "keeping the result"
@@ -39,7 +41,8 @@ _ELSEWHERE = "name another folder with --out"
 class PickRequest:
     """``patches`` names GPUs, pin and candidate patches; ``minutes`` is for measuring, builds not counted.
 
-    ``backend`` None: HIP, if the GPU is here. ``out`` None: a folder in the cache. ``plan`` has what all
+    ``is_modelled``: on the emulated GPU and the timing model, and nothing is measured. ``backend`` None: HIP,
+    if the GPU is here. ``out`` None: a folder in the cache. ``plan`` has what all
     tests share, its ``repetitions`` are of one visit.
     """
 
@@ -54,6 +57,7 @@ class PickRequest:
     out: Path | None = None
     fresh: bool = False
     timeout_s: float = 3600.0
+    is_modelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +98,12 @@ def run_pick(
         CacheError: the disk refused.
     """
     models = _models(request.models)
-    backend = request.backend or _backend_here(request.patches.archs, runner)
-    machine = Machine(backend=backend)
+    if request.is_modelled:
+        backend: BackendName = "hip"
+        machine = Machine(backend=backend, emulates=request.patches.archs[0])
+    else:
+        backend = request.backend or _backend_here(request.patches.archs, runner)
+        machine = Machine(backend=backend)
     toolchain = None
     if backend == "hip":
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -109,17 +117,21 @@ def run_pick(
     hashes = {name: file_sha256(path) for name, path in models.items()}
     setup = _setup(request, arms, machine, hashes, runner)
     root = request.out or workspace.cache_root / "pick" / _key(setup)
-    source = BenchSource(
-        arms=arms,
-        machine=machine,
-        runner=runner,
-        models=models,
-        hashes=hashes,
-        tests=request.tests,
-        plan=request.plan,
-        timeout_s=request.timeout_s,
-        folder=root,
-        reporter=workspace.reporter,
+    source: Source = (
+        modelled_source(arms, models, hashes, request.tests)
+        if request.is_modelled
+        else BenchSource(
+            arms=arms,
+            machine=machine,
+            runner=runner,
+            models=models,
+            hashes=hashes,
+            tests=request.tests,
+            plan=request.plan,
+            timeout_s=request.timeout_s,
+            folder=root,
+            reporter=workspace.reporter,
+        )
     )
     plan = Plan(
         members=arms.members,
@@ -127,10 +139,12 @@ def run_pick(
         seconds=60.0 * request.minutes,
         least=request.least,
         seed=_key(setup),
+        is_exact=request.is_modelled,
     )
-    device = f"{machine.told} of {runner.name}"
+    device = machine.told if request.is_modelled else f"{machine.told} of {runner.name}"
+    label = LABEL if request.is_modelled else MEASURED
     with open_journal(root, setup, fresh=request.fresh) as journal:
-        return decide(workspace, plan, source, arms, journal, request, label="measured", device=device)
+        return decide(workspace, plan, source, arms, journal, request, label=label, device=device)
 
 
 def decide(

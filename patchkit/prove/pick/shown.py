@@ -8,7 +8,7 @@ from pathlib import Path
 from patchkit.base.files import write_output
 from patchkit.base.text import counted
 from patchkit.gpu.hardware.bench.plots import PlotFormat, draw_changes
-from patchkit.prove.pick.command import PickReport
+from patchkit.prove.pick.command import MEASURED, PickReport
 from patchkit.prove.pick.decide import TestEffect
 
 _ELSEWHERE = "name another file with --plot"
@@ -27,7 +27,7 @@ def lines(report: PickReport) -> Iterator[str]:
     yield ""
     yield from _table(report, width)
     yield from report.conditions
-    if report.label != "measured":
+    if report.label != MEASURED:
         yield f"these times are {report.label}: no GPU was measured"
     if picked.picked:
         checked = "" if picked.is_checked else " (the time was over before it was measured against upstream)"

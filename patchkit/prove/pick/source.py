@@ -118,13 +118,13 @@ class BenchSource:
         if result.verdict == "failed":
             if not is_search:
                 self._wrong_arm, self._wrong_ops = arm, tuple(sorted(set(_CASE.findall(_whys(result)))))
-            return f"{_told(result)}{self._emulated_word(arm)}"
+            return f"{told_failure(result)}{self._emulated_word(arm)}"
         if is_search and self._wrong_ops:
             return None  # what was wrong was seen above; logits of ten models take minutes
         logits = LogitsGate(machine=self.machine, elsewhere=elsewhere, is_sample=True)
         result = logits.run(subject)
         if result.verdict == "failed":
-            return f"{_told(result)}{self._emulated_word(arm)}"
+            return f"{told_failure(result)}{self._emulated_word(arm)}"
         return None
 
     def tree_of(self, arm: Arm) -> str:
@@ -215,7 +215,8 @@ def _whys(result: GateResult) -> str:
     return "\n".join(f"{problem.message}\n{problem.why or ''}" for problem in result.problems)
 
 
-def _told(result: GateResult) -> str:
+def told_failure(result: GateResult) -> str:
+    """The first problem of a gate, with the first case of it."""
     problem = result.problems[0]
     lines = [line for line in (problem.why or "").splitlines() if line.strip()]
     return f"{result.gate}: {problem.message}" + (f", as {lines[0].strip()[:_SHOWN]}" if lines else "")
