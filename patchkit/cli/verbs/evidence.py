@@ -18,11 +18,12 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
 
 if TYPE_CHECKING:
-    from patchkit.base.evidence import EvidenceFile
+    from patchkit.base.evidence import EvidenceFile, MeasuredMachine
     from patchkit.base.workspace import Workspace
     from patchkit.prove.evidence.add import Checked, PatchSaid
     from patchkit.prove.evidence.check import Checker, Made
     from patchkit.prove.evidence.export import Measurement
+    from patchkit.toolchain.parts import BackendName
 
 
 class _Group(Verb, click.Group):
@@ -90,7 +91,11 @@ def _export(
         )
     if out is not None:
         check_output(out, "writing the evidence file")
-    archs, found = load_measurement(folder) if folder is not None else _of_gate(workspace, choice)
+    archs, found = (
+        load_measurement(folder, _machine_here(workspace))
+        if folder is not None
+        else _of_gate(workspace, choice)
+    )
     exporter = Exporter(lock=load_lock(workspace.series.lock), archs=archs, made=_maker(workspace), by=by)
     file = exporter.export(found)
     place = out or Path(file.name)
@@ -114,6 +119,19 @@ def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, 
     tree = repository.git.run("rev-parse", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
     found = load_gate_measurement(workspace.cache_root / "evidence" / tree / "bench.json")
     return candidate.archs, replace(found, patches={tree: candidate.ids})
+
+
+def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], MeasuredMachine]:
+    from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
+    from patchkit.gpu.hardware.runner import LocalRunner
+
+    runner = LocalRunner(reporter=workspace.reporter)
+    token = machine_token(workspace.cache_root, runner)
+
+    def ask(arch: str, backend: BackendName) -> MeasuredMachine:
+        return read_machine(runner, token, arch=arch, backend=backend)
+
+    return ask
 
 
 def _maker(workspace: Workspace) -> Made:

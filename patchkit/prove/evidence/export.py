@@ -1,19 +1,29 @@
-"""Making an evidence file of what was measured here: by the gate ``bench``, or by ``bench run``."""
+"""Making an evidence file of what was measured: by the gate ``bench``, by ``bench run`` or by ``pick``."""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.evidence import EvidenceFile, MeasuredArm, MeasuredMachine, MeasuredTest
+from patchkit.base.evidence import (
+    Digest,
+    EvidenceFile,
+    MeasuredArm,
+    MeasuredMachine,
+    MeasuredTest,
+    Nanoseconds,
+    ObjectId,
+)
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.gpu.hardware.bench.folder import RunNote
@@ -23,9 +33,7 @@ from patchkit.prove.evidence.check import Made
 from patchkit.prove.evidence.figures import verdicts_of
 from patchkit.prove.gates.bench import BenchEvidence
 from patchkit.prove.gates.record import read_gate
-
-Rounds = Mapping[BenchTest, Sequence[Mapping[str, Sequence[int]]]]
-"""By test the rounds, each with the nanoseconds of the repetitions by arm."""
+from patchkit.toolchain.parts import BackendName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +47,7 @@ class Measurement:
     machine: MeasuredMachine
     day: dt.date
     arms: Mapping[str, str]
-    rounds: Rounds
-    head_size: int | None = None
+    tests: Sequence[MeasuredTest]
     conditions: Sequence[Mapping[str, str]] = ()
     patches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -68,7 +75,6 @@ class Exporter:
         arms = tuple(self._arm(found, pin, name, tree) for name, tree in found.arms.items())
         ranges = ranges_of(found.conditions)
         try:
-            tests = [_test(test, rounds, found.head_size) for test, rounds in sorted(found.rounds.items())]
             return EvidenceFile.model_validate(
                 {
                     "format": 1,
@@ -80,8 +86,8 @@ class Exporter:
                     "build": pin.build,
                     "tree": pin.tree,
                     "arms": [arm.model_dump() for arm in arms],
-                    "tests": [test.model_dump() for test in tests],
-                    "verdicts": [one.model_dump() for one in verdicts_of(arms, tests)],
+                    "tests": [test.model_dump() for test in found.tests],
+                    "verdicts": [one.model_dump() for one in verdicts_of(arms, found.tests)],
                 }
             )
         except ValidationError as error:
@@ -136,13 +142,16 @@ _SETTING = re.compile(
 )
 
 
-def _test(
-    test: BenchTest, rounds: Sequence[Mapping[str, Sequence[int]]], head_size: int | None
-) -> MeasuredTest:
+_Round = Mapping[str, Sequence[int]]
+"""The nanoseconds of the repetitions by arm."""
+
+
+def _test(test: BenchTest, rounds: Sequence[_Round], head_size: int | None, source: str) -> MeasuredTest:
+    """A test as llama-bench's rows have it. Raises EVIDENCE_NOT_EXPORTED."""
     found = _SETTING.fullmatch(test.setting)
     said = found.groupdict() if found is not None else {"model": test.setting, "load": "unknown"}
     numbers = ("model_bytes", "batch", "micro_batch", "threads", "layers")
-    return MeasuredTest.model_validate(
+    return _made_test(
         {
             **{name: int(said[name]) for name in numbers if name in said},
             "model": said["model"],
@@ -155,9 +164,19 @@ def _test(
             "type_k": test.type_k.lower(),
             "type_v": test.type_v.lower(),
             "flash": test.flash,
-            "rounds": [{arm: tuple(times) for arm, times in one.items()} for one in rounds],
-        }
+        },
+        rounds,
+        source,
     )
+
+
+def _made_test(fields: Mapping[str, object], rounds: Sequence[_Round], source: str) -> MeasuredTest:
+    whole = [{arm: tuple(times) for arm, times in one.items()} for one in rounds]
+    try:
+        return MeasuredTest.model_validate({**fields, "rounds": whole})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise not_exported(source, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def load_gate_measurement(path: Path) -> Measurement:
@@ -184,14 +203,15 @@ def load_gate_measurement(path: Path) -> Measurement:
     if evidence.machine is None:
         hint = "measure again: patchkit verify --gate bench --fresh"
         raise not_exported(str(path), "it does not say on which machine", hint)
-    rounds: dict[BenchTest, list[dict[str, Sequence[int]]]] = {}
+    tests = []
     for one in evidence.samples.tests:
         test = BenchTest(**one.model_dump(exclude={"samples_ns"}))
         arms = one.samples_ns
-        rounds[test] = [
+        rounds = [
             {"upstream": before, "candidate": after, "upstream-again": again}
             for before, after, again in zip(arms.baseline, arms.candidate, arms.again, strict=True)
         ]
+        tests.append(_test(test, rounds, evidence.head_size, str(path)))
     trees = evidence.identity
     return Measurement(
         source=str(path),
@@ -202,8 +222,7 @@ def load_gate_measurement(path: Path) -> Measurement:
             "upstream-again": trees.baseline_tree,
             "candidate": trees.candidate_tree,
         },
-        rounds=rounds,
-        head_size=evidence.head_size,
+        tests=tests,
         conditions=evidence.conditions,
     )
 
@@ -248,7 +267,10 @@ def load_sweep_measurement(folder: Path) -> Measurement:
         machine=machine,
         day=dt.datetime.fromtimestamp(min(run.changed for run in runs), dt.UTC).date(),
         arms=trees,
-        rounds={test: [found[number] for number in sorted(found)] for test, found in rounds.items()},
+        tests=[
+            _test(test, [found[number] for number in sorted(found)], None, source)
+            for test, found in sorted(rounds.items())
+        ],
         conditions=[run.conditions for run in runs],
     )
 
@@ -288,13 +310,150 @@ def _runs(folder: Path) -> Iterator[_Run]:
         raise errors[0] if len(errors) == 1 else ErrorGroup("runs cannot be read", errors)
 
 
-def load_measurement(folder: Path) -> tuple[tuple[str, ...], Measurement]:
+JOURNAL = "journal.jsonl"
+"""What ``pick`` calls the file of all that it measured."""
+
+_PICKED = re.compile(r"(?P<kind>pp|tg)(?P<tokens>[0-9]{1,7})(?:@d(?P<depth>[0-9]{1,7}))?")
+
+
+class _Begun(BaseModel):
+    """Of the first line of a journal what is needed here; ``models`` are sha256 by name."""
+
+    archs: tuple[str, ...]
+    device: Literal["hip", "cuda", "cpu"]
+    runner: str
+    models: dict[str, Digest]
+    model_words: dict[str, tuple[str, int]] = {}  # by name llama-bench's word for it, and its bytes
+    batch: tuple[int, int]
+    cache_type: str
+    threads: int | None
+
+
+class _Visit(BaseModel):
+    """One run of one build: ``again`` is the second one of upstream's in its round."""
+
+    stage: str
+    round: int
+    again: bool
+    arm: tuple[str, ...]
+    tree: ObjectId
+    model: str
+    samples_ns: dict[str, tuple[Nanoseconds, ...]]
+    conditions: dict[str, str]
+
+
+def load_pick_measurement(
+    folder: Path, machine_here: Callable[[str, BackendName], MeasuredMachine]
+) -> tuple[tuple[str, ...], Measurement]:
+    """What ``pick`` left in a folder, and for which GPUs; a round is what has one stage and number.
+
+    ``machine_here`` asks this machine, for a journal that was made here and does not say where. Names of
+    models are names of files there, so that hashes stand for them.
+
+    Raises:
+        EVIDENCE_NOT_EXPORTED: it is no journal, or was made on another machine that is not known.
+    """
+    path = folder / JOURNAL
+    try:
+        begun, visits = _journal(path)
+        tests = list(_picked_tests(begun, visits, str(path)))
+    except (OSError, ValueError, KeyError) as error:
+        raise not_exported(str(path), f"it is no journal of patchkit pick: {str(error)[:200]}") from error
+    if not tests:
+        raise not_exported(str(path), "nothing was measured there")
+    return begun.archs, Measurement(
+        source=str(path),
+        machine=_machine_of_journal(folder, begun, machine_here),
+        day=dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).date(),
+        arms={_arm_name(visit): visit.tree for visit in visits},
+        tests=tests,
+        conditions=[visit.conditions for visit in visits],
+        patches={visit.tree: visit.arm for visit in visits if visit.arm},
+    )
+
+
+def _journal(path: Path) -> tuple[_Begun, list[_Visit]]:
+    """The lines of a journal; the last one may have been cut off. Raises OSError, ValueError, KeyError."""
+    begun: _Begun | None = None
+    visits = []
+    for line in path.read_text("utf-8").split("\n")[:-1]:
+        body, _, digest = line.rpartition("\t")
+        if hashlib.sha256(body.encode()).hexdigest()[:16] != digest:
+            raise ValueError("a line is not as it was written")
+        entry = json.loads(body)
+        if entry["kind"] == "begun":
+            begun = _Begun.model_validate(entry["setup"])
+        elif entry["kind"] == "visit":
+            visits.append(_Visit.model_validate(entry))
+    if begun is None:
+        raise ValueError("its first line does not say what was measured")
+    return begun, visits
+
+
+def _arm_name(visit: _Visit) -> str:
+    name = "upstream" if not visit.arm else f"build-{visit.tree[:12]}"
+    return f"{name}-again" if visit.again else name
+
+
+def _picked_tests(begun: _Begun, visits: Sequence[_Visit], source: str) -> Iterator[MeasuredTest]:
+    found: dict[tuple[str, str], dict[tuple[str, int], dict[str, Sequence[int]]]] = {}
+    for visit in visits:
+        for name, times in visit.samples_ns.items():
+            rounds = found.setdefault((visit.model, name), {})
+            rounds.setdefault((visit.stage, visit.round), {})[_arm_name(visit)] = times
+    for (model, name), rounds in found.items():
+        test = _PICKED.fullmatch(name)
+        if test is None:
+            raise ValueError(f"'{name}' is no test")
+        word, size = begun.model_words.get(model, (f"model {begun.models[model][:12]}", 0))
+        tokens = int(test["tokens"])
+        fields = {
+            "model": word,
+            "model_bytes": size,
+            "model_sha256": begun.models[model],
+            "head_size": None,
+            "prompt": tokens if test["kind"] == "pp" else 0,
+            "generated": tokens if test["kind"] == "tg" else 0,
+            "depth": int(test["depth"] or 0),
+            "type_k": begun.cache_type.lower(),
+            "type_v": begun.cache_type.lower(),
+            "flash": "on",
+            "batch": begun.batch[0],
+            "micro_batch": begun.batch[1],
+            "threads": -1 if begun.threads is None else begun.threads,
+            "layers": 0 if begun.device == "cpu" else 99,
+            "load": "none",
+        }
+        yield _made_test(fields, list(rounds.values()), source)
+
+
+def _machine_of_journal(
+    folder: Path, begun: _Begun, machine_here: Callable[[str, BackendName], MeasuredMachine]
+) -> MeasuredMachine:
+    path = folder / MACHINE_FILE
+    if path.is_file():
+        try:
+            return MeasuredMachine.model_validate_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise not_exported(str(path), "it does not say on which machine") from error
+    if begun.runner != _HERE:
+        raise not_exported(str(folder), f"it was measured on {begun.runner}, of which nothing is noted")
+    return machine_here("cpu" if begun.device == "cpu" else begun.archs[0], begun.device)
+
+
+_HERE = "this machine"  # as LocalRunner is called
+
+
+def load_measurement(
+    folder: Path, machine_here: Callable[[str, BackendName], MeasuredMachine]
+) -> tuple[tuple[str, ...], Measurement]:
     """What a command measured into a folder, and for which GPUs its builds are.
 
     Raises:
-        EVIDENCE_NOT_EXPORTED: none that patchkit knows did.
-        As :func:`load_sweep_measurement`.
+        EVIDENCE_NOT_EXPORTED: none that patchkit knows did, or as the loaders of each say.
     """
+    if (folder / JOURNAL).is_file():
+        return load_pick_measurement(folder, machine_here)
     found = load_sweep_measurement(folder)
     setup = json.loads((folder / "session.json").read_text("utf-8"))
     return tuple(sorted(map(str, setup.get("archs", ())))), found

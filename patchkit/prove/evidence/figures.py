@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
 from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, bootstrap_median
@@ -44,25 +44,33 @@ def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[tuple[str, str], ...]:
 def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> tuple[MeasuredVerdict, ...]:
     """Every verdict that the rounds allow, test by test, in the order of the arms."""
     pairs = pairs_of(arms)
-    return tuple(
-        verdict
-        for number, test in enumerate(tests)
-        for of, against in pairs
-        for verdict in _verdict(number, test, of, against, arms)
-    )
+    found: list[MeasuredVerdict] = []
+    for number, test in enumerate(tests):
+        medians = [{arm: statistics.median(times) for arm, times in one.items()} for one in test.rounds]
+        noises: dict[str, Interval | None] = {}
+        for of, against in pairs:
+            if against not in noises:
+                noises[against] = _noise(medians, arms, against)
+            verdict = _verdict(number, medians, of, against, arms, noises[against])
+            found += [verdict] if verdict is not None else []
+    return tuple(found)
 
 
 def _verdict(
-    number: int, test: MeasuredTest, of: str, against: str, arms: Sequence[MeasuredArm]
-) -> Iterator[MeasuredVerdict]:
-    medians = [{arm: statistics.median(times) for arm, times in one.items()} for one in test.rounds]
+    number: int,
+    medians: Sequence[dict[str, float]],
+    of: str,
+    against: str,
+    arms: Sequence[MeasuredArm],
+    noise: Interval | None,
+) -> MeasuredVerdict | None:
+    """The verdict of one pair in a test; None where no round has both."""
     shared = [one for one in medians if of in one and against in one]
     if not shared:
-        return
+        return None
     again = _doubles(arms, against)
     effects = [_reference(one, against, again) - math.log(one[of]) for one in shared]
     effect = bootstrap_median(effects)
-    noise = _noise(medians, arms, against)
     comparison = Comparison(
         effect=effect,
         noise=noise or Interval(low=0.0, middle=0.0, high=0.0),
@@ -70,7 +78,7 @@ def _verdict(
         rounds=len(shared),
     )
     is_decided = noise is not None and len(shared) >= FEWEST
-    yield MeasuredVerdict(
+    return MeasuredVerdict(
         test=number,
         of=of,
         against=against,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
+from patchkit.base.evidence import check_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Plan, Request
 from patchkit.carry.series.lock import Pin, Result
@@ -41,6 +42,7 @@ def judge_evidence(
         for path in added:
             try:
                 found = check_file(after.files.root / path, after.files, checker)
+                check_name(found.file, path.removeprefix("evidence/"), path)
             except PatchkitError as error:
                 errors += members_of(error)
                 continue

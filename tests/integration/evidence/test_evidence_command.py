@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -217,6 +218,98 @@ def test_one_bad_file_of_two_is_told_and_the_other_one_is_added(world: World) ->
     assert done.returncode == 2
     assert "EVIDENCE_UNREADABLE" in done.stderr
     assert f"{path}: added" in done.stdout
+
+
+# -- of what pick measured
+
+
+def journal(world: World, trees: dict[tuple[str, ...], str], gain: float) -> Path:
+    """The folder of a run of pick, by its form: each patch left out of both, ten rounds."""
+    draw = random.Random("pick")
+    both = ("demo-launch-bounds", "demo-twin")
+    setup = {
+        "format": 1,
+        "upstream": trees[()],
+        "patches": list(both),
+        "archs": ["gfx1151"],
+        "device": "hip",
+        "runner": "this machine",
+        "models": {"my-own-model": "5" * 64},
+        "tests": ["pp512", "tg128@d4096"],
+        "batch": [2048, 512],
+        "cache_type": "f16",
+        "threads": None,
+    }
+    entries: list[dict[str, object]] = [{"kind": "begun", "setup": setup}]
+    for number in range(10):
+        for arm, again in ((both, False), ((), False), ((), True), (both[1:], False)):
+            speed = 1 + gain if both[0] in arm else 1.0
+            samples = {
+                test: [int(base / speed * (1 + draw.gauss(0, 0.002))) for _ in range(2)]
+                for test, base in (("pp512", 4e8), ("tg128@d4096", 3e9))
+            }
+            entries.append(
+                {
+                    "kind": "visit",
+                    "number": len(entries) - 1,
+                    "stage": "each",
+                    "round": number,
+                    "again": again,
+                    "arm": list(arm),
+                    "tree": trees[arm],
+                    "model": "my-own-model",
+                    "model_hash": "5" * 64,
+                    "samples_ns": samples,
+                    "seconds": 1.5,
+                    "conditions": {},
+                }
+            )
+    folder = world.root / "picked"
+    folder.mkdir()
+    bodies = [json.dumps(entry) for entry in entries]
+    lines = [f"{body}\t{hashlib.sha256(body.encode()).hexdigest()[:16]}\n" for body in bodies]
+    (folder / "journal.jsonl").write_text("".join(lines) + '{"kind": "vis')
+    (folder / "machine.json").write_text(json.dumps(machine(7)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trees(finished: World, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], str]:
+    """The trees of the sets that pick builds."""
+    found: dict[tuple[str, ...], str] = {(): load_lock(finished.lock).pin(None).tree}
+    for ids in (("demo-launch-bounds", "demo-twin"), ("demo-twin",)):
+        there = replace(finished, root=tmp_path_factory.mktemp("set"))
+        shutil.copytree(finished.series, there.series)
+        only = [word for name in ids for word in ("--only", name)]
+        done = there.run("apply", "--arch", "gfx1151", *only)
+        assert done.returncode == 0, done.stderr
+        found[ids] = tree_of(there)
+    return found
+
+
+def test_what_pick_measured_speaks_of_one_patch(world: World, trees: dict[tuple[str, ...], str]) -> None:
+    """No set of it is in the lock: each is placed anew, here and by whoever checks it."""
+    folder = journal(world, trees, 0.08)
+    done = evidence(world, "export", "--from", folder, "--out", "mine.json")
+    assert done.returncode == 0, done.stderr
+    path = world.root / "mine.json"
+    assert "my-own-model" not in path.read_text()
+    assert "faster: pp512@d0" in done.stdout
+    checked = evidence(world, "check", path, "--json")
+    assert checked.returncode == 0, checked.stderr
+    (found,) = json.loads(checked.stdout)["files"]
+    said = {one["patch"]: {each["test"] for each in one["measured"]} for one in found["patches"]}
+    assert said["demo-launch-bounds"] == {"pp512@d0", "tg128@d4096"}
+
+
+def test_a_journal_that_was_edited_is_not_exported(world: World, trees: dict[tuple[str, ...], str]) -> None:
+    folder = journal(world, trees, 0.08)
+    path = folder / "journal.jsonl"
+    path.write_text(path.read_text().replace('"round": 3', '"round": 4', 1))
+    done = evidence(world, "export", "--from", folder)
+    assert done.returncode == 2
+    assert "EVIDENCE_NOT_EXPORTED" in done.stderr
+    assert "not as it was written" in done.stderr
 
 
 # -- as a pull request that adds one file
