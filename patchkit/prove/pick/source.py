@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
@@ -28,7 +29,6 @@ from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.pick.arms import Arms
