@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.arch import FactNotForDecisions, list_profiles
+from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import default_of
 from patchkit.cli.schema import write_schemas
 from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
@@ -34,7 +36,7 @@ ARCHS = [
 ]
 SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
 LATER = ("mmq-batch-limits", "mmq-rows", "mmq-rolled-loops", "mmvq-batch-limits")
-UNSETTLED = ("fattn-tile-rows", "mmq-wmma-batches")
+UNSETTLED = ("fattn-tile-rows", "fattn-vec-heads-first", "mmq-wmma-batches")
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
 # What each GPU's facts support; a GPU that is not here has an empty series in every era.
@@ -57,11 +59,17 @@ def test_the_sixteen_are_there_and_every_family_is_used() -> None:
     assert {path.stem for path in (FOLDER / "families").glob("*.toml")} == used
 
 
+@pytest.fixture(scope="module")
+def series() -> Series:
+    return load_series(ROOT / "patches")
+
+
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_series_of_each(arch: str) -> None:
+def test_the_series_of_each(series: Series, arch: str) -> None:
     profile = load_profile(FOLDER, arch)
     expected = EXPECTED.get(arch, {})
-    assert {name: choice.default for name, choice in profile.patches.items()} == expected
+    terms = {patch.id: default_of(series, patch, profile, None) for patch in series.patches}
+    assert {name: default for name, default in terms.items() if default != "off"} == expected
     asked = dict(profile.cmake_options({"GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"}))
     assert asked["GGML_HIP_ROCWMMA_FATTN"] == ("ON" if "wmma-tile-params" in expected else "OFF")
     # Patches of the builds after rocWMMA never turn it on.
