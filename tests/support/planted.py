@@ -7,6 +7,7 @@ on whatever machine and model. ``python planted.py UPSTREAM FOLDER cpu|cuda`` wr
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -202,8 +203,10 @@ def _plant_clone(upstream: Path, clone: Path, backend: str) -> str:
         path.write_text(f"{head[:at]}{_WAIT}{_CUDA}{head[at:]}{table}{rest}", "utf-8")
     (clone / file).write_text(_FUNCTIONS, "utf-8")
     git = ["git", "-C", str(clone), "-c", "user.name=p", "-c", "user.email=p@example.org"]
+    day = "2026-01-01T00:00:00Z"  # the same commit each time: its programs print it, and are built once
+    env = {**os.environ, "GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
     for argv in (["init", "-q"], ["add", "-A", "-f"], ["commit", "-q", "-m", "upstream, planted"]):
-        subprocess.run([*git, *argv], check=True)
+        subprocess.run([*git, *argv], check=True, env=env)
     return file
 
 

@@ -30,6 +30,7 @@ from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.logits import LogitsGate
+from patchkit.prove.gates.logits_scenes import Group
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import Arm, Visit
@@ -49,7 +50,10 @@ def told_arm(arm: Arm) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class BenchSource:
-    """``models`` by name; ``plan`` has what all tests share; ``folder`` gets outputs of runs that failed."""
+    """``models`` by name; ``plan`` has what all tests share; ``folder`` gets outputs of runs that failed.
+
+    ``groups``: the small models whose logits are looked at; None: those of the kinds that a patch can change.
+    """
 
     arms: Arms
     machine: Machine
@@ -61,6 +65,7 @@ class BenchSource:
     timeout_s: float
     folder: Path
     reporter: Reporter
+    groups: tuple[Group, ...] | None = None
     clock: Callable[[], float] = time.monotonic
     _session: str = field(default_factory=lambda: secrets.token_hex(4))
     _options: dict[str, BenchOptions] = field(default_factory=dict)
@@ -121,7 +126,7 @@ class BenchSource:
             return f"{told_failure(result)}{self._emulated_word(arm)}"
         if is_search and self._wrong_ops:
             return None  # what was wrong was seen above; logits of ten models take minutes
-        logits = LogitsGate(machine=self.machine, elsewhere=elsewhere, is_sample=True)
+        logits = LogitsGate(machine=self.machine, elsewhere=elsewhere, groups=self.groups, is_sample=True)
         result = logits.run(subject)
         if result.verdict == "failed":
             return f"{told_failure(result)}{self._emulated_word(arm)}"
