@@ -21,7 +21,7 @@ from patchkit.gpu.hardware.gpus import detect_gpus
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.build import Machine
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import LEAST, Picked, Plan, TestEffect, pick
+from patchkit.prove.pick.decide import LEAST, EffectOnTest, Picked, Plan, pick
 from patchkit.prove.pick.journal import JOURNAL, Journal, KeptMeter, Source, Visited, open_journal
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
@@ -213,7 +213,7 @@ def as_json(report: PickReport) -> dict[str, object]:
     """Everything, for ``--json`` and for whoever makes evidence of it; the raw rounds are in the journal."""
     picked = report.picked
 
-    def effects(found: tuple[TestEffect, ...]) -> list[dict[str, object]]:
+    def effects(found: tuple[EffectOnTest, ...]) -> list[dict[str, object]]:
         return [asdict(one) for one in found]
 
     return {

@@ -40,11 +40,11 @@ WRONG_KEEP = 0.01
 """The chance that a run keeps any patch that makes some test slower by ``least`` or more."""
 IDLE_KEEP = 0.05
 """The chance that a run keeps any patch that makes no test faster."""
-_WRONG_DROP = 0.004  # of a bound at the first look where nothing is kept because of it; half at the second
+_WRONG_DROP = 0.004  # of a bound at the first look where nothing is kept because of it; then a quarter, a ninth
 _FIRST_LOOK = fewest_rounds(_WRONG_DROP)
 _WIDENING = 1.25  # between two looks
 _WHOLE_ROUNDS = 5
-_MOST_ROUNDS = 80  # of one patch: a bound then is a quarter of the noise of single rounds
+_MOST_ROUNDS = 200  # of one patch: a bound then is a quarter of the noise of single rounds
 _CHECK_ROUNDS = 8
 _CHECK_SHARE = 0.15  # of the time, which the last step is to have
 _SHOWN_CHANCE = 0.025  # on either side of an interval in a table
@@ -112,7 +112,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestEffect:
+class EffectOnTest:
     """What a patch, or a set, does to a test: fractions, positive is faster."""
 
     model: str
@@ -129,7 +129,7 @@ class Decision:
     id: str
     verdict: Verdict
     why: str
-    effects: tuple[TestEffect, ...] = ()
+    effects: tuple[EffectOnTest, ...] = ()
     rounds: int = 0
     context: Arm = ()
 
@@ -143,9 +143,9 @@ class Picked:
 
     picked: Arm
     decisions: tuple[Decision, ...]
-    whole: tuple[TestEffect, ...]
-    check: tuple[TestEffect, ...]
-    noise: tuple[TestEffect, ...]
+    whole: tuple[EffectOnTest, ...]
+    check: tuple[EffectOnTest, ...]
+    noise: tuple[EffectOnTest, ...]
     seconds: float
     rounds: Mapping[str, int]
     is_checked: bool
@@ -235,7 +235,7 @@ class _Pick:
             arm = tuple(name for name in arm if name not in out)
         return arm
 
-    def _whole(self, arm: Arm) -> tuple[tuple[TestEffect, ...], dict[Key, list[float]]]:
+    def _whole(self, arm: Arm) -> tuple[tuple[EffectOnTest, ...], dict[Key, list[float]]]:
         noise: dict[Key, list[float]] = {}
         values: dict[Key, list[float]] = {}
         if not arm:
@@ -283,7 +283,7 @@ class _Pick:
             kept -= set(waiting)
         return tuple(name for name in current if name in kept)
 
-    def _check(self, picked: Arm, noise: dict[Key, list[float]]) -> tuple[tuple[TestEffect, ...], bool]:
+    def _check(self, picked: Arm, noise: dict[Key, list[float]]) -> tuple[tuple[EffectOnTest, ...], bool]:
         values: dict[Key, list[float]] = {}
         if not picked:
             return (), False
@@ -362,7 +362,7 @@ class _Pick:
     ) -> tuple[Verdict, str] | None:
         least = math.log1p(self.plan.least)
         one.looks += 1
-        chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks
+        chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks**2
         rough = self._bounds(averages, one.rounds, chance)
         lost = [key for key, each in rough.items() if each.high < 0 and each.middle < -least]
         won = [key for key, each in rough.items() if each.low > 0 and each.middle > least]
@@ -461,7 +461,7 @@ class _Pick:
         for name in picked:
             self._decide(name, "cannot tell", why)
 
-    def _slower(self, check: Sequence[TestEffect]) -> bool:
+    def _slower(self, check: Sequence[EffectOnTest]) -> bool:
         return any(one.high < 0 and one.change < -self.plan.least for one in check)
 
     # -- what hangs together
@@ -522,7 +522,7 @@ class _Pick:
         verdict: Verdict,
         why: str,
         *,
-        effects: tuple[TestEffect, ...] = (),
+        effects: tuple[EffectOnTest, ...] = (),
         rounds: int = 0,
         context: Arm = (),
     ) -> None:
@@ -554,12 +554,12 @@ def _add_again(values: dict[Key, list[float]], times: Mapping[tuple[Arm, bool], 
         values.setdefault(key, []).append(time - times[(), True][key])
 
 
-def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[TestEffect]:
+def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[EffectOnTest]:
     for (model, test), each in values.items():
         if each:
             found = bound_effect(each, chance)
             low, high = max(found.low, min(each)), min(found.high, max(each))
-            yield TestEffect(
+            yield EffectOnTest(
                 model=model,
                 test=test,
                 low=round(math.expm1(low), 5),
@@ -576,5 +576,5 @@ def _size(effect: Effect) -> str:
     return f"{abs(math.expm1(effect.middle)):.1%}"
 
 
-def _told(one: TestEffect) -> str:
+def _told(one: EffectOnTest) -> str:
     return f"{one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%})"

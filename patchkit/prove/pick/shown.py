@@ -9,7 +9,7 @@ from patchkit.base.files import write_output
 from patchkit.base.text import counted
 from patchkit.gpu.hardware.bench.plots import PlotFormat, draw_changes
 from patchkit.prove.pick.command import MEASURED, PickReport
-from patchkit.prove.pick.decide import TestEffect
+from patchkit.prove.pick.decide import EffectOnTest
 
 _ELSEWHERE = "name another file with --plot"
 
@@ -69,7 +69,7 @@ def _rows(report: PickReport) -> Iterator[_Row]:
     yield from (_row("upstream twice", effect) for effect in picked.noise)
 
 
-def _row(name: str, effect: TestEffect) -> _Row:
+def _row(name: str, effect: EffectOnTest) -> _Row:
     return name, f"{effect.model} {effect.test}", effect.low, effect.change, effect.high
 
 

@@ -1,0 +1,88 @@
+"""What people read of a pick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.errors import UsageError
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.prove.pick.command import PickReport
+from patchkit.prove.pick.decide import Decision, EffectOnTest, Picked
+from patchkit.prove.pick.shown import lines, write_picture
+from patchkit.prove.pick.wanted import parse_tests, plans_of
+
+_EFFECT = EffectOnTest(model="m", test="pp512", low=0.08, change=0.1, high=0.12)
+_NONE = EffectOnTest(model="m", test="pp512", low=-0.01, change=0.0, high=0.01)
+
+
+def _report(label: str = "measured") -> PickReport:
+    picked = Picked(
+        picked=("a",),
+        decisions=(
+            Decision(
+                id="a", verdict="keep", why="faster in pp512 of m by 10.0%", effects=(_EFFECT,), rounds=11
+            ),
+            Decision(id="b", verdict="cannot tell", why="not measured"),
+        ),
+        whole=(_EFFECT,),
+        check=(_EFFECT,),
+        noise=(_NONE,),
+        seconds=600.0,
+        rounds={"whole": 5, "each": 11, "check": 8},
+        is_checked=True,
+    )
+    return PickReport(
+        picked=picked, label=label, device="ROCm0 of this machine", archs=("gfx1151",), upstream="b11549",
+        tree="0" * 40, models={"m": "0" * 64}, tests=("pp512",), least=0.02, minutes=30.0, folder=Path("f"),
+        file=Path("f/picked.toml"), measured=100, kept=0, conditions=("temperatures 50 to 70 degrees C",),
+    )  # fmt: skip
+
+
+def test_each_patch_has_a_sentence_and_a_row_and_what_is_open_is_said() -> None:
+    text = "\n".join(lines(_report()))
+    assert "keep        a  faster in pp512 of m by 10.0%" in text
+    assert "+10.0% (+8.0% to +12.0%)" in text
+    assert "upstream twice" in text
+    assert "open:   b; the same command with more --minutes goes on" in text
+    assert "next:   patchkit apply --picked f/picked.toml" in text
+    assert "no GPU" not in text
+
+
+def test_modelled_times_are_called_so_first_and_last() -> None:
+    text = list(lines(_report("modelled")))
+    assert text[0].startswith("modelled on")
+    assert "these times are modelled: no GPU was measured" in text
+
+
+def test_a_set_that_was_not_measured_as_a_whole_says_so() -> None:
+    report = _report()
+    told = "\n".join(lines(replace(report, picked=replace(report.picked, is_checked=False))))
+    assert "the time was over before it was measured against upstream" in told
+
+
+def test_the_picture_has_every_patch_and_the_temperature(tmp_path: Path) -> None:
+    path = tmp_path / "gains.svg"
+    write_picture(_report(), path, "svg")
+    text = path.read_text("utf-8")
+    for word in ("m pp512", "all of them", "what was picked", "50 to 70 degrees C", ">a<"):
+        assert word in text
+
+
+def test_tests_are_grouped_by_depth_into_calls() -> None:
+    tests = parse_tests("tg128, pp512,pp512@d16384,pp512")
+    assert [test.name for test in tests] == ["tg128", "pp512", "pp512@d16384"]
+    plans = plans_of(tests, BenchPlan(repetitions=2))
+    assert [(plan.prompts, plan.generated, plan.depths) for plan in plans] == [
+        ((512,), (128,), (0,)),
+        ((512,), (), (16384,)),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "pp", "pp0", "tg12x", "pp512@16384", "pg1", "pp512;tg1", "pp99999999"])
+def test_what_is_no_test_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_tests(text)
+    assert refused.value.code == "PICK_TEST_BAD"
