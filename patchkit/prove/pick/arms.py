@@ -62,7 +62,9 @@ class Arms:
             plan = (
                 self.whole
                 if arm in ((), self.whole.ids)
-                else self._plan(replace(self.request, only=arm, without=(), with_=(), with_opt_in=False))
+                else self._plan(
+                    replace(self.request, only=arm, without=(), with_=(), with_opt_in=False, trust=None)
+                )
             )
             cache = open_cache(self.workspace.cache_root)
             with cache.hold(self.workspace.reporter) as repository:

@@ -73,9 +73,9 @@ def _pick(source: BenchSource, seconds: float) -> Picked:
 
 
 def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSource) -> None:
-    first = _pick(source, 10.0)
+    first = _pick(source, 8.0)
     kept = (source.folder / JOURNAL).read_bytes()
-    picked = _pick(source, 60.0)
+    picked = _pick(source, 40.0)
     assert (source.folder / JOURNAL).read_bytes().startswith(kept)  # it went on, and measured nothing twice
     told = {one.id: one for one in picked.decisions}
     assert told["wrong"].verdict == "leave out"
