@@ -197,7 +197,7 @@ class ShapeModel(TomlTable):
 _MAX_LAYERS = 1024  # several times what the deepest models have
 _MAX_EXPERTS = 65536
 # Every n-th layer sees all tokens: set_swa_pattern in llama-model.cpp of build 6900.
-_PATTERNS = {
+PATTERNS = {
     "cohere2": 4,
     "exaone4": 4,
     "gemma2": 2,
@@ -247,10 +247,10 @@ def shape_of_file(path: Path) -> ModelShape:
             kv_heads=stated.kv_heads,
             head_size_k=stated.head_size,
             head_size_v=stated.head_size_v or stated.head_size,
-            window=stated.window if _is_windowed(index, stated.window_every) else None,
+            window=stated.window if is_windowed(index, stated.window_every) else None,
         )
         for index in range(stated.layers)
-        if not _is_windowed(index, stated.attention_every)
+        if not is_windowed(index, stated.attention_every)
     )
     notes = ["described by hand, not read from the file"]
     if len(layers) < stated.layers:
@@ -406,16 +406,16 @@ def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | Non
         notes.append(
             f"window of {window} tokens in {sum(map(bool, stated))} of {count} layers, as the file says"
         )
-        return tuple(window if is_windowed else None for is_windowed in stated)
-    every = _PATTERNS.get(reader.arch)
+        return tuple(window if has_one else None for has_one in stated)
+    every = PATTERNS.get(reader.arch)
     if every is None:
         notes.append(f"a window of {window} tokens is stated, but not for which layers: taken as none")
         return (None,) * count
     notes.append(f"window of {window} tokens, every {every}. layer without, as llama.cpp runs {reader.arch}")
-    return tuple(window if _is_windowed(index, every) else None for index in range(count))
+    return tuple(window if is_windowed(index, every) else None for index in range(count))
 
 
-def _is_windowed(index: int, every: int) -> bool:
+def is_windowed(index: int, every: int) -> bool:
     """llama_hparams::set_swa_pattern; which layers keep a state goes by the same rule."""
     return index % every < every - 1
 

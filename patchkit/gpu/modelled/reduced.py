@@ -1,0 +1,344 @@
+"""A model with few of its layers: those that stand for all others, as a GGUF file whose weights are holes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
+from patchkit.base.toml import load_toml, validate
+from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
+from patchkit.toolchain.store import Store, key_of
+
+if TYPE_CHECKING:
+    import gguf
+
+_FORMAT = 1  # of the file; a change makes every old one unknown
+_IN_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+_CONTEXT = 2**18
+_EPSILON = 1e-6
+_ROPE_SECTIONS = (11, 11, 10, 0)  # of Qwen 3.5 (config.json: mrope_section), for text all positions are equal
+# Keys that say how many layers do something; a file with fewer layers would contradict itself.
+_LEFT_OUT = ("nextn_predict_layers", "block_count", "vocab_size", "context_length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tensor; in a layer its ``name`` is without it. ``shape`` has the row length first."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+    @property
+    def bytes(self) -> int:
+        """As stored."""
+        return self.kind.size(math.prod(self.shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeModel:
+    """All tensors of a model. ``metadata`` without the architecture in their names.
+
+    Every so many layers, by each of ``patterns``, is one without a window, or one that attends.
+    """
+
+    name: str
+    architecture: str
+    metadata: Mapping[str, Value]
+    outside: tuple[Stored, ...]
+    layers: tuple[tuple[Stored, ...], ...]
+    patterns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducedModel:
+    """``chosen``: the layers of ``whole`` that are in the file. ``counts``: for how many each stands.
+
+    The last one is the last of the model, which takes fewer tokens behind its attention.
+    """
+
+    whole: WholeModel
+    chosen: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def file(self, cache_root: Path) -> Path:
+        """Its GGUF file, written once. Raises CacheError when the disk refuses."""
+        store = Store(root=cache_root / "recorder" / "models")
+        tensors = [f"{one.name} {one.shape} {one.kind.name}" for one in self._tensors()]
+        metadata = {name: str(value) for name, value in sorted(self._metadata().items())}
+        key = key_of({"reduced": _FORMAT, "metadata": metadata, "tensors": tensors})
+        return store.obtain(key, lambda folder: self._write(folder / "model.gguf")) / "model.gguf"
+
+    def window_of(self, place: int) -> int | None:
+        """How many tokens that layer of the file sees; None: all before."""
+        window = self.whole.metadata.get("attention.sliding_window")
+        pattern = self.whole.metadata.get("attention.sliding_window_pattern")
+        if not isinstance(window, int) or not window:
+            return None
+        if isinstance(pattern, tuple) and len(pattern) == len(self.whole.layers):
+            return window if pattern[self.chosen[place]] else None
+        return window if is_windowed(place, self.whole.patterns[0]) else None
+
+    def _tensors(self) -> list[Stored]:
+        inside = [
+            Stored(name=f"blk.{place}.{one.name}", shape=one.shape, kind=one.kind)
+            for place, layer in enumerate(self.chosen)
+            for one in self.whole.layers[layer]
+        ]
+        return [*self.whole.outside, *inside]
+
+    def _metadata(self) -> dict[str, Value]:
+        count = len(self.whole.layers)
+        found: dict[str, Value] = {}
+        for name, value in self.whole.metadata.items():
+            if isinstance(value, tuple) and len(value) == count:
+                found[name] = tuple(value[layer] for layer in self.chosen)
+            else:
+                found[name] = value
+        return found
+
+    def _write(self, path: Path) -> None:
+        """The header, norms as ones, and holes in place of all else."""
+        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
+        import numpy as np  # noqa: PLC0415
+
+        arch = self.whole.architecture
+        writer = gguf.GGUFWriter(path, arch)
+        writer.add_name(self.whole.name)
+        writer.add_tokenizer_model("no_vocab")
+        writer.add_block_count(len(self.chosen))
+        writer.add_context_length(_CONTEXT)
+        embedding = next(one for one in self.whole.outside if one.name == "token_embd.weight")
+        writer.add_vocab_size(embedding.shape[1])
+        for name, value in self._metadata().items():
+            _add_value(writer, f"{arch}.{name}", value)
+        tensors = self._tensors()
+        for one in tensors:
+            kind = gguf.GGMLQuantizationType[one.kind.name]
+            block, size = one.kind.block, one.kind.bytes
+            stored = (*reversed(one.shape[1:]), one.shape[0] // block * size)
+            plain = one.kind.name in {"F32", "F16"}
+            dtype = np.dtype(np.float32 if one.kind.name == "F32" else np.float16 if plain else np.uint8)
+            shape = tuple(reversed(one.shape)) if plain else stored
+            writer.add_tensor_info(one.name, shape, dtype, one.bytes, raw_dtype=None if plain else kind)
+        with disk_errors(path, "writing a model"):
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            writer.close()
+            with path.open("r+b") as file:
+                place = _padded(file.seek(0, 2))
+                for one in tensors:
+                    if "norm" in one.name and one.kind.name == "F32":
+                        file.seek(place)
+                        file.write(np.ones(math.prod(one.shape), dtype=np.float32).tobytes())
+                    place += _padded(one.bytes)
+                file.truncate(place)
+
+
+_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _add_value(writer: gguf.GGUFWriter, name: str, value: Value) -> None:
+    match value:
+        case bool():
+            writer.add_bool(name, value)
+        case int():
+            writer.add_uint32(name, value)
+        case float():
+            writer.add_float32(name, value)
+        case str():
+            writer.add_string(name, value)
+        case tuple():
+            writer.add_array(name, list(value))
+        case _:
+            raise AssertionError("long arrays were left out")
+
+
+def reduced(whole: WholeModel) -> ReducedModel:
+    """The layers that stand for all: one of each kind, in an order that llama.cpp takes for theirs.
+
+    Which layers have a window, or keep a state, it derives from their numbers, so a layer takes the place of
+    one that is the same in this.
+    """
+    last = len(whole.layers) - 1
+    kinds = Counter(_kind(whole, layer) for layer in range(last))
+    missing = dict.fromkeys(kinds)
+    chosen: list[int] = []
+    counts: list[int] = []
+    while missing or _of_patterns(whole, len(chosen)) != _of_patterns(whole, last):
+        place = _of_patterns(whole, len(chosen))
+        here = [layer for layer in range(last) if _of_patterns(whole, layer) == place]
+        layer = next((layer for layer in here if _kind(whole, layer) in missing), here[0] if here else last)
+        kind = _kind(whole, layer)
+        counts.append(kinds[kind] if kind in missing else 0)
+        missing.pop(kind, None)
+        chosen.append(layer)
+    return ReducedModel(whole=whole, chosen=(*chosen, last), counts=(*counts, 1))
+
+
+def _of_patterns(whole: WholeModel, layer: int) -> tuple[bool, ...]:
+    return tuple(is_windowed(layer, every) for every in whole.patterns)
+
+
+def _kind(whole: WholeModel, layer: int) -> tuple[object, ...]:
+    count = len(whole.layers)
+    of_layer = [
+        (name, value[layer])
+        for name, value in whole.metadata.items()
+        if isinstance(value, tuple) and len(value) == count
+    ]
+    return (_of_patterns(whole, layer), *of_layer, *whole.layers[layer])
+
+
+def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
+    """All tensors of a GGUF file. ``path`` is for messages. Raises MODEL_NOT_DESCRIBED."""
+    arch = header.metadata.get("general.architecture")
+    count = header.metadata.get(f"{arch}.block_count")
+    if not isinstance(arch, str) or not isinstance(count, int):
+        raise _not_described(path, "it states no architecture, or no block_count")
+    metadata = {
+        name.removeprefix(f"{arch}."): value
+        for name, value in header.metadata.items()
+        if name.startswith(f"{arch}.")
+        and name.removeprefix(f"{arch}.") not in _LEFT_OUT
+        and isinstance(value, bool | int | float | str | tuple)
+    }
+    layers: list[list[Stored]] = [[] for _ in range(count)]
+    outside = []
+    for tensor in header.tensors:
+        found = _IN_LAYER.fullmatch(tensor.name)
+        if found is None:
+            outside.append(Stored(name=tensor.name, shape=tensor.shape, kind=tensor.kind))
+        elif int(found[1]) < count:
+            layers[int(found[1])].append(Stored(name=found[2], shape=tensor.shape, kind=tensor.kind))
+    _check(outside, layers, path)
+    interval = metadata.get("full_attention_interval")
+    pattern = PATTERNS.get(arch, 1) if metadata.get("attention.sliding_window") else 1
+    if isinstance(metadata.get("attention.sliding_window_pattern"), tuple):
+        pattern = 1  # each layer says so itself
+    name = header.metadata.get("general.name")
+    return WholeModel(
+        name=name if isinstance(name, str) and name.isprintable() and name else path.name,
+        architecture=arch,
+        metadata=metadata,
+        outside=tuple(outside),
+        layers=tuple(map(tuple, layers)),
+        patterns=(pattern, interval if isinstance(interval, int) and interval > 0 else 1),
+    )
+
+
+def whole_of_shape(path: Path) -> WholeModel:
+    """All tensors of a model that a shape file describes; the first word of its name is its architecture.
+
+    Types of which a tensor has several are taken in the order of the layers: which layer has which does not
+    change how long all of them take.
+
+    Raises:
+        ConfigError, ErrorGroup: the file is wrong.
+        MODEL_NOT_DESCRIBED: it does not say which layers have a tensor.
+    """
+    stated = validate(load_toml(path), ShapeModel, what="shape file")
+    kinds = tensor_kinds_by_name()
+    outside: list[Stored] = []
+    of_layers: dict[str, list[Stored]] = {}
+    for tensor in stated.tensors:
+        if tensor.type not in kinds:
+            raise _not_described(path, f"{tensor.name} is said to be {tensor.type}")
+        found = re.fullmatch(r"blk\.\*\.(.+)", tensor.name)
+        one = Stored(name=found[1] if found else tensor.name, shape=tensor.shape, kind=kinds[tensor.type])
+        if found is None:
+            outside.append(one)
+        else:
+            of_layers.setdefault(one.name, []).extend([one] * tensor.count)
+    layers: list[list[Stored]] = [[] for _ in range(stated.layers)]
+    attending = [i for i in range(stated.layers) if not is_windowed(i, stated.attention_every)]
+    others = [i for i in range(stated.layers) if i not in set(attending)]
+    for name, tensors in of_layers.items():
+        choices = (list(range(stated.layers)), attending, others)
+        places = next((each for each in choices if len(each) == len(tensors)), None)
+        if places is None:
+            raise _not_described(path, f"{len(tensors)} of {stated.layers} layers have {name}, but which?")
+        for place, one in zip(places, tensors, strict=True):
+            layers[place].append(one)
+    _check(outside, layers, path)
+    return WholeModel(
+        name=stated.name,
+        architecture=stated.name.split()[0],
+        metadata=_metadata_of(stated, outside, layers),
+        outside=tuple(outside),
+        layers=tuple(map(tuple, layers)),
+        patterns=(stated.window_every, stated.attention_every),
+    )
+
+
+def _metadata_of(
+    stated: ShapeModel, outside: Sequence[Stored], layers: Sequence[Sequence[Stored]]
+) -> dict[str, Value]:
+    """What llama.cpp wants to be told of such a model, as far as it changes what it launches."""
+    shapes = {one.name: one.shape for layer in layers for one in layer}
+    width = next(one.shape[0] for one in outside if one.name == "token_embd.weight")
+    size_v = stated.head_size_v or stated.head_size
+    found: dict[str, Value] = {
+        "embedding_length": width,
+        "feed_forward_length": shapes.get("ffn_up.weight", (0, width))[1],
+        "attention.head_count": stated.heads,
+        "attention.head_count_kv": stated.kv_heads,
+        "attention.key_length": stated.head_size,
+        "attention.value_length": size_v,
+        "attention.layer_norm_rms_epsilon": _EPSILON,
+        "rope.dimension_count": stated.head_size,
+    }
+    if stated.window is not None:
+        found["attention.sliding_window"] = stated.window
+    if stated.experts:
+        found["expert_count"] = stated.experts
+        found["expert_used_count"] = stated.experts_used
+        found["expert_feed_forward_length"] = shapes["ffn_up_exps.weight"][1]
+    if "ffn_up_shexp.weight" in shapes:
+        found["expert_shared_feed_forward_length"] = shapes["ffn_up_shexp.weight"][1]
+    if "ssm_conv1d.weight" in shapes:
+        convolved, inner = shapes["ssm_conv1d.weight"], shapes["ssm_out.weight"][0]
+        state = shapes["ssm_norm.weight"][0]
+        found["ssm.conv_kernel"] = convolved[0]
+        found["ssm.inner_size"] = inner
+        found["ssm.state_size"] = state
+        found["ssm.time_step_rank"] = inner // state
+        found["ssm.group_count"] = (convolved[1] - inner) // (2 * state)
+        found["full_attention_interval"] = stated.attention_every
+        found["rope.dimension_count"] = stated.head_size // 4  # partial_rotary_factor of these models
+        found["rope.dimension_sections"] = _ROPE_SECTIONS
+    return found
+
+
+def _check(outside: Sequence[Stored], layers: Sequence[Sequence[Stored]], path: Path) -> None:
+    if not layers or not all(layers):
+        raise _not_described(path, "a layer of it has no tensors")
+    embedding = next((one for one in outside if one.name == "token_embd.weight"), None)
+    if embedding is None or len(embedding.shape) != 2:  # noqa: PLR2004 - columns and rows
+        raise _not_described(path, "it has no token_embd.weight")
+    for one in (*outside, *(one for layer in layers for one in layer)):
+        if one.shape[0] % one.kind.block:
+            raise _not_described(path, f"a row of {one.name} is no whole blocks of {one.kind.name}")
+
+
+def _not_described(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"no file with few layers can be made of {path.name}",
+        code="MODEL_NOT_DESCRIBED",
+        where=Location(path=str(path)),
+        why=why,
+        hint="leave out --timeline: the operations of the model are then listed by patchkit",
+    )
