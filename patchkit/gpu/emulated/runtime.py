@@ -40,6 +40,7 @@ _STUB_HEADERS = _files(
 STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
 OPERATIONS_DRIVER = "drivers/op_cases.cpp"
+MODEL_DRIVER = "drivers/model_batches.cpp"
 _TIMEOUT_S = 600.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
@@ -138,6 +139,28 @@ def build_driver(
     key = {"what": "driver", "ggml": linked, "stub": stub.name, "flags": compiler.portable(argv)}
     name = Path(source).stem
     return _built(compiler, key, [*argv, *places], (source, f"drivers/{CASE_READER.name}"), name) / name
+
+
+def build_model_driver(compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path) -> Path:
+    """The driver that runs a model through libllama, and stands between the HIP backend and the runtime.
+
+    Raises:
+        RECORDER_NOT_BUILT: it does not compile against this llama.cpp.
+        CacheError: the disk refused.
+    """
+    argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
+    libraries = ("-lllama", "-lggml", "-lggml-base")
+    places = [
+        "-Wno-deprecated-declarations",  # as above
+        *("-isystem", str(tree / "include"), "-isystem", str(tree / "ggml/include")),
+        *("-isystem", str(compiler.toolchain.root / "include"), str(_NATIVE / MODEL_DRIVER)),
+        *(f"-L{programs.folder}", *libraries, f"-L{stub}", "-lamdhip64", "-ldl"),
+        f"-Wl,-rpath-link,{programs.folder}",
+    ]
+    linked = [built.part.key for built in programs.parts if built.part.backend != "hip"]
+    key = {"what": "driver", "llama": linked, "stub": stub.name, "flags": compiler.portable(argv)}
+    name = Path(MODEL_DRIVER).stem
+    return _built(compiler, key, [*argv, *places], (MODEL_DRIVER,), name) / name
 
 
 def _built(

@@ -191,7 +191,7 @@ class Recorder:
             (folder / _PRODUCTS).write_text("".join(f"{call}\n" for call in calls), "utf-8")
             log.unlink()
             for trace in sorted(folder.glob("*.trace")):
-                _pack(trace)
+                pack_trace(trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +263,8 @@ def unpack_trace(trace: Path, into: Path) -> None:
         shutil.copyfileobj(packed, plain, _PIECE)
 
 
-def _pack(trace: Path) -> None:
-    """In place.
+def pack_trace(trace: Path) -> None:
+    """Pack a recording, in place.
 
     A layer of attention behind 65536 tokens is up to 740 MB, a hundredth of that packed, in 3 s; the 45
     settings of MMA that tune times were 60 GB, and the disk full (2026-11-25).

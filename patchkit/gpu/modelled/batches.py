@@ -1,0 +1,296 @@
+"""What upstream's own host code launches and copies for batches of a model, each launch recorded once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import disk_errors, full_disk
+from patchkit.base.process import ToolTimeout, run_tool
+from patchkit.gpu.emulated.kept_runs import obtain_by_units
+from patchkit.gpu.emulated.log import RecordingUnreadable
+from patchkit.gpu.emulated.runtime import build_model_driver
+from patchkit.gpu.modelled.recording import Recorder, pack_trace, recording_variables
+from patchkit.toolchain.store import key_of
+
+_FORMAT = 1  # of an entry; a change makes every old one unknown
+_TIMEOUT_S = 7200.0
+_LOG = "launches.jsonl"
+# Lines of the recorder's log that the driver writes; the others are of launches that it lets through.
+_OURS = ("started", "moved", "node", "test", "blas")
+_ROOM = 256  # rows behind the deepest test; llama.cpp makes a cache of whole steps of so many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTest:
+    """One batch behind ``depth`` tokens: ``tokens`` of one sequence, or one of each of ``sequences``."""
+
+    name: str
+    depth: int
+    tokens: int
+    sequences: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTensor:
+    """A tensor of a graph: ``at`` is its address, ``shape`` has the row length first, all four extents."""
+
+    name: str
+    at: int
+    bytes: int
+    type: str
+    shape: tuple[int, ...]
+    is_leaf: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An operation of the graph."""
+
+    op: str
+    result: SeenTensor
+    sources: tuple[SeenTensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A launch. Those of one ``number`` are equal; ``pointers`` are what it was given."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    lds: int
+    number: int
+    pointers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A copy or fill by the runtime: ``how`` it is called, and to where."""
+
+    how: str
+    bytes: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCall:
+    """A product of a BLAS library, as ``hipblasGemmEx 4096x512x4096``."""
+
+    call: str
+
+
+Event = Started | Moved | LibraryCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRun:
+    """One test as it ran: the operations of its graphs, and what was launched and moved, in order."""
+
+    nodes: tuple[Node, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBatches:
+    """``traces`` has the recording of each launch, by its number."""
+
+    runs: Mapping[str, BatchRun]
+    traces: Mapping[int, Path]
+
+
+def plan_of(tests: Sequence[BatchTest], kv: str) -> str:
+    """The tests as the driver reads them, the deepest last.
+
+    Those of several sequences have a context of their own: llama.cpp keeps more rows of windowed layers then.
+    """
+    lines = []
+    for sequences in sorted({test.sequences for test in tests}):
+        of_these = sorted(
+            (test for test in tests if test.sequences == sequences), key=lambda test: test.depth
+        )
+        rows = max(test.depth + test.tokens * test.sequences for test in of_these)
+        lines.append(f"context {-(-rows // _ROOM) * _ROOM} {sequences} {kv}")
+        lines += [f"test {test.name} {test.depth} {test.tokens} {sequences}" for test in of_these]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], kv: str) -> RecordedBatches:
+    """Run the batches, or take what is kept.
+
+    Raises:
+        TIMING_RUN_FAILED: upstream does not load the model, or a kernel ended badly on the emulated GPU.
+        CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
+        CacheError: the disk refused.
+    """
+    compiler, side = recorder.compiler, recorder.side
+    driver = build_model_driver(compiler, recorder.tree.root, side.built, recorder.gpu.runtime)
+    plan = plan_of(tests, kv)
+    store = compiler.store.beside("timing", "traces")
+    key = key_of(
+        {
+            "what": "batches",
+            "format": _FORMAT,
+            "tree": recorder.identity or side.built.identity,
+            "emulator": recorder.gpu.identity,
+            "compiler": compiler.identity,
+            "options": compiler.toolchain.device_options,
+            "driver": driver.parent.name,
+            "model": model.parent.name,
+            "plan": plan,
+            "blocks": [*recording_variables(Path()).values()][1:],
+        }
+    )
+
+    def run(folder: Path, more: Mapping[str, str]) -> None:
+        _run(recorder, driver, model, plan, folder, more)
+
+    folder = obtain_by_units(store, key, side.units, run)
+    with (
+        disk_errors(folder, "reading what a model launched"),
+        (folder / _LOG).open(encoding="utf-8") as lines,
+    ):
+        runs, numbers = parse_batches(lines, str(folder / _LOG))
+    return RecordedBatches(
+        runs=runs, traces={number: folder / f"{trace}.trace" for number, trace in numbers.items()}
+    )
+
+
+def _run(
+    recorder: Recorder, driver: Path, model: Path, plan: str, folder: Path, more: Mapping[str, str]
+) -> None:
+    compiler, built = recorder.compiler, recorder.side.built
+    log = folder / "log"
+    with disk_errors(folder, "recording a model"):
+        (folder / "plan").write_text(plan, "utf-8")
+    variables = {
+        **built.environment,
+        **recording_variables(folder),
+        **more,
+        "PATCHKIT_RECORDER_LOG": str(log),
+    }
+    variables["LD_LIBRARY_PATH"] += f":{built.folder}"
+    try:
+        done = run_tool(
+            [str(driver), str(model), str(folder / "plan"), str(built.folder)],
+            env=variables,
+            timeout_s=_TIMEOUT_S,
+            check=False,
+            reporter=compiler.reporter,
+            stop=compiler.stop,
+            work="run",
+        )
+    except ToolTimeout as error:
+        raise _failed(error.why, error.hint) from error
+    if recorder.side.units.failed is not None:
+        raise recorder.side.units.failed
+    if done.returncode != 0:
+        if (refused := full_disk(folder, "recording a model")) is not None:
+            raise refused
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise _failed(" / ".join(said[-3:]) if said else f"it ended with {done.returncode}", None)
+    with disk_errors(folder, "recording a model"):
+        kept = set()
+        with log.open(encoding="utf-8", errors="replace") as lines, (folder / _LOG).open("w") as ours:
+            for line in lines:
+                if line.startswith(tuple(f'{{"{name}"' for name in _OURS)):
+                    ours.write(line)
+                    if line.startswith('{"started"'):
+                        kept.add(json.loads(line)["trace"])
+        log.unlink()
+        for trace in folder.glob("*.trace"):
+            if int(trace.stem) in kept:
+                pack_trace(trace)
+            else:  # of a launch that ran again because others need what it writes
+                trace.unlink()
+
+
+def parse_batches(lines: Iterable[str], path: str) -> tuple[dict[str, BatchRun], dict[int, int]]:
+    """The tests of a log by their names, and the trace of each number; ``path`` is for messages.
+
+    Raises RecordingUnreadable.
+    """
+    reader = _Reader()
+    for place, line in enumerate(lines, start=1):
+        try:
+            reader.take(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordingUnreadable(
+                "what a model launched cannot be read",
+                where=Location(path=path, line=place),
+                why=f"{error!r} in {line[:80]!r}",
+                hint="remove that folder of the cache: it is recorded anew",
+            ) from error
+    return reader.runs, reader.numbers
+
+
+class _Reader:
+    """Takes lines one by one; ``runs`` are the tests that have ended."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, BatchRun] = {}
+        self.numbers: dict[int, int] = {}
+        self._name = ""
+        self._nodes: list[Node] = []
+        self._events: list[Event] = []
+
+    def take(self, event: object) -> None:
+        """Raises KeyError, TypeError or ValueError for what the driver does not write."""
+        match event:
+            case {"test": str(name)}:
+                if self._name:
+                    self.runs[self._name] = BatchRun(nodes=tuple(self._nodes), events=tuple(self._events))
+                self._name, self._nodes, self._events = name, [], []
+            case {"started": _, "number": int(number), "trace": int(trace)}:
+                if trace >= 0:
+                    self.numbers[number] = trace
+                self._events.append(_started(event))
+            case {"moved": str(how), "bytes": int(size), "to": int(to)}:
+                self._events.append(Moved(how=how, bytes=size, to=to))
+            case {"blas": call, "m": m, "n": n, "k": k}:
+                self._events.append(LibraryCall(call=f"{call} {m}x{n}x{k}"))
+            case {"node": str(op), "result": result, "from": sources}:
+                tensors = tuple(map(_tensor, sources))
+                self._nodes.append(Node(op=op, result=_tensor(result), sources=tensors))
+            case _:
+                raise ValueError("no line of the driver")
+
+
+def _started(of: Mapping[str, Any]) -> Started:
+    return Started(
+        kernel=str(of["started"]),
+        grid=_three(of["grid"]),
+        block=_three(of["block"]),
+        lds=int(of["lds"]),
+        number=int(of["number"]),
+        pointers=tuple(map(int, of["pointers"])),
+    )
+
+
+def _tensor(of: Mapping[str, Any]) -> SeenTensor:
+    return SeenTensor(
+        name=str(of["name"]),
+        at=int(of["at"]),
+        bytes=int(of["bytes"]),
+        type=str(of["type"]),
+        shape=tuple(int(extent) for extent in of["shape"]),
+        is_leaf=bool(of["leaf"]),
+    )
+
+
+def _three(of: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = of
+    return (int(x), int(y), int(z))
+
+
+def _failed(why: str | None, hint: str | None) -> ToolchainError:
+    return ToolchainError(
+        "the model did not come to its end on the emulated GPU",
+        code="TIMING_RUN_FAILED",
+        why=why,
+        hint=hint,
+    )
