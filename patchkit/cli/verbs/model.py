@@ -20,6 +20,7 @@ from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_comm
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.base.arch import GpuProfile
     from patchkit.base.workspace import Workspace
     from patchkit.carry.following.onto.pin import Onto
     from patchkit.carry.series.lock import Pin
@@ -58,6 +59,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
         "patchkit model --arch gfx1151 --head-size 128 --heads 32 --kv-heads 8 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
         "patchkit model --arch gfx1151 --gguf model.gguf --depth 16384 --pp 512 --tg 128",
+        "patchkit model --arch gfx1151 --gguf model.gguf --timeline --parallel 4",
         "patchkit model --arch gfx1151 --onto HEAD --head-size 128 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --against measured.toml",
         "patchkit model --arch gfx1151 -- ./saxpy",
@@ -98,12 +100,30 @@ _DEPTH = click.IntRange(min=1, max=2**18)
 )
 @CLONE
 @click.option(
+    "--timeline",
+    is_flag=True,
+    help="With --gguf or --shape: the launches and copies of upstream's own host code, which runs a file of "
+    "the model's shapes with few of its layers; each kernel's time, what limits it, and its bound.",
+)
+@click.option(
+    "--parallel",
+    multiple=True,
+    type=click.IntRange(min=2, max=64),
+    metavar="N",
+    help="With --timeline: N sequences generate at the same time, behind what they share. Repeatable.",
+)
+@click.option(
     "--against",
     type=FOLDER,
     metavar="FILE",
     help="Published times, or evidence files, to be modelled and compared.",
 )
-@click.option("--plot", type=FOLDER, metavar="FILE.svg", help="With --against: both times as a picture.")
+@click.option(
+    "--plot",
+    type=FOLDER,
+    metavar="FILE.svg",
+    help="A picture: with --against both times, with --timeline the kernels with their bounds.",
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
@@ -169,6 +189,9 @@ def command(
             write_output(plot, picture, "writing the picture")
         settings.show(found.as_json(), _comparison(found))
         return
+    if options["timeline"] or options["parallel"]:
+        _timeline(settings, timings, profile, tree, {**options, "plot": plot})
+        return
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
         tests, measured = _tests(timings, network, tree, options)
@@ -185,6 +208,40 @@ def command(
     sides = _sides(timings, case, tree, repeated=options["repeated"])
     document = {name: None if time is None else time.as_json() for name, time in sides.items()}
     settings.show({"arch": arch, "repeated": options["repeated"], **document}, _operation(sides, case))
+
+
+def _timeline(
+    settings: Settings, timings: Timings, profile: GpuProfile, tree: Kernels, of: Mapping[str, Any]
+) -> None:
+    from patchkit.cli.timelines import Asked, document_of, time_lines, timeline_lines
+    from patchkit.gpu.modelled.timeline_picture import draw_timelines
+
+    if not of["timeline"] or (of["gguf"] is None) == (of["shape"] is None):
+        raise UsageError(
+            "--timeline is about one whole model",
+            code="USAGE_SYNTAX",
+            why="it needs --gguf or --shape, and --parallel goes with it",
+            hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
+        )
+    asked = Asked(
+        gguf=of["gguf"],
+        shape=of["shape"],
+        depth=of["depth"],
+        prompt=of["prompt"],
+        generated=of["generated"],
+        parallel=of["parallel"],
+        kv_type=of["kv_type"],
+    )
+    if of["plot"] is not None:
+        check_output(of["plot"], "preparing the picture")
+    with contextlib.ExitStack() as stack:
+        recorders = _recorders(timings, tree, stack, with_rocwmma=False)
+        name, tests = time_lines(timings, profile, recorders, asked)
+    if of["plot"] is not None:
+        picture = draw_timelines(name, tests).encode("utf-8")
+        write_output(of["plot"], picture, "writing the picture")
+    document = {"arch": profile.arch, "model": name, "timeline": document_of(tests)}
+    settings.show(document, timeline_lines(name, tests))
 
 
 # Options that go with a program of the user's own.

@@ -245,10 +245,10 @@ class _Reader:
                 if self._name:
                     self.runs[self._name] = BatchRun(nodes=tuple(self._nodes), events=tuple(self._events))
                 self._name, self._nodes, self._events = name, [], []
-            case {"started": _, "number": int(number), "trace": int(trace)}:
+            case {"started": str(kernel), "number": int(number), "trace": int(trace), **rest}:
                 if trace >= 0:
                     self.numbers[number] = trace
-                self._events.append(_started(event))
+                self._events.append(_started(rest, kernel, number))
             case {"moved": str(how), "bytes": int(size), "to": int(to)}:
                 self._events.append(Moved(how=how, bytes=size, to=to))
             case {"blas": call, "m": m, "n": n, "k": k}:
@@ -260,13 +260,13 @@ class _Reader:
                 raise ValueError("no line of the driver")
 
 
-def _started(of: Mapping[str, Any]) -> Started:
+def _started(of: Mapping[str, Any], kernel: str, number: int) -> Started:
     return Started(
-        kernel=str(of["started"]),
+        kernel=kernel,
         grid=_three(of["grid"]),
         block=_three(of["block"]),
         lds=int(of["lds"]),
-        number=int(of["number"]),
+        number=number,
         pointers=tuple(map(int, of["pointers"])),
     )
 

@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
 # Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
 _MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb")
 # Kernels that read a model's weights or its K and V. The others read what the kernel before has just written.
-_READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec"})
+READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec"})
 # What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
 # matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
 _STEEPNESS = 8.0
@@ -101,7 +101,7 @@ class OperationTime:
     @property
     def library_us(self) -> float:
         """Microseconds of a BLAS library's products, by the rate and the bandwidth it reaches at best."""
-        return sum(_library_us(call, self.machine) for call in self.products)
+        return sum(library_us(call, self.machine) for call in self.products)
 
     @property
     def us(self) -> float:
@@ -163,7 +163,12 @@ def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
     """
     if not repeated:
         return 1.0
-    beyond = _bytes_of(case) / machine.cache_bytes - 1
+    return share_beyond_cache(machine, _bytes_of(case))
+
+
+def share_beyond_cache(machine: Machine, size: float) -> float:
+    """The part (0 to 1) of so many bytes, used a moment ago, that the last cache does not have any more."""
+    beyond = size / machine.cache_bytes - 1
     return min(1.0, max(0.0, _STEEPNESS * beyond))
 
 
@@ -172,7 +177,8 @@ _BYTES_OF_HALF = 2
 _DEEP = 8192  # K from which blas_tflops_deep was measured (halo-box/strix-llama.cpp PR 38)
 
 
-def _library_us(call: str, machine: Machine) -> float:
+def library_us(call: str, machine: Machine) -> float:
+    """Microseconds of a BLAS library's product, as ``hipblasGemmEx 4096x512x4096``, by published rates."""
     found = _SIZES.search(call)
     if found is None:
         raise AssertionError(f"a product without sizes: {call}")
@@ -222,7 +228,7 @@ def time_recorded(
     heads = found.heads
     kinds = [kind_of(head.kernel) for head in heads]
     launches = [
-        Played(trace=trace, cold=cold if kind in _READS_MODEL else 0.0, working=working_of(case, head))
+        Played(trace=trace, cold=cold if kind in READS_MODEL else 0.0, working=working_of(case, head))
         for trace, kind, head in zip(found.traces, kinds, heads, strict=True)
     ]
     kernels = tuple(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.files import disk_errors
-from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
+from patchkit.base.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.base.toml import load_toml, validate
+from patchkit.gpu.emulated.hollow_model import Stored, write_hollow
 from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
 from patchkit.toolchain.store import Store, key_of
-
-if TYPE_CHECKING:
-    import gguf
 
 _FORMAT = 1  # of the file; a change makes every old one unknown
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
@@ -27,20 +22,6 @@ _EPSILON = 1e-6
 _ROPE_SECTIONS = (11, 11, 10, 0)  # of Qwen 3.5 (config.json: mrope_section), for text all positions are equal
 # Keys that say how many layers do something; a file with fewer layers would contradict itself.
 _LEFT_OUT = ("nextn_predict_layers", "block_count", "vocab_size", "context_length")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A tensor; in a layer its ``name`` is without it. ``shape`` has the row length first."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: Kind
-
-    @property
-    def bytes(self) -> int:
-        """As stored."""
-        return self.kind.size(math.prod(self.shape))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,65 +87,16 @@ class ReducedModel:
         return found
 
     def _write(self, path: Path) -> None:
-        """The header, norms as ones, and holes in place of all else."""
-        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
-        import numpy as np  # noqa: PLC0415
-
         arch = self.whole.architecture
-        writer = gguf.GGUFWriter(path, arch)
-        writer.add_name(self.whole.name)
-        writer.add_tokenizer_model("no_vocab")
-        writer.add_block_count(len(self.chosen))
-        writer.add_context_length(_CONTEXT)
         embedding = next(one for one in self.whole.outside if one.name == "token_embd.weight")
-        writer.add_vocab_size(embedding.shape[1])
-        for name, value in self._metadata().items():
-            _add_value(writer, f"{arch}.{name}", value)
-        tensors = self._tensors()
-        for one in tensors:
-            kind = gguf.GGMLQuantizationType[one.kind.name]
-            block, size = one.kind.block, one.kind.bytes
-            stored = (*reversed(one.shape[1:]), one.shape[0] // block * size)
-            plain = one.kind.name in {"F32", "F16"}
-            dtype = np.dtype(np.float32 if one.kind.name == "F32" else np.float16 if plain else np.uint8)
-            shape = tuple(reversed(one.shape)) if plain else stored
-            writer.add_tensor_info(one.name, shape, dtype, one.bytes, raw_dtype=None if plain else kind)
-        with disk_errors(path, "writing a model"):
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-            writer.close()
-            with path.open("r+b") as file:
-                place = _padded(file.seek(0, 2))
-                for one in tensors:
-                    if "norm" in one.name and one.kind.name == "F32":
-                        file.seek(place)
-                        file.write(np.ones(math.prod(one.shape), dtype=np.float32).tobytes())
-                    place += _padded(one.bytes)
-                file.truncate(place)
-
-
-_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
-
-
-def _padded(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-def _add_value(writer: gguf.GGUFWriter, name: str, value: Value) -> None:
-    match value:
-        case bool():
-            writer.add_bool(name, value)
-        case int():
-            writer.add_uint32(name, value)
-        case float():
-            writer.add_float32(name, value)
-        case str():
-            writer.add_string(name, value)
-        case tuple():
-            writer.add_array(name, list(value))
-        case _:
-            raise AssertionError("long arrays were left out")
+        own = {
+            "block_count": len(self.chosen),
+            "context_length": _CONTEXT,
+            "vocab_size": embedding.shape[1],
+            **self._metadata(),
+        }
+        metadata = {f"{arch}.{name}": value for name, value in own.items()}
+        write_hollow(path, arch, self.whole.name, metadata, self._tensors())
 
 
 def reduced(whole: WholeModel) -> ReducedModel:

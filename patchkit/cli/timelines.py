@@ -1,0 +1,139 @@
+"""``patchkit model --timeline``: which batches are timed, and how their times are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchkit.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from patchkit.base.arch import GpuProfile
+    from patchkit.gpu.modelled.batches import BatchTest
+    from patchkit.gpu.modelled.recording import Recorder
+    from patchkit.gpu.modelled.timeline import Timeline
+    from patchkit.gpu.modelled.timings import Timings
+
+_SHOWN = 20  # kernels of a test
+_MICRO_BATCH = 512  # llama-bench's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be timed: ``parallel`` are numbers of sequences that generate at the same time."""
+
+    gguf: Path | None
+    shape: Path | None
+    depth: int
+    prompt: int
+    generated: int
+    parallel: tuple[int, ...]
+    kv_type: str
+
+
+def time_lines(
+    timings: Timings, profile: GpuProfile, recorders: Mapping[str, Recorder], asked: Asked
+) -> tuple[str, dict[str, dict[str, Timeline]]]:
+    """The name of the model, and the time of each test by side.
+
+    Raises:
+        NOTHING_TO_ESTIMATE: nothing was asked for.
+        The errors of reading the model, of recording and of playing it.
+    """
+    from patchkit.base.gguf import load_gguf_parts
+    from patchkit.gpu.modelled.batches import BatchTest, record_batches
+    from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
+    from patchkit.gpu.modelled.roofline import peaks_of
+    from patchkit.gpu.modelled.timeline import mean_of, time_batches
+
+    if asked.gguf is not None:
+        whole = whole_of_header(load_gguf_parts(asked.gguf), asked.gguf)
+    elif asked.shape is not None:
+        whole = whole_of_shape(asked.shape)
+    else:
+        raise UsageError(
+            "--timeline is about a whole model",
+            code="USAGE_SYNTAX",
+            hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
+        )
+    tests: dict[str, tuple[BatchTest, list[BatchTest]]] = {}
+
+    def add(name: str, test: BatchTest, *parts: BatchTest) -> None:
+        tests[name] = (test, list(parts) or [test])
+
+    at = f"@ d{asked.depth}"
+    if asked.prompt:
+        whole_prompt, *parts = _prompt(asked.prompt, asked.depth)
+        add(f"pp{asked.prompt} {at}", whole_prompt, *parts)
+    middle = asked.depth + asked.generated // 2  # the token in the middle stands for all
+    if asked.generated:
+        add(f"tg{asked.generated} {at}", BatchTest(name="tg", depth=middle, tokens=1))
+    for sequences in asked.parallel:
+        test = BatchTest(name=f"x{sequences}", depth=middle, tokens=1, sequences=sequences)
+        add(f"tg{asked.generated} x{sequences} {at}", test)
+    if not tests:
+        raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
+    model = reduced(whole)
+    file = model.file(timings.workspace.cache_root)
+    batches = list({part.name: part for _, parts in tests.values() for part in parts}.values())
+    found: dict[str, dict[str, Timeline]] = {name: {} for name in tests}
+    for side, recorder in recorders.items():
+        recorded = record_batches(recorder, file, batches, asked.kv_type)
+        times = time_batches(timings.machine, model, recorded, batches, peaks_of(profile), timings.compiler)
+        for name, (test, parts) in tests.items():
+            found[name][side] = mean_of(test, [times[part.name] for part in parts])
+    return whole.name, found
+
+
+def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
+    """The prompt, and the micro-batches that stand for all of it: the first and the last."""
+    from patchkit.gpu.modelled.batches import BatchTest
+
+    size = min(tokens, _MICRO_BATCH)
+    yield BatchTest(name="pp", depth=depth, tokens=tokens)
+    yield BatchTest(name="pp.first", depth=depth, tokens=size)
+    if tokens >= 2 * size:
+        yield BatchTest(name="pp.last", depth=depth + (tokens // size - 1) * size, tokens=size)
+
+
+def document_of(tests: Mapping[str, Mapping[str, Timeline]]) -> dict[str, object]:
+    """As ``--json`` shows it."""
+    return {name: {side: line.as_json() for side, line in sides.items()} for name, sides in tests.items()}
+
+
+def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> Iterator[str]:
+    """For a person: of each test and side the kernels with most time above the bound."""
+    yield f"{model}: what upstream's host code launches (modelled, not measured)"
+    for test, sides in tests.items():
+        for side, timeline in sides.items():
+            yield ""
+            yield (
+                f"{test}, {side}: {timeline.rate:.1f} t/s, {timeline.bound_us / timeline.us:.0%} of the "
+                f"bound; {timeline.us:.0f} us, {timeline.launches:.0f} launches and copies, BLAS "
+                f"{timeline.library_us / timeline.us:.0%}"
+            )
+            head = f"{'us':>10} {'share':>6} {'above':>10} {'count':>6}  {'limit':<18}"
+            yield f"{head} kernel, what it is about"
+            merged = timeline.merged()
+            for line in merged[:_SHOWN]:
+                told = " (bound)" if line.is_bound else ""
+                yield (
+                    f"{line.all_us:>10.1f} {line.all_us / timeline.us:>6.1%} {line.above:>10.1f} "
+                    f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{told}"
+                )
+            yield from _rest(merged[_SHOWN:])
+        yield from _compared(sides)
+
+
+def _rest(lines: Sequence[object]) -> Iterator[str]:
+    if lines:
+        yield f"{'':>10} and {len(lines)} more (--json has all)"
+
+
+def _compared(sides: Mapping[str, Timeline]) -> Iterator[str]:
+    after = sides.get("candidate")
+    before = sides.get("upstream")
+    if before is not None and after is not None:
+        yield f"the candidate is {after.rate / before.rate:.3f} times as fast as upstream (modelled)"

@@ -1,0 +1,87 @@
+"""A GGUF file of any size that takes no room: its tensors are holes, but for norms, which are ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchkit.base.files import disk_errors
+from patchkit.base.gguf import Kind, Value
+
+if TYPE_CHECKING:
+    import gguf
+
+_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tensor; in a layer its ``name`` is without it. ``shape`` has the row length first."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+    @property
+    def bytes(self) -> int:
+        """As stored."""
+        return self.kind.size(math.prod(self.shape))
+
+
+def write_hollow(
+    path: Path, architecture: str, name: str, metadata: Mapping[str, Value], tensors: Sequence[Stored]
+) -> None:
+    """Write it; ``metadata`` has whole keys. Raises CacheError when the disk refuses."""
+    import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
+    import numpy as np  # noqa: PLC0415
+
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name(name)
+    writer.add_tokenizer_model("no_vocab")
+    for key, value in metadata.items():
+        _add_value(writer, key, value)
+    for one in tensors:
+        plain = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16)}.get(one.kind.name)
+        rows = tuple(reversed(one.shape[1:]))
+        if plain is not None:
+            writer.add_tensor_info(one.name, (*rows, one.shape[0]), plain, one.bytes)
+            continue
+        stored = one.shape[0] // one.kind.block * one.kind.bytes
+        kind = gguf.GGMLQuantizationType[one.kind.name]
+        writer.add_tensor_info(one.name, (*rows, stored), np.dtype(np.uint8), one.bytes, raw_dtype=kind)
+    with disk_errors(path, "writing a model"):
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        with path.open("r+b") as file:
+            place = _padded(file.seek(0, 2))
+            for one in tensors:
+                if "norm" in one.name and one.kind.name == "F32":
+                    file.seek(place)
+                    file.write(np.ones(math.prod(one.shape), dtype=np.float32).tobytes())
+                place += _padded(one.bytes)
+            file.truncate(place)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _add_value(writer: gguf.GGUFWriter, name: str, value: Value) -> None:
+    match value:
+        case bool():
+            writer.add_bool(name, value)
+        case int():
+            writer.add_uint32(name, value)
+        case float():
+            writer.add_float32(name, value)
+        case str():
+            writer.add_string(name, value)
+        case tuple():
+            writer.add_array(name, list(value))
+        case _:
+            raise AssertionError("long arrays are left out")

@@ -1,0 +1,412 @@
+"""The time of a batch of a model, of the launches and copies of upstream's own host code.
+
+What was launched is that of a file with few layers (:mod:`patchkit.gpu.modelled.reduced`); the part of each
+layer is counted as often as it stands for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.modelled.batches import (
+    BatchRun,
+    BatchTest,
+    Event,
+    LibraryCall,
+    Moved,
+    Node,
+    RecordedBatches,
+    SeenTensor,
+    Started,
+)
+from patchkit.gpu.modelled.machine import Kind, Machine, Played, play
+from patchkit.gpu.modelled.operation import (
+    READS_MODEL,
+    TimedKernel,
+    kind_of,
+    library_us,
+    matrix_case,
+    share_beyond_cache,
+    working_of,
+)
+from patchkit.gpu.modelled.recording import TraceHead
+from patchkit.gpu.modelled.reduced import ReducedModel
+from patchkit.gpu.modelled.roofline import Peaks, Work, attention_work, distinct_experts
+from patchkit.gpu.modelled.shape import Layer, role_of
+from patchkit.toolchain.compiler import Compiler
+
+_OF_LAYER = re.compile(r"(?:blk\.|cache_[kv]_l|cache_[rs]_l)(\d+)\b(?:\.(\S+))?")
+_BEHIND = ("output_norm", "output.", "token_embd")
+_AHEAD = 24  # operations of the graph that a launch may be about, behind the last one that was launched
+_MOVES = 2.0  # bytes of the memory for each byte that is copied
+_ATTENTION = "FLASH_ATTN_EXT"
+_PRODUCTS = frozenset({"MUL_MAT", "MUL_MAT_ID"})
+_UNPACKS = re.compile(r"dequantize|convert_unary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What was started ``count`` times in a batch, each time for ``us``.
+
+    ``what`` it is about: the weights or the operation. ``bound_us``: the least time of one, by its bytes and
+    multiplications as :mod:`patchkit.gpu.modelled.roofline` counts them; zero for what that does not count.
+    ``is_bound``: ``us`` is no modelled time but the least one, of a copy.
+    """
+
+    what: str
+    kernel: str
+    kind: Kind | None
+    count: float
+    us: float
+    bound_us: float
+    limit: str
+    shares: Mapping[str, float]
+    is_bound: bool = False
+
+    @property
+    def above(self) -> float:
+        """Microseconds of all of them above the bound."""
+        return self.count * (self.us - self.bound_us)
+
+    @property
+    def all_us(self) -> float:
+        """Of all of them."""
+        return self.count * self.us
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        return {
+            "what": self.what,
+            "kernel": self.kernel,
+            "kind": self.kind,
+            "count": self.count,
+            "us": self.all_us,
+            "bound_us": self.count * self.bound_us,
+            "above_bound_us": self.above,
+            "limit": self.limit,
+            "shares": dict(self.shares),
+            "is_bound": self.is_bound,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One batch. ``library_us``: the part of the time that is products of a BLAS library, only estimated."""
+
+    test: BatchTest
+    lines: tuple[Line, ...]
+    library_us: float
+
+    @property
+    def us(self) -> float:
+        """Microseconds."""
+        return sum(line.all_us for line in self.lines)
+
+    @property
+    def bound_us(self) -> float:
+        """The least time."""
+        return sum(line.count * line.bound_us for line in self.lines)
+
+    @property
+    def launches(self) -> float:
+        """Kernels, copies and products of a library that were started."""
+        return sum(line.count for line in self.lines)
+
+    @property
+    def tokens(self) -> int:
+        """Of the batch."""
+        return self.test.tokens * self.test.sequences
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens * 1e6 / self.us
+
+    def merged(self) -> tuple[Line, ...]:
+        """Lines of one kernel and what it is about together, those with most time above the bound first."""
+        groups: dict[tuple[str, str], list[Line]] = {}
+        for line in self.lines:
+            groups.setdefault((line.kernel, line.what), []).append(line)
+        return tuple(sorted(map(_together, groups.values()), key=lambda line: -line.above))
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        return {
+            "test": self.test.name,
+            "tokens": self.tokens,
+            "sequences": self.test.sequences,
+            "depth": self.test.depth,
+            "us": self.us,
+            "tokens_per_second": self.rate,
+            "bound_us": self.bound_us,
+            "share_of_bound": self.bound_us / self.us,
+            "launches": self.launches,
+            "blas_share": self.library_us / self.us,
+            "modelled": True,
+            "lines": [line.as_json() for line in self.merged()],
+        }
+
+
+def mean_of(test: BatchTest, parts: Sequence[Timeline]) -> Timeline:
+    """A batch that is several of these one after the other, of which these stand for all evenly."""
+    times = test.tokens / sum(part.tokens for part in parts)
+    lines = tuple(replace(line, count=line.count * times) for part in parts for line in part.lines)
+    return Timeline(test=test, lines=lines, library_us=times * sum(part.library_us for part in parts))
+
+
+def time_batches(
+    machine: Machine,
+    model: ReducedModel,
+    recorded: RecordedBatches,
+    tests: Sequence[BatchTest],
+    peaks: Peaks,
+    compiler: Compiler,
+) -> dict[str, Timeline]:
+    """The modelled time of each test, by its name.
+
+    Raises:
+        TRACE_UNREADABLE, TIMING_NOT_BUILT: a launch cannot be played.
+    """
+    readers = {
+        test.name: BatchReader(recorded.runs[test.name], test, model, machine, peaks) for test in tests
+    }
+    wanted: dict[int, Played] = {}
+    for reader in readers.values():
+        for started, played in reader.played(recorded):
+            wanted.setdefault(started, played)
+    times = dict(zip(wanted, play(machine, list(wanted.values()), compiler), strict=True))
+    kernels = {
+        number: TimedKernel(played=time, kind=kind_of(time.kernel), launch_us=machine.launch_us)
+        for number, time in times.items()
+    }
+    return {name: reader.timeline(kernels) for name, reader in readers.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """An event, how often it is counted, and the operation that it is about, if one was found."""
+
+    event: Event
+    count: int
+    node: Node | None
+    tensors: tuple[SeenTensor, ...]
+
+
+class BatchReader:
+    """Goes through one test: which layer and which operation each launch belongs to."""
+
+    def __init__(
+        self, run: BatchRun, test: BatchTest, model: ReducedModel, machine: Machine, peaks: Peaks
+    ) -> None:
+        self._test = test
+        self._model = model
+        self._machine = machine
+        self._peaks = peaks
+        self._placed = list(self._place(run))
+
+    def _place(self, run: BatchRun) -> Iterator[_Placed]:
+        counts = self._model.counts
+        layer: int | None = None  # None: before the first, or behind the last
+        at = 0
+        for event in run.events:
+            near = run.nodes[at : at + _AHEAD]
+            found = -1
+            tensors: dict[int, SeenTensor] = {}
+            pointers = set(event.pointers) if isinstance(event, Started) else set()
+            for place, node in enumerate(near):
+                for tensor in (node.result, *node.sources):
+                    if tensor.at in pointers and tensor.bytes > tensors.get(tensor.at, _NONE).bytes:
+                        tensors[tensor.at] = tensor
+                if found < 0 and _is_about(node, pointers):
+                    found = place
+            for tensor in tensors.values():
+                number = _OF_LAYER.match(tensor.name)
+                if number is not None:
+                    layer = int(number[1])
+                elif tensor.is_leaf and tensor.name.startswith(_BEHIND):
+                    layer = None
+            count = 1 if layer is None else counts[layer]
+            about = near[found] if found >= 0 else None
+            yield _Placed(event=event, count=count, node=about, tensors=tuple(tensors.values()))
+            if found >= 0:
+                at += found
+
+    def played(self, recorded: RecordedBatches) -> Iterator[tuple[int, Played]]:
+        """What is to be played of each launch, by its number."""
+        for one in self._placed:
+            if not isinstance(one.event, Started):
+                continue
+            kind = kind_of(one.event.kernel)
+            touched = sum(tensor.bytes for tensor in one.tensors)
+            yield (
+                one.event.number,
+                Played(
+                    trace=recorded.traces[one.event.number],
+                    # What the kernel before wrote is in the last cache, as far as that holds it.
+                    cold=1.0 if kind in READS_MODEL else share_beyond_cache(self._machine, touched),
+                    working=_working(one.event, one.node),
+                ),
+            )
+
+    def timeline(self, kernels: Mapping[int, TimedKernel]) -> Timeline:
+        """All of it with times."""
+        lines, in_library = [], 0.0
+        owed = 0.0  # the bound of weights that were only unpacked so far, for a product of a library
+        for one in self._placed:
+            if one.count == 0:
+                continue
+            bound = self._bound(one)
+            match one.event:
+                case Started() as started:
+                    if _UNPACKS.search(started.kernel):
+                        owed, bound = max(owed, bound), 0.0
+                    kernel = kernels[started.number]
+                    lines.append(
+                        Line(
+                            what=_what(one),
+                            kernel=short_name(started.kernel),
+                            kind=kernel.kind,
+                            count=one.count,
+                            us=kernel.us,
+                            bound_us=bound,
+                            limit=kernel.limit,
+                            shares=kernel.shares,
+                        )
+                    )
+                case LibraryCall(call=call):
+                    us = library_us(call, self._machine)
+                    in_library += one.count * us
+                    name = call.partition(" ")[0]
+                    lines.append(_unplayed("BLAS", name, one.count, us, owed, "BLAS", is_bound=False))
+                    owed = 0.0
+                case Moved(how=how, bytes=size):
+                    rate = self._machine.file.figures.dram_gb_s.value * 1e3
+                    us = self._machine.launch_us + _MOVES * size / rate
+                    lines.append(_unplayed("copies", how, one.count, us, 0.0, "DRAM", is_bound=True))
+        return Timeline(test=self._test, lines=tuple(lines), library_us=in_library)
+
+    def _bound(self, one: _Placed) -> float:
+        """The least microseconds for what a launch is about, by weights and by K and V."""
+        node = one.node
+        if node is None or not isinstance(one.event, Started):
+            return 0.0
+        if node.op == _ATTENTION and kind_of(one.event.kernel) in READS_MODEL:
+            return self._of_attention(node)
+        work = Work(bytes=0, macs=0)
+        for tensor in one.tensors:
+            if tensor.is_leaf and tensor.name.endswith((".weight", ".bias")) and node.op in _PRODUCTS:
+                work = _sum(work, _work_of(tensor, node))
+        return 1e6 * work.seconds(self._peaks)
+
+    def _of_attention(self, node: Node) -> float:
+        query, key, value = node.sources[:3]
+        number = _OF_LAYER.match(key.name)
+        layer = int(number[1]) if number is not None else 0
+        of = Layer(
+            heads=query.shape[2],
+            kv_heads=key.shape[2],
+            head_size_k=key.shape[0],
+            head_size_v=value.shape[0],
+            window=self._model.window_of(layer),
+        )
+        kind = tensor_kinds_by_name().get(key.type.upper())
+        if kind is None:
+            return 0.0
+        work = attention_work(of, self._test.depth, query.shape[1], kind)
+        return 1e6 * work.seconds(self._peaks)
+
+
+_NONE = SeenTensor(name="", at=0, bytes=-1, type="", shape=(), is_leaf=False)
+
+
+def _is_about(node: Node, pointers: set[int]) -> bool:
+    if node.result.at in pointers:
+        return True
+    return any(source.at in pointers for source in node.sources if source.is_leaf)
+
+
+def _what(one: _Placed) -> str:
+    """The weights that a launch reads, or the operation that it is a part of."""
+    if isinstance(one.event, Started) and short_name(one.event.kernel).startswith("quantize"):
+        return "activations"
+    for tensor in one.tensors:
+        found = _OF_LAYER.match(tensor.name)
+        if tensor.is_leaf and found is not None and found[2] and "norm" not in found[2]:
+            return f"{found[2].removesuffix('.weight')} {tensor.type}"
+        if tensor.is_leaf and tensor.name.startswith(("output.", "token_embd")):
+            return f"output {tensor.type}"
+    return one.node.op if one.node is not None else "-"
+
+
+def _work_of(weight: SeenTensor, node: Node) -> Work:
+    columns, rows, many, _ = weight.shape
+    experts = many if role_of(weight.name, weight.shape) == "experts" else 0
+    if experts and node.op == "MUL_MAT_ID":
+        used, tokens = node.sources[2].shape[0], node.result.shape[2]
+        touched = distinct_experts(experts, used, tokens) / experts
+        return Work(bytes=weight.bytes * touched, macs=float(columns * rows * used * tokens))
+    tokens = node.result.shape[1] * node.result.shape[2] * node.result.shape[3]
+    return Work(bytes=weight.bytes, macs=float(columns * rows * tokens))
+
+
+def _sum(one: Work, other: Work) -> Work:
+    return Work(bytes=one.bytes + other.bytes, macs=one.macs + other.macs)
+
+
+def _working(started: Started, node: Node | None) -> float:
+    if node is None or node.op != "MUL_MAT_ID" or kind_of(started.kernel) != "mmq":
+        return 1.0
+    weight, ids = node.sources[0], node.sources[2]
+    case = matrix_case(
+        weight.type,
+        weight.shape[1],
+        weight.shape[0],
+        ids.shape[1],
+        experts=weight.shape[2],
+        used=ids.shape[0],
+    )
+    return working_of(case, TraceHead(kernel=started.kernel, grid=started.grid))
+
+
+def _unplayed(
+    what: str, name: str, count: int, us: float, bound: float, limit: str, *, is_bound: bool
+) -> Line:
+    return Line(
+        what=what,
+        kernel=name,
+        kind=None,
+        count=count,
+        us=us,
+        bound_us=min(bound, us),
+        limit=limit,
+        shares={limit: 1.0},
+        is_bound=is_bound,
+    )
+
+
+def _together(lines: Sequence[Line]) -> Line:
+    count = sum(line.count for line in lines)
+    longest = max(lines, key=lambda line: line.all_us)
+    total = sum(line.all_us for line in lines)
+    names = dict.fromkeys(name for line in lines for name in line.shares)
+    shares = {name: sum(line.all_us * line.shares.get(name, 0.0) for line in lines) / total for name in names}
+    return Line(
+        what=longest.what,
+        kernel=longest.kernel,
+        kind=longest.kind,
+        count=count,
+        us=total / count,
+        bound_us=sum(line.count * line.bound_us for line in lines) / count,
+        limit=longest.limit,
+        shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
+        is_bound=longest.is_bound,
+    )
+
+
+def short_name(mangled: str) -> str:
+    """A kernel without its parameters."""
+    return read_name(mangled).base
