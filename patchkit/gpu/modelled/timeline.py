@@ -40,10 +40,9 @@ from patchkit.gpu.modelled.shape import Layer, role_of
 from patchkit.toolchain.compiler import Compiler
 
 _OF_LAYER = re.compile(r"(?:blk\.|cache_[kv]_l|cache_[rs]_l)(\d+)\b(?:\.(\S+))?")
-_BEHIND = ("output_norm", "output.", "token_embd")
-_AHEAD = 24  # operations of the graph that a launch may be about, behind the last one that was launched
 _MOVES = 2.0  # bytes of the memory for each byte that is copied
 _ATTENTION = "FLASH_ATTN_EXT"
+_ATTENDS: frozenset[Kind] = frozenset({"tile", "mma", "wmma", "vec", "attention"})
 _PRODUCTS = frozenset({"MUL_MAT", "MUL_MAT_ID"})
 _UNPACKS = re.compile(r"dequantize|convert_unary")
 
@@ -209,31 +208,29 @@ class BatchReader:
         self._placed = list(self._place(run))
 
     def _place(self, run: BatchRun) -> Iterator[_Placed]:
-        counts = self._model.counts
+        """Launches and operations come in one order, and weights and caches lie where nothing else does.
+
+        So a launch with a pointer to some is about the next operation that has them, and what is launched
+        between two such is about operations between these. Other memory is used again and again.
+        """
+        own = _own_places(run.nodes)
+        anchors = list(_anchors(run, own))
         layer: int | None = None  # None: before the first, or behind the last
         at = 0
-        for event in run.events:
-            near = run.nodes[at : at + _AHEAD]
-            found = -1
-            tensors: dict[int, SeenTensor] = {}
+        for place, event in enumerate(run.events):
             pointers = set(event.pointers) if isinstance(event, Started) else set()
-            for place, node in enumerate(near):
-                for tensor in (node.result, *node.sources):
-                    if tensor.at in pointers and tensor.bytes > tensors.get(tensor.at, _NONE).bytes:
-                        tensors[tensor.at] = tensor
-                if found < 0 and _is_about(node, pointers):
-                    found = place
-            for tensor in tensors.values():
-                number = _OF_LAYER.match(tensor.name)
-                if number is not None:
-                    layer = int(number[1])
-                elif tensor.is_leaf and tensor.name.startswith(_BEHIND):
-                    layer = None
-            count = 1 if layer is None else counts[layer]
-            about = near[found] if found >= 0 else None
+            anchor = anchors[place]
+            if anchor is not None:
+                at = anchor
+            end = next((each for each in anchors[place:] if each is not None), len(run.nodes) - 1)
+            near = run.nodes[at : end + 1]
+            about = near[0] if anchor is not None else _about(near, pointers)
+            tensors = _pointed_at(near, pointers) | {each: own[each] for each in pointers & own.keys()}
+            for one in sorted(pointers & own.keys()):
+                number = _OF_LAYER.match(own[one].name)
+                layer = int(number[1]) if number is not None else layer if _is_shared(own[one]) else None
+            count = 1 if layer is None else self._model.counts[layer]
             yield _Placed(event=event, count=count, node=about, tensors=tuple(tensors.values()))
-            if found >= 0:
-                at += found
 
     def played(self, recorded: RecordedBatches) -> Iterator[tuple[int, Played]]:
         """What is to be played of each launch, by its number."""
@@ -320,13 +317,60 @@ class BatchReader:
         return 1e6 * work.seconds(self._peaks)
 
 
-_NONE = SeenTensor(name="", at=0, bytes=-1, type="", shape=(), is_leaf=False)
+def _own_places(nodes: Sequence[Node]) -> dict[int, SeenTensor]:
+    """Weights, and the caches of each layer, by their addresses."""
+    found: dict[int, SeenTensor] = {}
+    for node in nodes:
+        for tensor in (node.result, *node.sources):
+            is_weight = tensor.is_leaf and tensor.name.endswith((".weight", ".bias", ".ssm_a", ".ssm_d"))
+            if is_weight or tensor.name.startswith("cache_"):
+                known = found.get(tensor.at)
+                if known is None or tensor.bytes > known.bytes:
+                    found[tensor.at] = tensor
+    return found
 
 
-def _is_about(node: Node, pointers: set[int]) -> bool:
-    if node.result.at in pointers:
-        return True
-    return any(source.at in pointers for source in node.sources if source.is_leaf)
+def _anchors(run: BatchRun, own: Mapping[int, SeenTensor]) -> Iterator[int | None]:
+    """Of each event the number of the operation whose weights or cache it has a pointer to."""
+    has = [{tensor.at for tensor in (node.result, *node.sources)} & own.keys() for node in run.nodes]
+    at = 0
+    for event in run.events:
+        wanted = set(event.pointers) & own.keys() if isinstance(event, Started) else set()
+        wanted = {each for each in wanted if not _is_shared(own[each])}
+        attends = isinstance(event, Started) and kind_of(event.kernel) in _ATTENDS
+        found = next(
+            (
+                number
+                for number in range(at, len(has))
+                if has[number] & wanted and (run.nodes[number].op == _ATTENTION) == attends
+            ),
+            None,
+        )
+        if found is not None:
+            at = found
+        yield found
+
+
+def _is_shared(tensor: SeenTensor) -> bool:
+    """Whether it is of all layers."""
+    return tensor.name.startswith("rope_")
+
+
+def _about(near: Sequence[Node], pointers: set[int]) -> Node | None:
+    """The operation whose result and a source a launch has pointers to, else whose result."""
+    of_result = [node for node in near if node.result.at in pointers]
+    both = (node for node in of_result if any(source.at in pointers for source in node.sources))
+    return next(both, of_result[0] if of_result else None)
+
+
+def _pointed_at(near: Sequence[Node], pointers: set[int]) -> dict[int, SeenTensor]:
+    """The largest tensor at each address."""
+    found: dict[int, SeenTensor] = {}
+    for node in near:
+        for tensor in (node.result, *node.sources):
+            if tensor.at in pointers and (tensor.at not in found or tensor.bytes > found[tensor.at].bytes):
+                found[tensor.at] = tensor
+    return found
 
 
 def _what(one: _Placed) -> str:
