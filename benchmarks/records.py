@@ -365,6 +365,48 @@ def _sanitize_cost() -> str:
     return f"{_table(['kernel', *modes], rows)}\n\n{_made(record)}"
 
 
+# Where the time of models is, by the launches of upstream's host code.
+
+_SHOWN = 10  # kernels of a test
+
+
+def _where() -> str:
+    record = _record("where-the-time-is")
+    parts = [_made(record)]
+    for model, tests in record["models"].items():
+        parts.append(f"### {model}")
+        rows = []
+        for test, one in tests.items():
+            most = [
+                f"`{kernel['kernel']}` {kernel['above_us'] / one['us']:.1%}"
+                for kernel in one["most"][:_SHOWN]
+            ]
+            share = one["bound_us"] / one["us"]
+            rows.append([test, f"{one['rate']:.1f}", f"{share:.0%}", one["launches"], ", ".join(most)])
+        parts.append(_table(["test", "t/s", "of the bound", "launches", "above the bound"], rows))
+    return "\n\n".join(parts)
+
+
+def _where_in_order() -> str:
+    """Kernels by their share of the time above the bound, mean over the models, prompts and text apart."""
+    models: Mapping[str, Mapping[str, Any]] = _record("where-the-time-is")["models"]
+    sums: dict[str, dict[str, float]] = {"prompts": {}, "text": {}}
+    for kind, prefix in (("prompts", "pp"), ("text", "tg")):
+        tests = [one for each in models.values() for test, one in each.items() if test.startswith(prefix)]
+        for one in tests:
+            for kernel in one["most"]:
+                share = kernel["above_us"] / one["us"] / len(tests)
+                sums[kind][kernel["kernel"]] = sums[kind].get(kernel["kernel"], 0.0) + share
+    rows = [
+        [kind, place, f"`{name}`", f"{share:.1%}"]
+        for kind, found in sums.items()
+        for place, (name, share) in enumerate(
+            sorted(found.items(), key=lambda item: -item[1])[:_SHOWN], start=1
+        )
+    ]
+    return _table(["of", "place", "kernel", "of the time, above the bound"], rows)
+
+
 # Programs that nobody here wrote, on the emulated GPU.
 
 # In the order of the table; the first two are what is asked for, the next two are outside of it.
@@ -430,6 +472,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "sweep": _sweep,
     "sweep-counts": _sweep_counts,
     "timing-errors": _timing_errors,
+    "where-in-order": _where_in_order,
+    "where-the-time-is": _where,
     "wmma-least": _wmma_least,
     "wmma-others": _wmma_others,
     "wmma-rocwmma": _wmma_rocwmma,

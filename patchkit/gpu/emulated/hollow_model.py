@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from patchkit.base.files import disk_errors
 from patchkit.base.gguf import Kind, Value
@@ -43,8 +43,9 @@ def write_hollow(
     writer.add_tokenizer_model("no_vocab")
     for key, value in metadata.items():
         _add_value(writer, key, value)
+    floats: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16)}
     for one in tensors:
-        plain = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16)}.get(one.kind.name)
+        plain = floats.get(one.kind.name)
         rows = tuple(reversed(one.shape[1:]))
         if plain is not None:
             writer.add_tensor_info(one.name, (*rows, one.shape[0]), plain, one.bytes)

@@ -260,7 +260,7 @@ class _Reader:
                 raise ValueError("no line of the driver")
 
 
-def _started(of: Mapping[str, Any], kernel: str, number: int) -> Started:
+def _started(of: Mapping[Any, Any], kernel: str, number: int) -> Started:
     return Started(
         kernel=kernel,
         grid=_three(of["grid"]),

@@ -1,0 +1,142 @@
+"""Of each model the kernels with most time above the bound, for prompts and text at several depths: modelled.
+
+    python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--cache-dir DIR]
+
+A model is a file of arch_profiles/models without its ending; without any, all of them. What is there of the
+others stays, so the record can be made model by model: the first time each takes some minutes of two idle
+cores, most of it for attention behind many tokens, and the first as long as kernels take to compile.
+Writes docs/records/data/where-the-time-is.json; benchmarks/records.py makes the tables of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from records import DATA, write_record
+
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import find_series_dir
+from patchkit.base.workspace import Workspace, default_cache_root
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.upstream.exported import export_pin
+from patchkit.gpu.modelled.batches import BatchTest, record_batches
+from patchkit.gpu.modelled.recording import Recorder
+from patchkit.gpu.modelled.reduced import reduced, whole_of_shape
+from patchkit.gpu.modelled.roofline import Peaks, peaks_of
+from patchkit.gpu.modelled.timeline import Timeline, mean_of, time_batches
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.machine import Source
+
+_NAME = "where-the-time-is"
+_DEPTHS = (0, 16384, 65536)
+_MICRO_BATCH, _PROMPT = 512, 2048
+_MIDDLE = 64  # of 128 generated tokens
+_KEPT = 10  # kernels of a test
+_FOUR = 4
+
+
+def main() -> None:
+    """As the module says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--depth", action="append", type=int, default=[])
+    parser.add_argument("--cache-dir", type=Path)
+    asked = parser.parse_args()
+    series = find_series_dir(None)
+    reporter = NullReporter()
+    workspace = Workspace(
+        series=series, cache_root=asked.cache_dir or default_cache_root(), reporter=reporter
+    )
+    profile = load_profile(series.profiles, asked.arch)
+    toolchain = find_toolchain(workspace.cache_root, os.environ, reporter)
+    timings = Timings.of(workspace, profile, open_compiler(toolchain, workspace.cache_root, reporter))
+    pin = max(load_lock(series.lock).pins, key=lambda each: each.build)
+    exported = export_pin(pin, workspace)
+    source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
+    shapes = sorted((series.profiles / "models").glob("*.toml"))
+    with contextlib.ExitStack() as stack:
+        recorder = timings.record(source, stack, rocwmma=False)
+        for shape in shapes:
+            if not asked.model or shape.stem in asked.model:
+                depths = tuple(asked.depth) or _DEPTHS
+                name, found = _of_model(timings, recorder, shape, peaks_of(profile), depths)
+                _keep(asked.arch, pin.build, name, found)
+                print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
+
+
+def _of_model(
+    timings: Timings, recorder: Recorder, shape: Path, peaks: Peaks, depths: Sequence[int]
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    whole = whole_of_shape(shape)
+    model = reduced(whole)
+    tests: dict[str, tuple[BatchTest, list[BatchTest]]] = {}
+    for depth in depths:
+        last = depth + _PROMPT - _MICRO_BATCH
+        first = BatchTest(name=f"pp.{depth}", depth=depth, tokens=_MICRO_BATCH)
+        behind = BatchTest(name=f"pp.{last}", depth=last, tokens=_MICRO_BATCH)
+        text = BatchTest(name=f"tg.{depth}", depth=depth + _MIDDLE, tokens=1)
+        tests[f"pp512 @ d{depth}"] = first, [first]
+        whole_prompt = BatchTest(name=f"pp2048.{depth}", depth=depth, tokens=_PROMPT)
+        tests[f"pp2048 @ d{depth}"] = whole_prompt, [first, behind]
+        tests[f"tg128 @ d{depth}"] = text, [text]
+    parts = list({part.name: part for _, each in tests.values() for part in each}.values())
+    recorded = record_batches(recorder, model.file(timings.workspace.cache_root), parts, "f16")
+    times = time_batches(timings.machine, model, recorded, parts, peaks, timings.compiler)
+    return whole.name, {
+        name: _told(mean_of(test, [times[part.name] for part in each]))
+        for name, (test, each) in tests.items()
+    }
+
+
+def _told(timeline: Timeline) -> dict[str, Any]:
+    """Kernels of one name are one here, whatever they are about; the first three of these are named."""
+    by_kernel: dict[str, dict[str, Any]] = {}
+    for line in timeline.merged():
+        one = by_kernel.setdefault(
+            line.kernel,
+            {"kernel": line.kernel, "us": 0.0, "above_us": 0.0, "count": 0, "of": [], "limit": ""},
+        )
+        one["limit"] = one["limit"] or line.limit
+        one["us"] += line.all_us
+        one["above_us"] += line.above
+        one["count"] += line.count
+        if line.what != "-" and len(one["of"]) < _FOUR - 1:
+            one["of"].append(line.what)
+    most = sorted(by_kernel.values(), key=lambda one: -one["above_us"])[:_KEPT]
+    for one in most:
+        one.update(us=round(one["us"], 1), above_us=round(one["above_us"], 1), count=round(one["count"]))
+    return {
+        "rate": round(timeline.rate, 2),
+        "us": round(timeline.us, 1),
+        "bound_us": round(timeline.bound_us, 1),
+        "launches": round(timeline.launches),
+        "blas_us": round(timeline.library_us, 1),
+        "most": most,
+    }
+
+
+def _keep(arch: str, build: int, name: str, found: Mapping[str, object]) -> None:
+    path = DATA / f"{_NAME}.json"
+    models: dict[str, Any] = {}
+    if path.is_file():
+        kept = json.loads(path.read_text("utf-8"))
+        models = kept["models"] if (kept["arch"], kept["build"]) == (arch, build) else {}
+    models[name] = {**models.get(name, {}), **found}
+    command = f"python benchmarks/{_NAME.replace('-', '_')}.py"
+    write_record(_NAME, command, {"arch": arch, "build": build, "models": dict(sorted(models.items()))})
+
+
+if __name__ == "__main__":
+    main()
