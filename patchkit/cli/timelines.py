@@ -119,6 +119,7 @@ def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> I
             merged = timeline.merged()
             for line in merged[:_SHOWN]:
                 told = " (bound)" if line.is_bound else ""
+                told = told if line.is_held or line.kind is None else " (never measured)"
                 yield (
                     f"{line.all_us:>10.1f} {line.all_us / timeline.us:>6.1%} {line.above:>10.1f} "
                     f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{told}"

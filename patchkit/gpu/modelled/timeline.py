@@ -53,7 +53,8 @@ class Line:
 
     ``what`` it is about: the weights or the operation. ``bound_us``: the least time of one, by its bytes and
     multiplications as :mod:`patchkit.gpu.modelled.roofline` counts them; zero for what that does not count.
-    ``is_bound``: ``us`` is no modelled time but the least one, of a copy.
+    ``is_bound``: ``us`` is no modelled time but the least one, of a copy. ``is_held``: modelled times of such
+    kernels were held to published ones.
     """
 
     what: str
@@ -65,6 +66,7 @@ class Line:
     limit: str
     shares: Mapping[str, float]
     is_bound: bool = False
+    is_held: bool = False
 
     @property
     def above(self) -> float:
@@ -89,6 +91,7 @@ class Line:
             "limit": self.limit,
             "shares": dict(self.shares),
             "is_bound": self.is_bound,
+            "is_held": self.is_held,
         }
 
 
@@ -272,6 +275,7 @@ class BatchReader:
                             bound_us=bound,
                             limit=kernel.limit,
                             shares=kernel.shares,
+                            is_held=self._machine.has_error(kernel.kind),
                         )
                     )
                 case LibraryCall(call=call):
@@ -448,6 +452,7 @@ def _together(lines: Sequence[Line]) -> Line:
         limit=longest.limit,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         is_bound=longest.is_bound,
+        is_held=longest.is_held,
     )
 
 
