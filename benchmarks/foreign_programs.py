@@ -17,8 +17,9 @@ proves nothing when it does not. What it ends with is one verdict:
 
 Verdicts go to WORK/verdicts-NAME.jsonl, a line each. A program whose files, patchkit's code and SDK are those
 of its verdict is not run again: what was stopped goes on. The order is random, the same for the same --seed,
-so that a part of them says something of all. `--record` writes docs/records/data, of which
-benchmarks/records.py makes tables.
+so that a part of them says something of all. What was built stays built for the same files and SDK;
+`--build-only` builds all that is not, and tells what does not build in a fraction of the time. `--record`
+writes docs/records/data, of which benchmarks/records.py makes tables.
 """
 
 from __future__ import annotations
@@ -504,10 +505,16 @@ def other_library(texts: Iterable[bytes]) -> str | None:
 # All of them.
 
 
-def verdict_of(program: Program, setting: Setting, checkout: Path, known: Known) -> dict[str, object]:
+def verdict_of(
+    program: Program, setting: Setting, checkout: Path, known: Known, *, build_only: bool = False
+) -> dict[str, object]:
     """Builds and runs one program; the line of the verdicts' file."""
     setting = replace(setting, arch=known.archs.get(program.name, setting.arch))
-    judged, rans = _seen(program, setting, checkout)
+    rans: list[Ran] = []
+    if build_only:
+        judged = built_or_why(program, setting, checkout) or Judged(verdict="builds", why="")
+    else:
+        judged, rans = _seen(program, setting, checkout)
     return {
         **asdict(judged),
         "arch": setting.arch,
@@ -515,19 +522,55 @@ def verdict_of(program: Program, setting: Setting, checkout: Path, known: Known)
     }
 
 
-def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
+def built_or_why(program: Program, setting: Setting, checkout: Path) -> Judged | None:
+    """Builds it in the copy where that was not done before; a verdict where nothing is there to be run."""
     source, folder = checkout / program.folder, setting.root / program.folder
     if other := other_library(path.read_bytes() for path in built_files(source)):
-        return Judged(verdict="needs another library", why=other), []
+        return Judged(verdict="needs another library", why=other)
+    name = program.name.replace("/", "_")
+    note = setting.work / "built" / f"{name}-{setting.arch}.json"
+    made_of = [files_digest(program, checkout), str(setting.prefix.hipcc.resolve())]
+    if left := files_left_by_build(note, made_of):
+        remove_others(folder, left)
+        return None
     shutil.rmtree(folder)
     shutil.copytree(source, folder, symlinks=True)
     gone = [path for line in program.runs(folder)[:1] for path in missing_files(line, folder)]
     if any(is_to_be_fetched(folder / path) for path in gone):  # it need not be built
-        return Judged(verdict="lacks data", why=_names(gone)), []
-    log = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
+        return Judged(verdict="lacks data", why=_names(gone))
     if (failed := build(program, setting)) is not None:
-        log.write_text(failed, "utf-8")
-        return judge_build(failed), []
+        (setting.work / "logs" / f"{name}.log").write_text(failed, "utf-8")
+        return judge_build(failed)
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(json.dumps({"made_of": made_of, "files": _files_below(folder)}), "utf-8")
+    return None
+
+
+def files_left_by_build(note: Path, made_of: Sequence[str]) -> frozenset[str]:
+    """What was in a program's folder when it was built of the same; nothing when it was not."""
+    try:
+        document = json.loads(note.read_text("utf-8"))
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(document["files"]) if document["made_of"] == list(made_of) else frozenset()
+
+
+def remove_others(folder: Path, kept: frozenset[str]) -> None:
+    """Removes what earlier runs wrote, so that a run finds what the build left."""
+    for path in _files_below(folder):
+        if path not in kept:
+            (folder / path).unlink()
+
+
+def _files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
+    source, folder = checkout / program.folder, setting.root / program.folder
+    if (unbuilt := built_or_why(program, setting, checkout)) is not None:
+        return unbuilt, []
+    log = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
     lines = program.runs(folder)
     if not lines:
         return Judged(verdict="wrong", why="nothing says how it is run"), []
@@ -649,6 +692,7 @@ def main() -> int:
         action="store_true",
         help="take verdicts of older code of patchkit as they are, but for --again",
     )
+    parser.add_argument("--build-only", action="store_true", help="run none of them, and keep no verdict")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds for each program")
     parser.add_argument("--total-s", type=float, default=float("inf"), help="start nothing after so long")
@@ -665,6 +709,10 @@ def main() -> int:
     setting = _prepared(options, checkout, collection)
     place = options.work / f"verdicts-{collection}{'-sanitize' if options.sanitize else ''}.jsonl"
     verdicts = load_verdicts(place)
+    if options.build_only:
+        place = options.work / f"builds-{collection}.jsonl"
+        verdicts = {}
+        place.unlink(missing_ok=True)
     random.Random(options.seed).shuffle(programs)  # noqa: S311  # an order, no secret
     if options.only:
         programs = [one for one in programs if one.name in options.only]
@@ -728,7 +776,7 @@ def _run_all(
             return
         if time.monotonic() - began > options.total_s:
             return
-        found = verdict_of(program, setting, checkout, known)
+        found = verdict_of(program, setting, checkout, known, build_only=options.build_only)
         line = {"name": program.name, "files": files, "code": setting.code, **found}
         with lock:
             verdicts[program.name] = line

@@ -60,6 +60,19 @@ def test_a_program_without_kernels_in_its_source_may_launch_none(bench):
     assert bench.judge(ran, launches=False).verdict == "right"
 
 
+def test_what_is_built_of_the_same_is_not_built_again_and_a_run_finds_only_that(bench, tmp_path):
+    folder, note = tmp_path / "sum-hip", tmp_path / "sum.json"
+    (folder / "data").mkdir(parents=True)
+    for name in ("main", "data/in.txt", "data/out.txt"):
+        (folder / name).touch()
+    note.write_text(json.dumps({"made_of": ["1", "sdk"], "files": ["data/in.txt", "main"]}), "utf-8")
+    assert bench.files_left_by_build(note, ["2", "sdk"]) == frozenset()
+    assert bench.files_left_by_build(tmp_path / "none.json", ["1", "sdk"]) == frozenset()
+    kept = bench.files_left_by_build(note, ["1", "sdk"])
+    bench.remove_others(folder, kept)
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["in.txt", "main"]
+
+
 def test_the_worst_of_several_runs_counts(bench):
     rans = [
         bench.Ran(line="./sum", status=0, output=told, seconds=1.0, launches=1)
