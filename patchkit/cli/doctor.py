@@ -135,7 +135,8 @@ def _sdk(cache_root: Path) -> str:
     if prefix is None:
         raise _Absent("not installed", f"to compile without ROCm: {_INSTALL}")
     hipcc = f", {prefix.hipcc}" if prefix.hipcc.exists() else ""
-    return f"{prefix.path} ({prefix.record.suite}{hipcc})"
+    older = f"; older, it lacks {prefix.lacks}: {_INSTALL} --again" if prefix.lacks else ""
+    return f"{prefix.path} ({prefix.record.suite}{hipcc}){older}"
 
 
 def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> str:

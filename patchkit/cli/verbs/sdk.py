@@ -94,6 +94,7 @@ def _document(prefix: Prefix | None, *, made: bool) -> dict[str, object]:
         "clang": str(prefix.clang),
         "hipcc": str(prefix.hipcc) if prefix.hipcc.exists() else None,
         "record": prefix.record.model_dump(mode="json"),
+        "lacks": prefix.lacks,
     }
 
 
@@ -105,7 +106,7 @@ def _lines(prefix: Prefix | None) -> list[str]:
     packages = f"{len(record.packages)} of {record.suite}"
     if record.compiler_packages:
         packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
-    return [
+    lines = [
         f"SDK         {prefix.path}",
         f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
         f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
@@ -114,6 +115,9 @@ def _lines(prefix: Prefix | None) -> list[str]:
         f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
         f"stubs       {', '.join(record.stubs)}",
     ]
+    if prefix.lacks:
+        lines.append(f"older       it lacks {prefix.lacks}: patchkit sdk install --again makes it anew")
+    return lines
 
 
 def _remove(settings: Settings) -> None:

@@ -27,6 +27,7 @@ from patchkit.toolchain.sdk.prefix import (
     Prefix,
     Record,
     current_prefix,
+    newest_recipe,
     sdk_folder,
     write_record,
 )
@@ -121,6 +122,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
         rocwmma_version=rocwmma_version,
         stubs=stubs,
         downloaded=sum(one.size for one in (*fetched.packages, *fetched.compiler.packages)),
+        recipe=newest_recipe(),
     )
     write_hipcc(Prefix(path=new, record=record))
     write_record(new, record)

@@ -15,6 +15,10 @@ from patchkit.base.files import disk_errors
 
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
 
+# What a prefix holds beyond those of the recipe before it, by the number of the recipe. A new row, where an
+# installation puts more into a prefix than it did: older prefixes still serve, and are told apart by it.
+_ADDED = {2: "thrust's headers, OpenMP for -fopenmp, and hiprtc's functions in libamdhip64"}
+
 # Our own header: part of patchkit, not of a prefix.
 STANDIN = Path(__file__).resolve().parent / "standin"
 
@@ -49,6 +53,8 @@ class Record(BaseModel):
     rocwmma_version: str
     stubs: tuple[str, ...]
     downloaded: int
+    # By which `_ADDED` an installation is made; one that does not say so was made before there was a second.
+    recipe: int = 1
 
     @property
     def id(self) -> str:
@@ -63,6 +69,12 @@ class Prefix:
 
     path: Path
     record: Record
+
+    @property
+    def lacks(self) -> str | None:
+        """What a prefix made by this version of patchkit has besides; None where that is nothing."""
+        newer = [what for recipe, what in _ADDED.items() if recipe > self.record.recipe]
+        return "; ".join(newer) or None
 
     @property
     def root(self) -> Path:
@@ -88,6 +100,11 @@ class Prefix:
     def rocwmma(self) -> Path:
         """The folder that holds ``rocwmma/rocwmma.hpp``."""
         return self.path / "rocwmma" if self.record.rocwmma_kind == "git" else STANDIN
+
+
+def newest_recipe() -> int:
+    """The number of the recipe by which this version of patchkit makes prefixes."""
+    return max(_ADDED)
 
 
 def sdk_folder(cache_root: Path) -> Path:
