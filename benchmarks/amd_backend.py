@@ -7,9 +7,9 @@ The package `rocm-llvm-python` carries AMD's LLVM as a library, of ROCm 6.2 to 7
 of the `amdclang` of that ROCm), but no clang. So one clang makes the code that LLVM begins with, and each
 library optimises it and writes the assembly, as in `clang -O3`. CLANG must be no newer than the oldest of
 these LLVMs, which else cannot read what it writes: LLVM 19 (`zig clang` of the package ziglang 0.14) for ROCm
-6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. For ROCm 10.0 it is the SDK's own clang: `libLLVM.so` of the package
-`rocm-bindings-compiler` is LLVM 23, and asks for two libraries that only compress (LD_LIBRARY_PATH finds them).
-`--device-libs`: the folder of an ocml.bc that CLANG can read.
+6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. For ROCm 10.0 it is the SDK's own clang: `libLLVM.so` of the
+package `rocm-bindings-compiler` is LLVM 23, and asks for two libraries that only compress (LD_LIBRARY_PATH
+finds them). `--device-libs`: the folder of an ocml.bc that CLANG can read.
 
 Printed are each kernel's VGPRs, spilled ones, bytes of scratch memory and of code, instructions, and those of
 its main loop. docs/records/timing-model.md has what was found.
