@@ -133,7 +133,9 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> Asked:
     if asked.onto is None and wanted.upstream not in (None, picked.upstream):
         settings.reporter().warn(f"picked on {picked.upstream}: on another upstream nobody measured them")
     upstream = picked.upstream if asked.onto is None and wanted.upstream is None else wanted.upstream
-    return replace(asked, wanted=replace(wanted, archs=archs, upstream=upstream, only=picked.kept))
+    return replace(
+        asked, wanted=replace(wanted, archs=archs, upstream=upstream, only=picked.kept, with_=picked.kept)
+    )
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:

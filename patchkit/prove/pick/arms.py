@@ -59,18 +59,18 @@ class Arms:
     def subject(self, arm: Arm) -> Subject:
         """The trees of an arm; of upstream, those of all patches, whose baseline it is."""
         if arm not in self._subjects:
-            plan = (
-                self.whole
-                if arm in ((), self.whole.ids)
-                else self._plan(
-                    replace(self.request, only=arm, without=(), with_=(), with_opt_in=False, trust=None)
-                )
-            )
+            plan = self.whole if arm in ((), self.whole.ids) else self._plan(self._asked(arm))
+            if arm and plan.ids != arm:
+                raise AssertionError(f"asked for {arm}, placed {plan.ids}")  # never measured as another set
             cache = open_cache(self.workspace.cache_root)
             with cache.hold(self.workspace.reporter) as repository:
                 candidate, _ = write_plan(plan, repository, unlocked=True)
             self._subjects[arm] = make_subject(self.workspace, repository, candidate, self.toolchain)
         return self._subjects[arm]
+
+    def _asked(self, arm: Arm) -> Request:
+        """These patches alone, whether a GPU has them on or as opt-in."""
+        return replace(self.request, only=arm, without=(), with_=arm, with_opt_in=False, trust=None)
 
     def tree_of(self, arm: Arm) -> str:
         """The hash of an arm's tree."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_what_was_kept_is_applied_and_nothing_else(world, tmp_path, named):
     assert done.returncode == 0, done.stderr
     subjects = world.git("log", "--format=%s", "--reverse", world.refs()["refs/heads/candidate/gfx1151/b1"])
     assert subjects.splitlines()[1:] == ["demo-twin: scale of the second twin"]
+
+
+def test_what_a_gpu_has_as_opt_in_is_applied_when_it_was_kept(world, tmp_path):
+    profile = world.series / "arch_profiles/gfx1151.toml"
+    profile.write_text(
+        profile.read_text().replace('demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"')
+    )
+    done = world.run("apply", "--picked", _picked(tmp_path / "picked.toml"), "--unlocked", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert ([each["id"] for each in told["commits"]], told["opt_in"]) == (["demo-twin"], ["demo-twin"])
 
 
 @pytest.mark.parametrize(
