@@ -177,6 +177,9 @@ class MeasuredVerdict(_Part):
 class EvidenceFile(_Part):
     """The whole file. ``by`` is a name that its owner chose to give, else null; ``day``: of the first round.
 
+    ``codes`` has by id the digest of what a patch's files say to do: where no lock records what it writes,
+    that tells whether it is still the same.
+
     ``verdicts`` are all that the rounds allow, in the order in which they are made: none can be left out.
     """
 
@@ -188,6 +191,7 @@ class EvidenceFile(_Part):
     archs: Annotated[_Many[_Gpu], Field(min_length=1, max_length=20)]
     build: Annotated[int, Field(ge=1, le=10**9)]
     tree: ObjectId
+    codes: Annotated[Mapping[_PatchId, Digest], Field(max_length=200)]
     arms: Annotated[_Many[MeasuredArm], Field(min_length=2, max_length=MOST_ARMS)]
     tests: Annotated[_Many[MeasuredTest], Field(min_length=1, max_length=MOST_TESTS)]
     verdicts: Annotated[_Many[MeasuredVerdict], Field(max_length=MOST_VERDICTS)]

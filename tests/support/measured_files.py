@@ -20,6 +20,9 @@ UPSTREAM, BOTH, FIRST, SECOND = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 RENDERED = {"first/edit": "1" * 64, "second/edit": "2" * 64, "second/other": "3" * 64}
 
 
+CODES = {"first": "4" * 64, "second": "5" * 64}
+
+
 def result(patches: tuple[str, ...], tree: str) -> Result:
     """What a lock records of a set."""
     return Result(
@@ -137,6 +140,7 @@ def measured(
             "archs": ["gfx1151"],
             "build": BUILD,
             "tree": UPSTREAM,
+            "codes": CODES,
             "arms": [arm.model_dump() for arm in made_arms],
             "tests": [test.model_dump() for test in tests],
             "verdicts": [one.model_dump() for one in verdicts_of(made_arms, tests)],
@@ -168,4 +172,4 @@ def of_patch(file: EvidenceFile, patch: str, known: Lock) -> EvidenceFile:
         arm.model_copy(update={"patches": {patch: digest} if "first" in arm.patches else {}})
         for arm in file.arms
     )
-    return file.model_copy(update={"arms": arms, "build": known.default})
+    return file.model_copy(update={"arms": arms, "build": known.default, "codes": {patch: "6" * 64}})

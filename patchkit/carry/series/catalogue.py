@@ -20,7 +20,7 @@ from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.carry.series.fault import Fault
 from patchkit.carry.series.lock import load_lock
-from patchkit.carry.series.measured import claims_of
+from patchkit.carry.series.measured import claims_of, codes_of
 from patchkit.carry.series.patch import Edit, GuardMacros, NewFile, Patch, is_for, parse_patch
 from patchkit.carry.series.trust import TWO_AND_TWO, Claim, ClaimFile, TrustRules
 
@@ -152,7 +152,8 @@ def _with_measured(patches: list[Patch], folder: Path) -> list[Patch]:
     files = load_evidence_folder(folder.with_name("evidence"))
     if not files:
         return patches
-    claims = claims_of(files, load_lock(folder / "upstream.lock"))
+    codes = codes_of(folder, {each.id: each.folder for each in patches})
+    claims = claims_of(files, load_lock(folder / "upstream.lock"), codes)
     return [replace(each, claims=(*each.claims, *claims.get(each.id, ()))) for each in patches]
 
 

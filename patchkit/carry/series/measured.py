@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from patchkit.base.errors import Location
 from patchkit.base.evidence import EvidenceFile, MeasuredTest, MeasuredVerdict, load_evidence_folder
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.files import disk_errors, file_sha256
+from patchkit.base.series_folder import SeriesDir, is_no_template
+from patchkit.base.toml import load_toml
 from patchkit.carry.series.lock import Lock, Result, load_lock
 from patchkit.carry.series.trust import Claim, Says
 
@@ -70,8 +73,8 @@ def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:
             yield PatchMeasured(patch=patch, file=file, test=file.tests[verdict.test], verdict=verdict)
 
 
-def measured_in(series: SeriesDir) -> tuple[PatchMeasured, ...]:
-    """What the evidence files of a series say of its patches as they are today.
+def measured_in(series: SeriesDir, folders: Mapping[str, str]) -> tuple[PatchMeasured, ...]:
+    """What the evidence files of a series say of its patches as they are today; ``folders`` by patch.
 
     Raises the errors of reading the files and the lock.
     """
@@ -79,31 +82,34 @@ def measured_in(series: SeriesDir) -> tuple[PatchMeasured, ...]:
     if not files:
         return ()
     lock = load_lock(series.lock)
+    codes = codes_of(series.patches, folders)
     return tuple(
         one
         for file in files.values()
         for one in measured_of(file)
-        if validity_of(file, one.patch, lock).counts
+        if validity_of(file, one.patch, lock, codes).counts
     )
 
 
-def claims_of(files: Mapping[str, EvidenceFile], lock: Lock) -> dict[str, tuple[Claim, ...]]:
-    """The claims of all files, by patch."""
+def claims_of(
+    files: Mapping[str, EvidenceFile], lock: Lock, codes: Mapping[str, str]
+) -> dict[str, tuple[Claim, ...]]:
+    """The claims of all files, by patch; ``codes`` as of :func:`codes_of`."""
     found: dict[str, list[Claim]] = {}
     for file in files.values():
         by_patch: dict[str, list[PatchMeasured]] = {}
         for one in measured_of(file):
             by_patch.setdefault(one.patch, []).append(one)
         for patch, several in by_patch.items():
-            claim = _claim(file, patch, several, lock)
+            claim = _claim(file, several, validity_of(file, patch, lock, codes))
             if claim is not None:
                 found.setdefault(patch, []).append(claim)
     return {patch: tuple(claims) for patch, claims in found.items()}
 
 
-def _claim(file: EvidenceFile, patch: str, several: Sequence[PatchMeasured], lock: Lock) -> Claim | None:
+def _claim(file: EvidenceFile, several: Sequence[PatchMeasured], valid: Validity) -> Claim | None:
+    """What a file comes to for one patch; None where it cannot tell, or counts for nothing."""
     says = _says([one.verdict.verdict for one in several])
-    valid = validity_of(file, patch, lock)
     if says is None or not valid.counts or not file.machine.arch.startswith("gfx"):
         return None
     shown = [one.told for one in several if one.verdict.verdict in ("faster", "slower")]
@@ -151,8 +157,12 @@ class Validity:
     why: str = ""
 
 
-def validity_of(file: EvidenceFile, patch: str, lock: Lock) -> Validity:
-    """Whether the lock has the patch as it was measured; what writes something else is another one."""
+def validity_of(file: EvidenceFile, patch: str, lock: Lock, codes: Mapping[str, str]) -> Validity:
+    """Whether the patch is still the one that was measured: what writes something else is another one.
+
+    The lock says what it writes. Of a patch that it does not record, as of one that is off because it lost,
+    the files decide.
+    """
     measured = {arm.patches[patch] for arm in file.arms if patch in arm.patches}
     builds: dict[int, bool] = {}
     for result in lock.results:
@@ -160,12 +170,38 @@ def validity_of(file: EvidenceFile, patch: str, lock: Lock) -> Validity:
             is_same = digest_of_rendered(result, patch) in measured
             builds[result.build] = builds.get(result.build, False) or is_same
     if not builds:
-        return Validity(counts=False, why="the lock records nothing of the patch")
+        is_same = file.codes.get(patch) == codes.get(patch) is not None
+        why = "" if is_same else "the patch was changed since, and the lock does not record what it writes"
+        return Validity(counts=is_same, why=why)
     if builds.get(file.build, True) is False or not any(builds.values()):
         return Validity(counts=False, why="the patch writes something else today")
     later = [build for build, is_same in builds.items() if build > file.build and not is_same]
     last = None if not later else max([file.build, *(b for b in builds if builds[b] and b < min(later))])
     return Validity(counts=True, last_build=last)
+
+
+# Of patch.toml what decides what is written; the rest is prose, or what gates ask for.
+_CODE = ("guard", "context", "alias", "edit", "file", "remove", "rename", "mode")
+
+
+def code_digest(folder: Path) -> str:
+    """sha256 over what the files of a patch say to do: parts of its patch.toml, and its templates.
+
+    Raises ConfigError, CacheError.
+    """
+    table = load_toml(folder / "patch.toml").table
+    told = {key: table[key] for key in _CODE if key in table}
+    state = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    with disk_errors(folder, "reading a patch"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != "patch.toml" and not is_no_template(path, folder):
+                state.update(f"\0{path.relative_to(folder).as_posix()} {file_sha256(path)}".encode())
+    return state.hexdigest()
+
+
+def codes_of(patches: Path, folders: Mapping[str, str]) -> dict[str, str]:
+    """The digests of patches by id; ``folders`` are their names below ``patches``."""
+    return {patch: code_digest(patches / folder) for patch, folder in folders.items()}
 
 
 def digest_of_rendered(result: Result, patch: str) -> str:

@@ -79,7 +79,9 @@ def _export(
     --model MODEL.gguf). Look at the file before you send it: it is text, and all that is in it is there.
     """
     from patchkit.base.files import check_output, write_output
+    from patchkit.carry.series.catalogue import load_series
     from patchkit.carry.series.lock import load_lock
+    from patchkit.carry.series.measured import codes_of
     from patchkit.prove.evidence.export import Exporter, load_measurement
 
     workspace = settings.workspace()
@@ -96,7 +98,15 @@ def _export(
         if folder is not None
         else _of_gate(workspace, choice)
     )
-    exporter = Exporter(lock=load_lock(workspace.series.lock), archs=archs, made=_maker(workspace), by=by)
+    series = workspace.series
+    folders = {patch.id: patch.folder for patch in load_series(series.patches).patches}
+    exporter = Exporter(
+        codes=codes_of(series.patches, folders),
+        lock=load_lock(workspace.series.lock),
+        archs=archs,
+        made=_maker(workspace),
+        by=by,
+    )
     file = exporter.export(found)
     place = out or Path(file.name)
     write_output(place, file.text, "writing the evidence file")

@@ -17,6 +17,7 @@ from patchkit.carry.series.measured import (
     PatchMeasured,
     Validity,
     claims_of,
+    codes_of,
     measured_of,
     validity_of,
 )
@@ -80,7 +81,8 @@ def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid
     by_patch: dict[str, list[PatchMeasured]] = {}
     for one in measured_of(file):
         by_patch.setdefault(one.patch, []).append(one)
-    mine = claims_of({file.name: file}, lock)
+    codes = codes_of(series.patches, {patch.id: patch.folder for patch in loaded.patches})
+    mine = claims_of({file.name: file}, lock, codes)
     arch, build = file.machine.arch, lock.default
     found = []
     for name, several in by_patch.items():
@@ -92,7 +94,7 @@ def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid
             PatchSaid(
                 patch=name,
                 measured=tuple(several),
-                validity=validity_of(file, name, lock),
+                validity=validity_of(file, name, lock, codes),
                 before=standing_of(before, arch, build, loaded.trust),
                 after=standing_of(after, arch, build, loaded.trust),
             )

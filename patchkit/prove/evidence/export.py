@@ -56,12 +56,14 @@ class Measurement:
 class Exporter:
     """Writes measurements of builds for ``archs``; their trees are those of ``lock``, or are ``made`` anew.
 
-    ``by`` is the name that the owner of the machine wants to be known by, if any.
+    ``codes`` are digests of the series' patches (:func:`patchkit.carry.series.measured.codes_of`). ``by`` is
+    the name that the owner of the machine wants to be known by, if any.
     """
 
     lock: Lock
     archs: tuple[str, ...]
     made: Made
+    codes: Mapping[str, str]
     by: str | None = None
 
     def export(self, found: Measurement) -> EvidenceFile:
@@ -83,6 +85,7 @@ class Exporter:
                     "day": found.day.isoformat(),
                     "machine": found.machine.model_copy(update=dict(ranges)).model_dump(),
                     "archs": self.archs,
+                    "codes": {name: self.codes[name] for arm in arms for name in arm.patches},
                     "build": pin.build,
                     "tree": pin.tree,
                     "arms": [arm.model_dump() for arm in arms],

@@ -240,7 +240,7 @@ def _judged(
     """Those of the patches that are live on the GPU."""
     measured = hardware_bench(subject)
     series = SeriesDir(root=subject.profiles_folder.parent, origin="named")
-    known = measured_in(series)
+    known = measured_in(series, {one.id: one.patch.folder for one in subject.patches})
     live = [one for one in named if arch in one.part.archs]
     with _recorders(subject, arch) as (before, after):
 
@@ -450,7 +450,7 @@ def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -
 
     Nothing is modelled anew; a tree that the gate did not look at on this machine is silent.
     """
-    known = measured_in(series)
+    known = measured_in(series, {patch.id: patch.folder})
     shapes = {shape_text(shape): shape for shape in patch.speed.shapes} if patch.speed is not None else {}
     found: dict[str, None] = {}
     for result in lock.results if known else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -149,6 +150,10 @@ def test_two_machines_make_it_measured_and_show_says_so(world: World) -> None:
         assert done.returncode == 0, done.stderr
         assert f"demo-launch-bounds: {before}" in done.stdout
         assert (world.series / "evidence" / path.name).read_bytes() == path.read_bytes()
+    shown = world.run("show", "demo-launch-bounds").stdout
+    assert re.search(r"measured by machine 0000000[12] and machine 0000000[12]", shown)
+    assert f"evidence/{path.name}" in shown
+    assert "ROCm 7.2.1, clang 20.0.0" in shown
 
 
 def test_a_loss_on_two_machines_is_told(world: World) -> None:
@@ -157,6 +162,12 @@ def test_a_loss_on_two_machines_is_told(world: World) -> None:
         done = evidence(world, "add", exported(world, number, -0.1))
         assert done.returncode == 0, done.stderr
     assert "two lost, so that it is off by default" in done.stdout
+    shown = world.run("show", "demo-launch-bounds").stdout
+    assert re.search(r"opt-in: slower for machine 0000000[12] and machine 0000000[12]", shown)
+    for _ in range(2):  # recording what is on now must not turn it on again
+        assert world.run("lock", "--arch", "gfx1151").returncode == 0
+        assert "opt-in: slower" in world.run("show", "demo-launch-bounds").stdout
+    assert ("demo-twin",) in {result.patches for result in load_lock(world.lock).results}
 
 
 def test_the_same_file_again_changes_nothing(world: World) -> None:

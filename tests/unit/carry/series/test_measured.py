@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_files import BUILD, lock, measured, of_patch, result
+from measured_files import BUILD, CODES, lock, measured, of_patch, result
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
@@ -17,6 +18,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock
 from patchkit.carry.series.measured import (
     claims_of,
+    code_digest,
     measured_of,
     validity_of,
 )
@@ -35,8 +37,13 @@ def losing() -> dict[int, EvidenceFile]:
     return {number: measured(number=number, gains=LOSING) for number in (3, 4)}
 
 
-def claims(*files: EvidenceFile, of: str = "first", known: Lock | None = None) -> tuple[Claim, ...]:
-    return claims_of({file.name: file for file in files}, known or lock()).get(of, ())
+def claims(
+    *files: EvidenceFile,
+    of: str = "first",
+    known: Lock | None = None,
+    codes: Mapping[str, str] = CODES,
+) -> tuple[Claim, ...]:
+    return claims_of({file.name: file for file in files}, known or lock(), codes).get(of, ())
 
 
 def with_results(*results: Result) -> Lock:
@@ -93,7 +100,7 @@ def test_another_gpu_says_nothing(gaining: EvidenceFile) -> None:
 def test_a_patch_that_was_changed_since_is_another_one(gaining: EvidenceFile) -> None:
     known = with_results(changed(BUILD, same=False))
     assert claims(gaining, known=known) == ()
-    assert "writes something else" in validity_of(gaining, "first", known).why
+    assert "writes something else" in validity_of(gaining, "first", known, CODES).why
 
 
 def test_prose_and_neighbours_may_change(gaining: EvidenceFile) -> None:
@@ -114,8 +121,26 @@ def test_it_counts_after_its_pin_has_left_the_lock(gaining: EvidenceFile) -> Non
     assert len(claims(gaining, known=with_results(changed(BUILD + 50, same=True)))) == 1
 
 
-def test_of_what_the_lock_does_not_record_nothing_counts(gaining: EvidenceFile) -> None:
-    assert claims(gaining, known=with_results()) == ()
+def test_of_what_the_lock_does_not_record_the_files_decide(gaining: EvidenceFile) -> None:
+    """A patch that is off because it lost leaves the lock: that must not turn it on again."""
+    assert len(claims(gaining, known=with_results())) == 1
+    assert claims(gaining, known=with_results(), codes={"first": "0" * 64}) == ()
+    assert claims(gaining, known=with_results(), codes={}) == ()
+
+
+def test_the_code_of_a_patch_is_what_it_does_and_not_its_prose(checkout: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "0008-mmq-rows"
+    shutil.copytree(checkout / "patches" / folder.name, folder)
+    before = code_digest(folder)
+    text = (folder / "patch.toml").read_text()
+    (folder / "patch.toml").write_text(re.sub(r'(?m)^title = ".*"$', 'title = "another title"', text))
+    (folder / ".patch.toml.swp").write_text("an editor's")
+    assert code_digest(folder) == before
+    (folder / "more.jinja").write_text("a template")
+    assert code_digest(folder) != before
+    (folder / "more.jinja").unlink()
+    (folder / "patch.toml").write_text(text.replace("[[edit]]", "[[edit]]\ncount = 2", 1))
+    assert code_digest(folder) != before
 
 
 def test_a_file_that_was_edited_after_it_was_added_is_refused(gaining: EvidenceFile, tmp_path: Path) -> None:
