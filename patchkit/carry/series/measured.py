@@ -109,7 +109,7 @@ def claims_of(
 
 def _claim(file: EvidenceFile, several: Sequence[PatchMeasured], valid: Validity) -> Claim | None:
     """What a file comes to for one patch; None where it cannot tell, or counts for nothing."""
-    says = _says([one.verdict.verdict for one in several])
+    says = _says([one.verdict for one in several])
     if says is None or not valid.counts or not file.machine.arch.startswith("gfx"):
         return None
     shown = [one.told for one in several if one.verdict.verdict in ("faster", "slower")]
@@ -136,10 +136,15 @@ def _claim(file: EvidenceFile, several: Sequence[PatchMeasured], valid: Validity
 _SHOWN = 6  # figures in one line
 
 
-def _says(verdicts: Sequence[str]) -> Says | None:
-    """What a machine says of a patch, all its tests together; None: it cannot tell."""
-    words = set(verdicts)
-    if {"faster", "slower"} <= words:
+def _says(verdicts: Sequence[MeasuredVerdict]) -> Says | None:
+    """What a machine says of a patch, all its tests together; None: it cannot tell.
+
+    A gain is one where no test is slower, nor likely to be: where an interval lies below zero, whole, and
+    only the noise keeps it from being a loss.
+    """
+    words = {one.verdict for one in verdicts}
+    leans = any(one.verdict == "undecided" and one.high < 0 for one in verdicts)
+    if "faster" in words and ("slower" in words or leans):
         return "mixed"
     if "slower" in words:
         return "loss"

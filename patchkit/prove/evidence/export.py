@@ -385,6 +385,8 @@ def _journal(path: Path) -> tuple[_Begun, list[_Visit]]:
             raise ValueError("a line is not as it was written")
         entry = json.loads(body)
         if entry["kind"] == "begun":
+            if entry["setup"].get("device") == "emulated":
+                raise not_exported(str(path), "its times are modelled, and nothing modelled is a measurement")
             begun = _Begun.model_validate(entry["setup"])
         elif entry["kind"] == "visit":
             visits.append(_Visit.model_validate(entry))

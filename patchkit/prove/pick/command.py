@@ -18,6 +18,7 @@ from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.build import Machine
 from patchkit.prove.pick.arms import Arms
@@ -144,6 +145,9 @@ def run_pick(
     device = machine.told if request.is_modelled else f"{machine.told} of {runner.name}"
     label = LABEL if request.is_modelled else MEASURED
     with open_journal(root, setup, fresh=request.fresh) as journal:
+        if not request.is_modelled:
+            compiler = f"clang {toolchain.clang_version}" if toolchain is not None else None
+            _note_machine(root, workspace, runner, backend, arms.whole.archs[0], compiler)
         return decide(workspace, plan, source, arms, journal, request, label=label, device=device)
 
 
@@ -287,6 +291,28 @@ def _backend_here(archs: tuple[str, ...], runner: Runner) -> BackendName:
         hint="patchkit pick --runner ssh://HOST where the GPU is, --emulated --modelled without one, "
         "or --backend cpu to see how it works",
     )
+
+
+def _note_machine(
+    folder: Path,
+    workspace: Workspace,
+    runner: Runner,
+    backend: BackendName,
+    arch: str,
+    compiler: str | None,
+) -> None:
+    """Say once on which machine the visits are made, for an evidence file. Raises CacheError."""
+    path = folder / MACHINE_FILE
+    if not path.is_file():
+        found = read_machine(
+            runner,
+            machine_token(workspace.cache_root, runner),
+            arch="cpu" if backend == "cpu" else arch,
+            backend=backend,
+            compiler=compiler,
+            tag=folder.name,
+        )
+        write_whole(path, found.model_dump_json(indent=1), _DOING, _ELSEWHERE)
 
 
 def _setup(

@@ -234,7 +234,7 @@ def test_one_bad_file_of_two_is_told_and_the_other_one_is_added(world: World) ->
 # -- of what pick measured
 
 
-def journal(world: World, trees: dict[tuple[str, ...], str], gain: float) -> Path:
+def journal(world: World, trees: dict[tuple[str, ...], str], gain: float, *, device: str = "hip") -> Path:
     """The folder of a run of pick, by its form: each patch left out of both, ten rounds."""
     draw = random.Random("pick")
     both = ("demo-launch-bounds", "demo-twin")
@@ -243,7 +243,7 @@ def journal(world: World, trees: dict[tuple[str, ...], str], gain: float) -> Pat
         "upstream": trees[()],
         "patches": list(both),
         "archs": ["gfx1151"],
-        "device": "hip",
+        "device": device,
         "runner": "this machine",
         "models": {"my-own-model": "5" * 64},
         "tests": ["pp512", "tg128@d4096"],
@@ -321,6 +321,13 @@ def test_a_journal_that_was_edited_is_not_exported(world: World, trees: dict[tup
     assert done.returncode == 2
     assert "EVIDENCE_NOT_EXPORTED" in done.stderr
     assert "not as it was written" in done.stderr
+
+
+def test_what_was_modelled_is_no_measurement(world: World, trees: dict[tuple[str, ...], str]) -> None:
+    folder = journal(world, trees, 0.08, device="emulated")
+    done = evidence(world, "export", "--from", folder)
+    assert done.returncode == 2
+    assert "nothing modelled is a measurement" in done.stderr
 
 
 # -- as a pull request that adds one file

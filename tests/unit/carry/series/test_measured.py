@@ -93,6 +93,18 @@ def test_a_loss_on_two_machines_ends_a_default(losing: dict[int, EvidenceFile]) 
     assert (one.loses, two.loses) == (False, True)
 
 
+def test_a_gain_beside_what_is_likely_a_loss_is_neither(gaining: EvidenceFile) -> None:
+    """As on an NVIDIA GPU with a planted patch that is faster on one model and slower on another."""
+    verdicts = tuple(
+        one.model_copy(update={"verdict": "undecided", "change": -0.03, "low": -0.08, "high": -0.007})
+        if one.test == 1
+        else one
+        for one in gaining.verdicts
+    )
+    leaning = gaining.model_copy(update={"verdicts": verdicts})
+    assert [one.says for one in claims(leaning)] == ["mixed"]
+
+
 def test_another_gpu_says_nothing(gaining: EvidenceFile) -> None:
     assert standing_of(claims(gaining, measured(number=1)), "gfx1150", BUILD).level is None
 
