@@ -103,7 +103,8 @@ class Exporter:
         pin = next((each for each in self.lock.pins if each.tree in found.arms.values()), None)
         if pin is None:
             why = "no build in it is of a pin of the lock: what the patches are compared with is not known"
-            raise not_exported(found.source, why)
+            hint = "measure on one: --upstream bNUMBER, as patchkit status lists them"
+            raise not_exported(found.source, why, hint)
         return pin
 
     def _arm(self, found: Measurement, pin: Pin, name: str, tree: str) -> MeasuredArm:
