@@ -242,8 +242,8 @@ def make_series(world: World, build: int, archs: tuple[str, ...], *, config: boo
     shutil.copytree(world.checkout / "arch_profiles", world.series / "arch_profiles")
     for arch in archs:
         profile = world.series / "arch_profiles" / f"{arch}.toml"
-        text = re.sub(r"(?ms)^\[patches\]\n.*?(?=^\[|\Z)", _ON, profile.read_text())
-        profile.write_text(text)
+        text = re.sub(r"(?ms)^\[patches\]\n.*?(?=^\[|\Z)", "", profile.read_text())
+        profile.write_text(f"{text.rstrip()}\n\n{_ON}")  # most of the shipped ones have no such table
     world.lock.write_text(pin_text(world.upstream, build))
 
 

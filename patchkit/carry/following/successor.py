@@ -229,7 +229,8 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
             had,
             verdicts,
             series,
-            without=work.request.without,
+            # By name, or by the word of trust that the variant was asked for with.
+            without=(*work.request.without, *variant.without),
             dropped=named,
             drops_all=work.request.drop_conflicts,
         ),
