@@ -74,6 +74,7 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "tile-unprune": 6900 <= build <= 9093,
         "fattn-decode-tile": 6900 <= build <= 9093,
         "fattn-tile-rows": build >= 10229,
+        "fattn-vec-heads-first": build >= 10566,
         "mmq-batch-limits": build >= 10229,
         "mmq-rows": build >= 10229,
         "mmvq-batch-limits": build >= 11549,
