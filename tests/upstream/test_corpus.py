@@ -18,7 +18,8 @@ from thorough import ordinary
 
 OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
-WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS]
+MODELLED = ("fattn-vec-heads-first",)
+WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
 
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
