@@ -172,7 +172,8 @@ void load_once(std::span<const std::byte> file, const char * arch) {
         // What an emulator would touch.
         unsigned sum = 0;
         for (const auto & [name, kernel] : code->kernels()) {
-            sum += unsigned(*kernel.entry) + unsigned(code->function_at(kernel.entry) != nullptr);
+            sum += kernel.entry == nullptr ? 1 : unsigned(*kernel.entry);
+            sum += unsigned(code->function_at(kernel.entry) != nullptr);
         }
         for (const auto & [name, variable] : code->variables()) {
             sum += variable.size == 0 ? 0 : unsigned(variable.address[variable.size - 1]);

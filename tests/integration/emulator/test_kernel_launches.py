@@ -130,6 +130,15 @@ def test_a_module_that_cannot_be_loaded_says_why(program, execute, images, name,
     assert says in done.stderr
 
 
+@pytest.mark.parametrize(("flags", "printed"), [((), "0\n"), (("-DWITH_ANOTHER",), "5\n")])
+def test_a_kernel_whose_body_the_compiler_dropped_is_refused_when_it_is_launched(
+    compile_program, emulate, flags, printed
+):
+    done = emulate(compile_program("dropped_kernel", *flags))
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, printed)
+    assert "has no code: the compiler dropped its body" in done.stderr
+
+
 def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, emulate):
     done = emulate(program, "limits")
     assert (done.returncode, done.stderr) == (0, "")

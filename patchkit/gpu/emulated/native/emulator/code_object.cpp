@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include <sys/mman.h>
 
@@ -60,6 +61,12 @@ class image {
                    (flags == PF_X ? " of code" : ""));
         }
         return memory + (address - origin());
+    }
+
+    // The same, null where that is no code.
+    std::byte * code_at(uint64_t address, uint64_t size) const {
+        const Elf64_Phdr * segment = segment_of(address, size);
+        return segment == nullptr || (segment->p_flags & PF_X) == 0 ? nullptr : memory + (address - origin());
     }
 
     // The same bytes as the file has them, so that nothing that relocation writes is ever read back as a table. Only
@@ -381,6 +388,7 @@ static_assert(sizeof(descriptor) == 64);
 
 constexpr std::string_view descriptor_suffix = ".kd";
 constexpr uint64_t entry_alignment           = 256;
+constexpr uint32_t code_end                  = 0xbf9f0000; // s_code_end
 constexpr uint16_t has_wave32                = 1 << 10; // ENABLE_WAVEFRONT_SIZE32
 constexpr uint16_t has_dynamic_stack         = 1 << 11; // USES_DYNAMIC_STACK
 constexpr uint32_t vgpr_blocks_mask          = 0x3f;    // GRANULATED_WORKITEM_VGPR_COUNT of rsrc1
@@ -506,8 +514,12 @@ class loaded final : public code_object {
 
     void add_function(const symbol_table & table, const Elf64_Sym & symbol, uint64_t i) {
         check_section(symbol, table.where(i));
+        if (symbol.st_size == 0) { // of a file that has no code at all its address lies in no segment
+            without_size.insert(name_of(table, symbol, i));
+            return;
+        }
         std::byte * address = image_.at(symbol.st_value, symbol.st_size, table.where(i), PF_X);
-        if (symbol.st_size != 0 && !functions_.contains(address)) {
+        if (!functions_.contains(address)) {
             functions_.emplace(address, named_symbol(name_of(table, symbol, i), {address, symbol.st_size}));
         }
     }
@@ -585,7 +597,8 @@ class loaded final : public code_object {
         }
         const auto read = value_at<descriptor>(image_.in_file(symbol.st_value, sizeof(descriptor), where), 0, where);
         kernel_code code = code_of(read, said, where);
-        code.entry       = entry_of(symbol.st_value, read, where);
+        const uint64_t entry = symbol.st_value + uint64_t(read.entry);
+        code.entry       = has_code(said.name, entry) ? entry_of(entry, where) : nullptr;
         code.name        = said.name;
         code.arguments   = std::move(said.arguments);
         if (!all_kernels.emplace(said.name, std::move(code)).second) {
@@ -628,8 +641,22 @@ class loaded final : public code_object {
         return count;
     }
 
-    const std::byte * entry_of(uint64_t address, const descriptor & read, const place & where) const {
-        const uint64_t entry = address + uint64_t(read.entry);
+    // Where clang finds that all of a kernel is undefined it leaves a function of no bytes: behind it lie those of
+    // another one, what fills the end of the code, or nothing. Assembly may leave sizes out, and has code there.
+    bool has_code(const std::string & name, uint64_t entry) const {
+        if (!without_size.contains(name)) {
+            return true;
+        }
+        const std::byte * address = image_.code_at(entry, 4);
+        if (address == nullptr || functions_.contains(address)) {
+            return false;
+        }
+        uint32_t first = 0;
+        std::memcpy(&first, address, sizeof(first));
+        return first != code_end;
+    }
+
+    const std::byte * entry_of(uint64_t entry, const place & where) const {
         if (entry % entry_alignment != 0) {
             refuse(where.text() + " has its code at " + hex(entry) + ", no multiple of 256");
         }
@@ -645,6 +672,7 @@ class loaded final : public code_object {
     std::map<std::string, kernel_code, std::less<>> all_kernels;
     std::map<std::string, symbol, std::less<>> all_variables;
     std::map<const std::byte *, named_symbol> functions_; // by where they begin
+    std::set<std::string> without_size;                   // functions that are said to have no bytes
 };
 
 } // namespace

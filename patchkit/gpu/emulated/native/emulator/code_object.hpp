@@ -31,7 +31,7 @@ struct argument {
 // One kernel: its descriptor (LLVM's AMDGPU user guide, "Kernel Descriptor") and its metadata. Sizes in bytes.
 struct kernel_code {
     std::string name; // mangled, as host code registers it
-    const std::byte * entry;
+    const std::byte * entry;       // null: the compiler dropped its body, and a GPU would run what lies there
     uint32_t lds;                  // static
     uint32_t scratch;              // per lane
     uint32_t kernarg_size;

@@ -278,6 +278,11 @@ struct machine final : emulator {
         count.name = kernel.name;
         count.launches += 1;
         check(wanted);
+        if (kernel.entry == nullptr) {
+            throw kernel_fault("kernel " + kernel.name + " has no code: the compiler dropped its body, as it may where "
+                               "all ways through it are undefined (an endless loop that does nothing, a division by "
+                               "zero); a GPU would run whatever lies behind it");
+        }
         library & code = library_of(*wanted.code, kernel);
         const auto * place = wanted.code->function_at(kernel.entry);
         if (place == nullptr) {
