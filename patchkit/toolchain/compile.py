@@ -345,7 +345,8 @@ class _Work:
 
         def fill(folder: Path) -> None:
             steps = two_steps(argv, job.unit, self.run)
-            head = head_of(job.tree, job.unit)
+            # A unit has one precompiled header: whoever brings his own gets no other.
+            head = None if "-include-pch" in argv else head_of(job.tree, job.unit)
             facts = None if head is None else self._behind(head, steps, folder / _IR_FILE)
             if facts is None:
                 facts = _facts(self.run(steps.front_argv(job.unit, folder / _IR_FILE), "compile"), ())
