@@ -15,6 +15,7 @@ done
 prefix=$(CDPATH= cd -- "$(dirname -- "$self")/.." && pwd) || exit 1
 
 names_language=no names_arch=no has_hip=no has_openmp=no last=
+lazy= # for clang an option of the linker is an input: without a file there is to be none
 for argument do
     case $argument in
         -xhip | -xcuda) names_language=yes has_hip=yes ;;
@@ -55,6 +56,7 @@ for argument do
         esac
     fi
     if [ $kind = file ]; then
+        lazy=-Wl,-z,lazy
         case $argument in
             *.hip | *.cu | *.cpp | *.cc | *.cxx | *.c++ | *.cp | *.C | *.CPP) wanted=hip ;;
             *.c) wanted=c ;;
@@ -112,5 +114,5 @@ fi
 exec @CLANG@ --start-no-unused-arguments \
     --rocm-path="$prefix/usr" --hip-path="$prefix/usr" --rocm-device-lib-path=@DEVICE_LIBS@ \
     -O3 -D__HIP_PLATFORM_AMD__ -D__HIP_ROCclr__=1 -isystem "$prefix/usr/include" @WAVE_SIZE@ \
-    --hip-link -L"$prefix/usr/lib" -fuse-ld=lld -Wl,-z,lazy --rtlib=compiler-rt -unwindlib=libgcc \
+    --hip-link -L"$prefix/usr/lib" -fuse-ld=lld $lazy --rtlib=compiler-rt -unwindlib=libgcc \
     --end-no-unused-arguments "$@"
