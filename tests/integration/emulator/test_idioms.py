@@ -29,7 +29,7 @@ def test_no_idiom_is_blamed(found, programs, emulate, arch, schedule):
     assert len(clean) == 29
     settings = {"arch": arch, "PATCHKIT_EMULATOR_SCHEDULE": schedule}
     blamed = {name: {one["kind"] for one in found(programs[arch], name, **settings)} for name in clean}
-    # clang 22 loses the wait of a store that comes around a loop to its barrier (docs/reference/checks.md, barrier).
+    # clang 22 loses the wait of a store that comes around a loop to its barrier (docs/reference/checks.md).
     assert blamed.pop("clean: with halo") <= {"waits"}
     assert blamed == {name: set() for name in blamed}
 
