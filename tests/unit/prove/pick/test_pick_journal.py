@@ -225,7 +225,8 @@ from pathlib import Path
 from patchkit.base.errors import CacheError
 from patchkit.prove.pick.journal import Checked, open_journal
 folder = Path(sys.argv[1])
-entry = lambda number: Checked(number=number, arm=("a" * 250,) * 20, tree="t", fault=None, seconds=0.0)
+arm = lambda number: (*("a" * 250,) * 20, str(number))
+entry = lambda number: Checked(number=number, arm=arm(number), tree="t", fault=None, seconds=0.0)
 with open_journal(folder, {}) as journal:
     try:
         for number in range(100):
