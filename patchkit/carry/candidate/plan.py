@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +25,7 @@ from patchkit.carry.series.selection import (
     select_patches,
     terms_of,
 )
-from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Level, admits
+from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Level, admits, standing_of
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import SourceWanted, obtain
 
@@ -104,8 +104,19 @@ class Choice:
                 found.setdefault(needed, []).append(each.patch.id)
         for level in LEVELS:
             if level in found:
-                return MoreTrust(trust=trust, level=level, patches=tuple(found[level]))
+                names = tuple(found[level])
+                return MoreTrust(trust=trust, level=level, patches=names, sources=self._sources(names))
         return None
+
+    def _sources(self, names: Collection[str]) -> tuple[str, ...]:
+        """Who measured a gain of these patches on one of these GPUs."""
+        standings = (
+            standing_of(patch.claims, arch, self.pin.build, self.series.trust)
+            for patch in self.series.patches
+            if patch.id in names
+            for arch in self.archs
+        )
+        return tuple(dict.fromkeys(who for standing in standings for who in standing.gains))
 
     def warn_of_faults(self, reporter: Reporter) -> None:
         """Say each fault that no chosen patch mends and that does harm."""
@@ -116,18 +127,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreTrust:
-    """What ``--trust`` with the word ``level`` would add to a candidate that was made with ``trust``."""
+    """What ``--trust`` with the word ``level`` would add to a candidate that was made with ``trust``.
+
+    ``sources``: who measured a gain of one of them on one of its GPUs.
+    """
 
     trust: Level
     level: Level
     patches: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """One line, which says what the patches rest on."""
         rests: dict[Level, str] = {
             "measured": "two sources or more",
             "published": "one source each, and the model agrees",
-            "modelled": "no two sources measured them, most nobody",
+            "modelled": f"measured by {', '.join(self.sources) or 'nobody'}",
             "faults": "against faults that nobody reported here; nobody measured what it costs",
         }
         return f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {rests[self.level]}"

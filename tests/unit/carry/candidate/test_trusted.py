@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.carry.candidate.plan import Choice, MoreTrust, Request, name_patches
+from patchkit.carry.candidate.plan import Choice, Request, name_patches
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profiles
@@ -62,7 +62,9 @@ def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
     nothing = choose(6900, "gfx1151", trust="measured")
     assert ids(nothing) == ()
     assert nothing.distrusted["wmma-tile-params"].endswith(": it takes --trust published")
-    assert nothing.more_trust == MoreTrust(trust="measured", level="published", patches=SEED)
+    more = nothing.more_trust
+    assert more is not None
+    assert (more.trust, more.level, more.patches) == ("measured", "published", SEED)
 
 
 def test_wrong_results_of_hardware_are_mended_with_any_trust(choose) -> None:
@@ -77,8 +79,11 @@ def test_what_is_named_beside_a_trust_counts(choose) -> None:
 def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     more = choose(11549, "gfx1201").more_trust
     assert more is not None
-    assert more.sentence() == (
-        "published; --trust modelled would add mmvq-decode-warps: no two sources measured them, most nobody"
+    assert more.sentence() == ("published; --trust modelled would add mmvq-decode-warps: measured by Shardss")
+    less = choose(11549, "gfx1151").more_trust
+    assert less is not None
+    assert less.sentence() == (
+        "published; --trust modelled would add fattn-vec-heads-first: measured by nobody"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (
