@@ -91,6 +91,13 @@ def _export(
             code="USAGE_SYNTAX",
             hint="letters, digits and dashes, at most 39, as names of GitHub are",
         )
+    if folder is not None and (choice.archs or choice.upstream or choice.onto or choice.wish):
+        raise UsageError(
+            "--from cannot go with options that name a candidate",
+            code="OPTIONS_CONTRADICT",
+            why="the folder says which builds were measured there, and for which GPU",
+            hint="leave out either",
+        )
     if out is not None:
         check_output(out, "writing the evidence file")
     archs, found = (

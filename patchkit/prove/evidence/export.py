@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -231,6 +232,38 @@ def load_gate_measurement(path: Path) -> Measurement:
     )
 
 
+_FOLDER_HINT = "name the folder that patchkit pick or patchkit bench run wrote into"
+_NO_FORM = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a file raises that is not of its form; RecursionError: JSON within JSON, thousands deep."""
+
+
+def _plain_text(path: Path, errors: str = "strict") -> str:
+    """The text of a plain file; a pipe of that name would be waited for. Raises OSError, ValueError."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device")
+    return path.read_text("utf-8", errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """Of ``session.json`` of ``bench run``: the trees by label, and for which GPUs they are."""
+
+    trees: dict[str, str]
+    archs: tuple[str, ...]
+
+
+def _session(folder: Path) -> _Session:
+    try:
+        said = json.loads(_plain_text(folder / "session.json"))
+        return _Session(
+            trees={str(label): str(arm["tree"]) for label, arm in said["arms"].items()},
+            archs=tuple(sorted(map(str, said.get("archs", ())))),
+        )
+    except _NO_FORM as error:
+        why = "it is no folder of patchkit pick or patchkit bench run"
+        raise not_exported(str(folder), why, _FOLDER_HINT) from error
+
+
 _RUN = re.compile(r"(?P<repetition>\d{3,})-d(?P<depth>\d+)-(?P<label>[A-Za-z0-9._-]+)")
 
 
@@ -244,18 +277,14 @@ def load_sweep_measurement(folder: Path) -> Measurement:
         BenchUnreadable: a run in it was damaged since.
     """
     source = str(folder)
-    try:
-        setup = json.loads((folder / "session.json").read_text("utf-8"))
-        trees = {str(label): str(arm["tree"]) for label, arm in setup["arms"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise not_exported(source, "it is no folder of patchkit bench run") from error
+    trees = _session(folder).trees
     if len(set(trees.values())) < len(trees):
         why = (
             f"{' and '.join(trees)} are several builds of one tree, and the file tells builds by their trees"
         )
         raise not_exported(source, why)
     try:
-        machine = MeasuredMachine.model_validate_json((folder / "runs" / MACHINE_FILE).read_bytes())
+        machine = MeasuredMachine.model_validate_json(_plain_text(folder / "runs" / MACHINE_FILE))
     except (OSError, ValueError) as error:
         hint = "measure again: patchkit bench run --fresh"
         raise not_exported(source, "it does not say on which machine", hint) from error
@@ -295,12 +324,15 @@ def _runs(folder: Path) -> Iterator[_Run]:
         if named is None:
             continue
         try:
-            rows = parse_rows(path.read_text("utf-8", "replace"), str(path))
+            rows = parse_rows(_plain_text(path, "replace"), str(path))
+        except OSError as error:
+            errors.append(not_exported(str(path), error.strerror or str(error), _FOLDER_HINT))
+            continue
         except PatchkitError as error:
             errors.append(error)
             continue
         try:
-            note = RunNote.model_validate_json(path.with_suffix(".json").read_bytes())
+            note = RunNote.model_validate_json(_plain_text(path.with_suffix(".json")))
         except (OSError, ValueError):
             note = RunNote()
         yield _Run(
@@ -361,10 +393,12 @@ def load_pick_measurement(
     try:
         begun, visits = _journal(path)
         tests = list(_picked_tests(begun, visits, str(path)))
-    except (OSError, ValueError, KeyError) as error:
-        raise not_exported(str(path), f"it is no journal of patchkit pick: {str(error)[:200]}") from error
+    except _NO_FORM as error:
+        why = f"it is no journal of patchkit pick: {str(error)[:200]}"
+        raise not_exported(str(path), why, _FOLDER_HINT) from error
     if not tests:
-        raise not_exported(str(path), "nothing was measured there")
+        hint = "patchkit pick with the same options goes on measuring"
+        raise not_exported(str(path), "nothing was measured there", hint)
     return begun.archs, Measurement(
         source=str(path),
         machine=_machine_of_journal(folder, begun, machine_here),
@@ -377,13 +411,13 @@ def load_pick_measurement(
 
 
 def _journal(path: Path) -> tuple[_Begun, list[_Visit]]:
-    """The lines of a journal; the last one may have been cut off. Raises OSError, ValueError, KeyError."""
+    """The lines of a journal; the last one may have been cut off. Raises what ``_NO_FORM`` has."""
     begun: _Begun | None = None
     visits = []
-    for line in path.read_text("utf-8").split("\n")[:-1]:
+    for number, line in enumerate(_plain_text(path).split("\n")[:-1], 1):
         body, _, digest = line.rpartition("\t")
         if hashlib.sha256(body.encode()).hexdigest()[:16] != digest:
-            raise ValueError("a line is not as it was written")
+            raise ValueError(f"line {number} is not as it was written")
         entry = json.loads(body)
         if entry["kind"] == "begun":
             if entry["setup"].get("device") == "emulated":
@@ -461,5 +495,4 @@ def load_measurement(
     if (folder / JOURNAL).is_file():
         return load_pick_measurement(folder, machine_here)
     found = load_sweep_measurement(folder)
-    setup = json.loads((folder / "session.json").read_text("utf-8"))
-    return tuple(sorted(map(str, setup.get("archs", ())))), found
+    return _session(folder).archs, found

@@ -213,6 +213,12 @@ def test_a_folder_of_something_else_is_not_exported(world: World, tmp_path: Path
     assert "EVIDENCE_NOT_EXPORTED" in done.stderr
 
 
+def test_a_folder_and_a_candidate_are_two_things_to_export(world: World, tmp_path: Path) -> None:
+    done = evidence(world, "export", "--from", tmp_path, "--trust", "measured")
+    assert done.returncode == 2
+    assert "OPTIONS_CONTRADICT" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["me@example.org", "two words", "-dash", "x" * 40])
 def test_a_name_that_says_too_much_is_refused(world: World, name: str) -> None:
     measure(world, 1, 0.1)
