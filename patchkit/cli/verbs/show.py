@@ -157,7 +157,8 @@ def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) ->
         where = f"{edit.function or 'the file'}, {edit.file}"
         yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"
     yield from (f"  {line}" for line in patch.told_files)
-    yield "links:"
+    if patch.links:
+        yield "links:"
     yield from (f"  {link}" for link in patch.links)
 
 

@@ -61,6 +61,13 @@ def test_show_a_patch_to_a_person(patchkit) -> None:
         assert f"\n{heading}\n" in out
 
 
+def test_show_has_no_heading_over_nothing(patchkit) -> None:
+    """Nobody discussed this patch anywhere."""
+    _, out, _ = patchkit("show", "fattn-vec-heads-first")
+    assert "\nedits:\n" in out
+    assert "links:" not in out
+
+
 def test_show_a_gpu_gives_each_fact_its_source(patchkit) -> None:
     code, out, _ = patchkit("show", "gfx1151", "--json")
     document = json.loads(out)
