@@ -24,6 +24,7 @@ class PickedPatch(TomlTable):
     id: Words
     verdict: PickedVerdict
     why: Words
+    where: NotInFile[Location] = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class PickedFile(TomlTable):
     """``upstream`` names the pin, ``tree`` is that of what was picked; ``device`` is where, in words."""
 
     format: Annotated[int, Field(ge=1, le=1)]
-    archs: Several[Words]
+    archs: Annotated[Several[Words], Field(min_length=1)]
     upstream: Words
     tree: ObjectId
     device: Words
@@ -39,6 +40,13 @@ class PickedFile(TomlTable):
     tests: Several[Words]
     patch: Several[PickedPatch]
     where: NotInFile[Location] = NOWHERE
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for one in self.patch:
+            if one.id in seen:
+                raise ValueError(f"patch '{one.id}' is decided twice")
+            seen.add(one.id)
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
-from patchkit.base.series_folder import arch_options, told_archs
-from patchkit.base.text import counted
+from patchkit.base.series_folder import PLAIN, arch_options, told_archs
+from patchkit.base.text import counted, near_miss
 from patchkit.cli.request import Asked, request_options, unproven
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.base.series_folder import SeriesDir
     from patchkit.carry.candidate.apply import ApplyReport
     from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.series.picked import PickedFile
 
 
 @verb(
@@ -72,8 +74,9 @@ def command(
     is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
     GPU.
     """
+    chosen: PickedFile | None = None
     if picked is not None:
-        asked = _as_picked(settings, asked, picked)
+        asked, chosen = _as_picked(settings, asked, picked)
     onto = asked.clone()
     if onto is not None:
         if checkout is not None:
@@ -94,18 +97,54 @@ def command(
 
     workspace = settings.workspace()
     applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
+    if chosen is not None and applied.candidate.pin == chosen.upstream and applied.tree != chosen.tree:
+        settings.reporter().warn(
+            f"this is tree {applied.tree[:12]}, and picked was {chosen.tree[:12]}: the series or the file "
+            "was changed since, and nobody measured this one; patchkit pick again"
+        )
     repository = workspace.cache_root / "upstream.git"
     options = arch_options(applied.candidate.archs, workspace.series.profiles)
     settings.show(applied.as_json(), _lines(applied, repository, options, verbose=settings.verbose))
     return ExitCode.OK
 
 
-def _as_picked(settings: Settings, asked: Asked, path: Path) -> Asked:
-    """The same request, for the patches of a file of ``pick``; its GPUs, where none are named."""
+def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) -> None:
+    """Say at its line what the series in use does not have. Raises UNKNOWN_PATCH, PICKED_OTHER."""
+    from patchkit.base.arch import list_profiles
+    from patchkit.carry.series.catalogue import load_series
+    from patchkit.carry.series.lock import load_lock
+
+    known = [patch.id for patch in load_series(series.patches).patches]
+    for one in picked.patch:
+        if one.verdict == "keep" and one.id not in known:
+            raise UsageError(
+                f"the series has no patch '{one.id}'",
+                code="UNKNOWN_PATCH",
+                where=one.where,
+                why="it was picked from another series, or the patch went since",
+                hint=near_miss(one.id, known) or "name that series with --series-dir; or patchkit pick again",
+            )
+    lacking = [arch for arch in picked.archs if arch not in (PLAIN, *list_profiles(series.profiles))]
+    pins = load_lock(series.lock).pins
+    told = f"'{lacking[0]}', which it has no profile of" if lacking else ""
+    if not lacking and on_its_pin and not any(pin.is_called(picked.upstream) for pin in pins):
+        told = f"'{picked.upstream}', which its lock does not have"
+    if told:
+        raise UsageError(
+            f"those patches were picked for another series than the one in use: for {told}",
+            code="PICKED_OTHER",
+            where=picked.where,
+            hint="name that series with --series-dir; or patchkit pick again",
+        )
+
+
+def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, PickedFile]:
+    """The request for the patches of a file of ``pick``, with its GPUs where none are named; and the file."""
     from patchkit.carry.series.picked import load_picked
 
     wanted = asked.wanted
     named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
+    named += [f"--trust {wanted.trust}"] if wanted.trust is not None else []
     if named:
         raise UsageError(
             "--picked says which patches, and so do other options",
@@ -130,12 +169,13 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> Asked:
             where=picked.where,
             hint="say --onto REV, and --repo DIR where you are not in that clone",
         )
+    on_its_pin = asked.onto is None and wanted.upstream is None
+    _refuse_strange(picked, settings.workspace().series, on_its_pin=on_its_pin)
     if asked.onto is None and wanted.upstream not in (None, picked.upstream):
         settings.reporter().warn(f"picked on {picked.upstream}: on another upstream nobody measured them")
-    upstream = picked.upstream if asked.onto is None and wanted.upstream is None else wanted.upstream
-    return replace(
-        asked, wanted=replace(wanted, archs=archs, upstream=upstream, only=picked.kept, with_=picked.kept)
-    )
+    upstream = picked.upstream if on_its_pin else wanted.upstream
+    of_it = replace(wanted, archs=archs, upstream=upstream, only=picked.kept, with_=picked.kept)
+    return replace(asked, wanted=of_it), picked
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:

@@ -55,6 +55,9 @@ def test_what_a_gpu_has_as_opt_in_is_applied_when_it_was_kept(world, tmp_path):
         ({"upstream": "onto-0123456789ab"}, (), "PICKED_OTHER"),
         ({}, ("--without", "demo-twin"), "OPTIONS_CONTRADICT"),
         ({}, ("--with-opt-in",), "OPTIONS_CONTRADICT"),
+        ({}, ("--trust", "faults"), "OPTIONS_CONTRADICT"),
+        ({"upstream": "b77"}, (), "PICKED_OTHER"),
+        ({"arch": "../gfx1151"}, (), "PICKED_OTHER"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_nothing_is_made(world, tmp_path, changes, more, code):
@@ -62,6 +65,30 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_made(world, tmp_path, ch
     assert done.returncode == 2
     assert f"error[{code}]" in done.stderr
     assert "refs/heads/candidate/gfx1151/b1" not in world.refs()
+
+
+def test_a_patch_that_the_series_lacks_is_said_at_its_line(world, tmp_path):
+    path = Path(_picked(tmp_path / "picked.toml"))
+    path.write_text(path.read_text().replace("demo-twin", "../twin"))
+    done = world.run("apply", "--picked", str(path))
+    assert done.returncode == 2
+    assert "error[UNKNOWN_PATCH]: the series has no patch '../twin'" in done.stderr
+    line = path.read_text().splitlines().index("[[patch]]") + 1
+    assert f"--> {path}:{line}" in done.stderr
+    assert "refs/heads/candidate/gfx1151/b1" not in world.refs()
+
+
+def test_another_tree_than_was_picked_is_warned_of(world, tmp_path):
+    """What was measured is a tree; the file's own is made up here, and then the one that apply gives."""
+    path = Path(_picked(tmp_path / "picked.toml"))
+    done = world.run("apply", "--picked", str(path), "--unlocked")
+    assert done.returncode == 0, done.stderr
+    assert "nobody measured this one" in done.stderr
+    tree = world.git("rev-parse", "candidate/gfx1151/b1^{tree}").strip()
+    path.write_text(path.read_text().replace("0" * 40, tree))
+    done = world.run("apply", "--picked", str(path), "--unlocked")
+    assert done.returncode == 0, done.stderr
+    assert "nobody measured" not in done.stderr
 
 
 def test_a_missing_file_is_said(world, tmp_path):

@@ -33,7 +33,8 @@ def test_what_is_written_is_read_again_whatever_the_words(words: str, tmp_path: 
     path.write_text(picked_text(written), "utf-8")
     read = load_picked(path)
     assert read.kept == ("one",)
-    assert (read.device, read.patch) == (written.device, written.patch)
+    told = [(one.id, one.verdict, one.why) for one in read.patch]
+    assert (read.device, told) == (written.device, [(one.id, one.verdict, one.why) for one in written.patch])
 
 
 def test_nothing_picked_is_nothing_to_apply(tmp_path: Path) -> None:
@@ -50,6 +51,8 @@ def test_nothing_picked_is_nothing_to_apply(tmp_path: Path) -> None:
         ("format = 1", "format = 2"),
         ('verdict = "keep"', 'verdict = "maybe"'),
         ("archs =", "arch ="),
+        ('archs = ["gfx1151"]', "archs = []"),
+        ('id = "two"', 'id = "one"'),
         ('tree = "000', 'tree = "../'),
         ("[[patch]]", "[[patches]]"),
     ],
