@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_each_word_adds_to_the_one_before(choose) -> None:
     assert {*sets[0]} < {*sets[1]} <= {*sets[2]} <= {*sets[3]}
     assert "ssm-conv-tail" in sets[3]
     assert "mmq-wmma-batches" not in sets[3]  # the model says otherwise
+
+
+def test_documents_say_what_the_words_give_today(choose, checkout: Path) -> None:
+    """README's line of trust, and which patches the guide's table has behind each word."""
+    more = choose(11549, "gfx1151").more_trust
+    assert f"\ntrust:     {more.sentence()}\n" in (checkout / "README.md").read_text()
+    guide = (checkout / "docs" / "guide" / "which-build.md").read_text()
+    before: set[str] = set()
+    for word in ("measured", "published", "modelled", "faults"):
+        (row,) = (line for line in guide.splitlines() if line.startswith(f"| `{word}`"))
+        now = {*ids(choose(11549, "gfx1151", trust=word))}
+        assert {*re.findall("`([a-z0-9-]+)`", row.split("|")[3])} == now - before, word
+        before = now
 
 
 def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
