@@ -12,7 +12,6 @@ error: somebody changed the file.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
+from patchkit.gpu.hardware.bench.folder import alone_in
 from patchkit.prove.pick.decide import Arm, Measured, Stage, Visit
 
 _DOING = "keeping what was measured"
@@ -193,20 +193,7 @@ def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = Fal
         CacheError: the disk refused.
     """
     path = folder / JOURNAL
-    with disk_errors(folder, _DOING, _ELSEWHERE):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("ab")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                "another patchkit measures into this folder",
-                code="PICK_FOLDER_BUSY",
-                where=Location(path=str(folder)),
-                why="two measurements at once would also disturb each other",
-                hint="wait for it, or end it",
-            ) from error
+    with alone_in(folder, _LOCK, code="PICK_FOLDER_BUSY", doing=_DOING, elsewhere=_ELSEWHERE):
         with disk_errors(path, _DOING, _ELSEWHERE):
             if fresh:
                 path.unlink(missing_ok=True)

@@ -138,26 +138,37 @@ def refuse_other_folder(root: Path) -> None:
 
 
 @contextmanager
-def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Iterator[SweepFolder]:
-    """Begin a sweep in a folder, or go on with the one of equal setup that lies there.
+def alone_in(folder: Path, lock: str, *, code: str, doing: str, elsewhere: str) -> Iterator[None]:
+    """A folder of measurements, which is made, for this process alone; ``lock`` is the name of a file in it.
 
-    ``fresh`` throws away what was measured there. Raises BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER, CacheError.
+    Raises a UsageError of that ``code`` while another process has it, and CacheError.
     """
-    refuse_other_folder(root)
-    with disk_errors(root, "preparing a measurement", _ELSEWHERE):
-        root.mkdir(parents=True, exist_ok=True)
-        file = (root / _LOCK).open("ab")
+    with disk_errors(folder, doing, elsewhere):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / lock).open("ab")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
                 "another patchkit measures into this folder",
-                code="BENCH_FOLDER_BUSY",
-                where=Location(path=str(root)),
+                code=code,
+                where=Location(path=str(folder)),
                 why="two measurements at once would also disturb each other",
                 hint="wait for it, or end it",
             ) from error
+        yield
+
+
+@contextmanager
+def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Iterator[SweepFolder]:
+    """Begin a sweep in a folder, or go on with the one of equal setup that lies there.
+
+    ``fresh`` throws away what was measured there. Raises BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER, CacheError.
+    """
+    refuse_other_folder(root)
+    doing = "preparing a measurement"
+    with alone_in(root, _LOCK, code="BENCH_FOLDER_BUSY", doing=doing, elsewhere=_ELSEWHERE):
         with disk_errors(root, "preparing a measurement", _ELSEWHERE):
             if fresh:
                 shutil.rmtree(root / _RUNS, ignore_errors=True)
