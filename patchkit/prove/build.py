@@ -16,8 +16,8 @@ from patchkit.carry.series.lock import PinWanted, load_lock
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.cmake import BuildFailed
 from patchkit.toolchain.hip import Toolchain, find_toolchain
-from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
-from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.machine import Source, build_side
+from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName
 from patchkit.toolchain.sides import BuiltSide, Workshop
 
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}

@@ -15,7 +15,6 @@ from patchkit.toolchain.hip import Toolchain, rocwmma_for, toolchain_identity
 from patchkit.toolchain.parts import BackendName, Part, cpu_part, gpu_part, programs_part
 from patchkit.toolchain.sides import BuiltSide, Workshop, assemble, build_part
 
-GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0
 _NVCC = "nvcc"
 _ROCM_LIBRARIES = Path("/opt/rocm/lib")  # where AMD's packages put them, with a link to the version
@@ -62,6 +61,7 @@ def build_side(
                 commit=source.commit,
                 compiler=compiler,
                 is_timed=is_timed,
+                wanted=programs,
             ),
             programs,
         ),

@@ -36,6 +36,9 @@ _GPU_FOLDERS: Mapping[BackendName, frozenset[str]] = {
 }
 _GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cuda"}
 
+GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
+"""What the gates run of upstream's programs."""
+
 # Programs that load their backends at run time, and need nothing but a C++ library.
 MODULES: Mapping[str, bool] = {
     "BUILD_SHARED_LIBS": True,
@@ -58,7 +61,12 @@ _UNTIMED: Mapping[str, str | bool] = {
     "CMAKE_C_FLAGS_RELEASE": "-O1 -DNDEBUG",
     "CMAKE_CXX_FLAGS_RELEASE": "-O1 -DNDEBUG",
 }
+LEAN = Path(__file__).with_name("lean.cmake")
+"""Leaves out of the programs what :data:`GATE_PROGRAMS` never call."""
+LEAN_ENTRY = "PATCHKIT_LEAN"
+"""The entry of parts that are built with it; its value is the file's digest."""
 _PROGRAMS: Mapping[str, str | bool] = {
+    "GGML_CPU": False,  # a part of its own
     "LLAMA_BUILD_SERVER": True,
     "LLAMA_BUILD_TESTS": True,
     "LLAMA_BUILD_TOOLS": True,
@@ -107,15 +115,26 @@ class Part:
         return f"{what}-{self.key[:16]}"
 
 
-def programs_part(tree: Path, *, build: int, commit: str, compiler: str, is_timed: bool = True) -> Part:
+def programs_part(
+    tree: Path,
+    *,
+    build: int,
+    commit: str,
+    compiler: str,
+    is_timed: bool = True,
+    wanted: Sequence[str] = (),
+) -> Part:
     """llama.cpp's programs and the libraries they link; ``build`` and ``commit`` are what they print.
 
-    Those whose times nobody looks at need not be ``is_timed``: they are built with less optimization. The CPU
-    backend is a part of its own and always built as upstream builds it.
+    Those whose times nobody looks at need not be ``is_timed``: they are built with less optimization, and
+    where none but :data:`GATE_PROGRAMS` are ``wanted``, without what those never call. The CPU backend is a
+    part of its own and always built as upstream builds it.
     """
     entries = {**_EVERYWHERE, **_PROGRAMS, "LLAMA_BUILD_NUMBER": str(build), "LLAMA_BUILD_COMMIT": commit}
     if not is_timed:
         entries |= _UNTIMED
+        if wanted and set(wanted) <= set(GATE_PROGRAMS):
+            entries[LEAN_ENTRY] = hashlib.sha256(LEAN.read_bytes()).hexdigest()[:16]
     return Part(
         name="programs",
         backend="cpu",

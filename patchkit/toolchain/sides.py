@@ -15,9 +15,9 @@ from typing import Protocol
 
 from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.cmake import Project, build_targets
+from patchkit.toolchain.cmake import BuildFailed, Project, build_targets
 from patchkit.toolchain.compiler import open_store
-from patchkit.toolchain.parts import BackendName, Part
+from patchkit.toolchain.parts import LEAN, LEAN_ENTRY, BackendName, Part
 from patchkit.toolchain.store import key_of, shared_key
 from patchkit.toolchain.tree import follow_tree
 
@@ -136,7 +136,7 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
         project = Project(
             source=folder / "source",
             folder=folder,
-            entries={**part.entries, **_launcher(part, ccache)},
+            entries={**part.entries, **_launcher(part, ccache), **_lean(part)},
             environment={**part.environment, **_ccache_environment(workshop)},
         )
         if workshop.in_turns:
@@ -153,13 +153,23 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
 
 
 def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> float:
-    return build_targets(
-        project,
-        targets,
-        what=f"building {', '.join(targets)}",
-        reporter=workshop.reporter,
-        stop=workshop.stop,
-    )
+    def build(project: Project) -> float:
+        return build_targets(
+            project,
+            targets,
+            what=f"building {', '.join(targets)}",
+            reporter=workshop.reporter,
+            stop=workshop.stop,
+        )
+
+    try:
+        return build(project)
+    except BuildFailed as error:
+        if not project.entries.get(_INCLUDED):
+            raise
+        # Upstream moved what its programs call to where we leave out, or it does not build at all.
+        workshop.reporter.info(f"not without parts of llama.cpp's common code, so with all: {error.message}")
+        return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
 
 
 def _build_in_turn(
@@ -271,6 +281,14 @@ def _launcher(part: Part, ccache: str | None) -> dict[str, str]:
     if part.name == "gpu":
         languages.append("HIP" if part.backend == "hip" else "CUDA")
     return {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in languages}
+
+
+_INCLUDED = "CMAKE_PROJECT_INCLUDE"
+
+
+def _lean(part: Part) -> dict[str, str]:
+    """The file's place is this machine's, and so no part of the key."""
+    return {_INCLUDED: str(LEAN)} if LEAN_ENTRY in part.entries else {}
 
 
 def _ccache_environment(workshop: Workshop) -> dict[str, str]:

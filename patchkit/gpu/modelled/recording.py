@@ -21,7 +21,8 @@ from patchkit.gpu.emulated.log import parse_recording
 from patchkit.gpu.emulated.operations import OperationCase, operation_line
 from patchkit.gpu.emulated.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, build_driver
 from patchkit.toolchain.compiler import Compiler
-from patchkit.toolchain.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.toolchain.machine import Source, build_side
+from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import Workshop
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.tree import overlay_tree

@@ -39,7 +39,7 @@ from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import Chosen, Group, choose, knows
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import BuiltSide
 
 

@@ -15,7 +15,7 @@ from patchkit.prove.build import Machine, Sides, build_sides
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compiler import open_compiler
-from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree
 
 _Broken = TypeVar("_Broken", bound=GateError)

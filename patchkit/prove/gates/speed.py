@@ -47,7 +47,7 @@ from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.sides import blame_candidate
 from patchkit.prove.subject import PatchPart, Subject
 from patchkit.toolchain.compiler import open_compiler
-from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree
 
 NAME = "speed"

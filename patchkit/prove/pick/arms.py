@@ -16,8 +16,7 @@ from patchkit.prove.build import build_tree
 from patchkit.prove.pick.decide import Arm, Member
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain
-from patchkit.toolchain.machine import GATE_PROGRAMS
-from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName
 from patchkit.toolchain.sides import BuiltSide
 
 

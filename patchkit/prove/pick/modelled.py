@@ -30,7 +30,7 @@ from patchkit.prove.pick.journal import Sampled
 from patchkit.prove.pick.source import told_arm, told_failure
 from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.compiler import open_compiler
-from patchkit.toolchain.machine import GATE_PROGRAMS
+from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree
 
 LABEL = "modelled"

@@ -1,0 +1,106 @@
+"""Programs whose times nobody looks at, without what they never call: by real CMake, on small projects."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.reporter import NullReporter
+from patchkit.toolchain.parts import LEAN_ENTRY, programs_part
+from patchkit.toolchain.sides import BuiltPart, Workshop, build_part
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.18...4.4)
+project(small LANGUAGES CXX)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${{CMAKE_BINARY_DIR}}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${{CMAKE_BINARY_DIR}}/bin)
+set(parsers ${{CMAKE_CURRENT_SOURCE_DIR}}/common/parsers/one.cpp)
+add_library({library} {kind} common/common.cpp common/chat.cpp ${{parsers}})
+set_target_properties({library} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+add_library(cpp-httplib STATIC common/http.cpp)
+target_link_libraries({library} PRIVATE cpp-httplib)
+add_library(bench-impl SHARED bench.cpp)
+target_link_libraries(bench-impl PUBLIC {library})
+add_executable(llama-bench main.cpp)
+target_link_libraries(llama-bench PRIVATE bench-impl)
+"""
+FILES = {
+    "common/common.cpp": "int chat(); int common(int n) { return n > 1 ? chat() : 7; }",
+    "common/chat.cpp": "int one(); int chat() { return one(); }",
+    "common/parsers/one.cpp": "int one() { return 3; }",
+    "common/http.cpp": "int http() { return 1; }",
+    "bench.cpp": "int common(int); int bench(int n) { return common(n); }",
+    "main.cpp": "int bench(int); int main(int n, char **) { return bench(n); }",
+}
+
+
+def made(tmp_path: Path, kind: str = "SHARED", library: str = "llama-common", **changed: str) -> BuiltPart:
+    tree = tmp_path / "tree"
+    for name, text in {**FILES, "CMakeLists.txt": CMAKE.format(library=library, kind=kind)}.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(changed.get(path.stem, text))
+    part = programs_part(tree, build=1, commit="c", compiler="c", is_timed=False, wanted=("llama-bench",))
+    workshop = Workshop(cache_root=tmp_path / "cache", reporter=NullReporter())
+    return build_part(part, tree, ["llama-bench"], workshop)
+
+
+def compiled(built: BuiltPart) -> set[str]:
+    return {path.name.removesuffix(".o") for path in (built.folder / "build").rglob("*.cpp.o")}
+
+
+def ended(built: BuiltPart, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([built.files / "llama-bench", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("library", ["llama-common", "common"])
+def test_what_is_never_called_is_not_compiled(tmp_path: Path, library: str) -> None:
+    built = made(tmp_path, library=library)
+    assert compiled(built) == {"common.cpp", "bench.cpp", "main.cpp"}
+    assert ended(built).returncode == 7
+
+
+def test_a_call_of_what_was_left_out_ends_with_its_name(tmp_path: Path) -> None:
+    done = ended(made(tmp_path), "more")
+    assert done.returncode == 127
+    assert "undefined symbol: _Z4chatv" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("SHARED", {"bench": "int chat(); int bench(int) { return chat(); }"}),
+        ("SHARED", {"main": "int chat(); int main() { return chat(); }"}),
+        ("STATIC", {}),  # an archive's file that is taken calls what is left out
+    ],
+)
+def test_a_program_that_calls_it_itself_is_built_with_all(
+    tmp_path: Path, kind: str, changed: dict[str, str]
+) -> None:
+    built = made(tmp_path, kind=kind, **changed)
+    assert {"chat.cpp", "one.cpp", "http.cpp"} < compiled(built)
+    assert ended(built, "more").returncode == 3
+
+
+def test_of_an_archive_what_no_program_takes_is_left_out(tmp_path: Path) -> None:
+    built = made(tmp_path, kind="STATIC", common="int common(int) { return 5; }")
+    assert compiled(built) == {"common.cpp", "bench.cpp", "main.cpp"}
+    assert ended(built).returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_timed", "is_lean"),
+    [
+        (("llama-bench", "test-backend-ops"), False, True),
+        (("llama-bench",), True, False),
+        (("llama-bench", "test-llama-archs"), False, False),
+        ((), False, False),
+    ],
+)
+def test_only_untimed_programs_of_the_gates_are_lean(
+    tmp_path: Path, wanted: tuple[str, ...], is_timed: bool, is_lean: bool
+) -> None:
+    part = programs_part(tmp_path, build=1, commit="c", compiler="c", is_timed=is_timed, wanted=wanted)
+    assert (LEAN_ENTRY in part.entries) == is_lean
