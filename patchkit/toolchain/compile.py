@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from patchkit.toolchain.remarks import (
     parse_diagnostics,
     parse_remarks,
 )
-from patchkit.toolchain.steps import GENERATING_WORDS, Steps, two_steps, without_words
+from patchkit.toolchain.steps import GENERATING_WORDS, Steps, alone_argv, two_steps, without_words
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
@@ -125,7 +125,7 @@ def _malformed(name: str, why: str) -> ToolchainError:
     )
 
 
-_FORMAT = 3  # of an entry; a change makes every old entry unknown
+_FORMAT = 4  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8
 _WARNINGS = ("-Wall", "-Wextra")  # compared with the baseline's, which has some
@@ -307,6 +307,73 @@ def _compiled_or_failed(compiler: Compiler, job: Job) -> CompiledUnit | CompileF
         return error
 
 
+# Bytes of IR. A smaller unit takes a second or two as a whole (softmax.cu of build 11549: 170 kB, 0.8 s).
+_WORTH_PARTS = 250_000
+_OBJECT = re.compile(r"^\s*\.type\s+(\S+),@object", re.MULTILINE)
+_CALL = re.compile(r"^\s*s_swappc_b64\b", re.MULTILINE)
+_NO_DATA = "__hip_cuid_"  # of every unit; nobody reads or writes it
+_CONSTANT = ".rodata"
+
+
+def unit_key(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
+    """The key of a unit's assembly, for which only its front end runs. Raises as :func:`compile_unit`."""
+    work = _Work(job=replace(job, form="assembly"), compiler=compiler, timeout_s=timeout_s)
+    return work.code_key(work.front()[0])
+
+
+def compile_kernel(
+    job: Job, kernel: str, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S
+) -> CompiledUnit | None:
+    """The code object of one kernel, by its mangled name, without the code of the others in its unit.
+
+    It takes 0.3 to 2 s where the unit takes 4 to 36 (build 11549: mul_mat_q, attention). Its code is the one
+    that it has in the unit (test_kernel_alone.py): both come of the same IR, and kernels share nothing but
+    functions, which are inlined.
+
+    None where the unit is to be compiled whole: it is there already, or small; the toolchain has no ``opt``;
+    the unit has no such kernel; the kernel has data that others may change; or it calls a function, of which
+    LLVM makes another one where there are fewer callers.
+
+    Raises as :func:`compile_unit`.
+    """
+    opt = compiler.toolchain.opt
+    if opt is None:
+        return None
+    work = _Work(job=replace(job, form="assembly"), compiler=compiler, timeout_s=timeout_s)
+    ir, read, was_read = work.front()
+    if ir.stat().st_size < _WORTH_PARTS or compiler.store.find(work.code_key(ir)) is not None:
+        return None
+    key, folder, made, was_made = work.alone(ir, kernel, opt)
+    if not made.kernels:
+        return None
+    compiled = CompiledUnit(
+        unit=job.unit,
+        arch=job.arch,
+        which=job.which,
+        key=key,
+        output=folder / "output",
+        kernels=made.kernels,
+        diagnostics=made.diagnostics,
+        seconds=round(read.seconds + made.seconds, 3),
+        cached=was_read and was_made,
+    )
+    return _assembled(job, compiled, compiler, timeout_s)
+
+
+def _is_alone(assembly: str) -> bool:
+    """Whether nothing in it is called, or can be written and so be found by another kernel."""
+    if _CALL.search(assembly):
+        return False
+    for name in _OBJECT.findall(assembly):
+        if name.startswith(_NO_DATA):
+            continue
+        place = assembly.find(f"\n{name}:")
+        section = assembly.rfind("\t.section\t", 0, max(place, 0))
+        if not assembly.startswith(_CONSTANT, section + len("\t.section\t")) or section < 0:
+            return False
+    return True
+
+
 def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
     """sha256 of the IR that the front end leaves: units of equal IR have equal code.
 
@@ -374,33 +441,61 @@ class _Work:
         said += told.stderr.replace(os.fsencode(f"{job.tree.root}/"), b"")
         return _facts(replace(told, stderr=said), ())
 
+    @property
+    def _steps(self) -> Steps:
+        return two_steps(self._argv, self.job.unit, self.run)
+
+    def code_key(self, ir: Path, kernel: str | None = None) -> str:
+        """The key of the code of this IR, or of one kernel of it."""
+        told = {
+            "format": _FORMAT,
+            "what": "code",
+            "compiler": self.compiler.identity,
+            "argv": self.compiler.portable(self._steps.back),
+            "ir": hashlib.sha256(ir.read_bytes()).hexdigest(),
+        }
+        return key_of(told if kernel is None else {**told, "kernel": kernel})
+
     def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
         """The key and the folder of the code, what the code generator said, and whether it was there."""
-        job, compiler = self.job, self.compiler
-        argv = self._argv
-        steps = two_steps(argv, job.unit, self.run)
-        key = key_of(
-            {
-                "format": _FORMAT,
-                "what": "code",
-                "compiler": compiler.identity,
-                "argv": compiler.portable(steps.back),
-                "ir": hashlib.sha256(ir.read_bytes()).hexdigest(),
-            }
-        )
 
         def fill(folder: Path) -> None:
-            output = folder / "output"
-            told = self.run(steps.back_argv(ir, output), "generate")
-            kernels: tuple[CompiledKernel, ...] = ()
-            if job.which == "device":
-                assembly = output.read_text("utf-8", "replace")
-                remarks = parse_remarks(told.stderr.decode("utf-8", "replace"))
-                kernels = parse_kernels(assembly, remarks, unit=job.unit, arch=job.arch)
-            _keep(folder, _facts(told, kernels))
+            _keep(folder, self._generated(ir, folder / "output"))
 
-        was_there = compiler.store.find(key) is not None
-        folder = compiler.store.obtain(key, fill, of=job.tree.root)
+        return self._obtained(self.code_key(ir), fill)
+
+    def alone(self, ir: Path, kernel: str, opt: Path) -> tuple[str, Path, _Facts, bool]:
+        """As :meth:`back`, of one kernel; what is kept has no kernel where it cannot be had alone."""
+        nothing = _Facts(argv=(), seconds=0.0, kernels=(), diagnostics=())
+
+        def fill(folder: Path) -> None:
+            part, output = folder / _IR_FILE, folder / "output"
+            argv = alone_argv(opt, kernel, ir, part)
+            done = run_clang(argv, self.compiler, cwd=folder, timeout_s=self.timeout_s, work="generate")
+            facts = nothing
+            if done.returncode == 0:
+                facts = self._generated(part, output)
+                is_it = [each.name for each in facts.kernels] == [kernel]
+                if not is_it or not _is_alone(output.read_text("utf-8", "replace")):
+                    facts = nothing
+            part.unlink(missing_ok=True)
+            _keep(folder, facts)
+
+        return self._obtained(self.code_key(ir, kernel), fill)
+
+    def _generated(self, ir: Path, output: Path) -> _Facts:
+        told = self.run(self._steps.back_argv(ir, output), "generate")
+        kernels: tuple[CompiledKernel, ...] = ()
+        if self.job.which == "device":
+            assembly = output.read_text("utf-8", "replace")
+            remarks = parse_remarks(told.stderr.decode("utf-8", "replace"))
+            kernels = parse_kernels(assembly, remarks, unit=self.job.unit, arch=self.job.arch)
+        return _facts(told, kernels)
+
+    def _obtained(self, key: str, fill: Callable[[Path], None]) -> tuple[str, Path, _Facts, bool]:
+        store = self.compiler.store
+        was_there = store.find(key) is not None
+        folder = store.obtain(key, fill, of=self.job.tree.root)
         return key, folder, _kept(folder), was_there
 
     def run(self, argv: Sequence[str], work: ToolWork = "other", *, stdin: bytes | None = None) -> Completed:

@@ -180,6 +180,12 @@ class Toolchain:
     rocwmma: RocWmma | None
     device_options: tuple[str, ...] = ()
 
+    @property
+    def opt(self) -> Path | None:
+        """LLVM's ``opt`` of the same version, which ROCm's packages have beside their clang; None without."""
+        beside = (self.clang.with_name("opt"), self.clang.resolve().with_name("opt"))
+        return next((path for path in beside if os.access(path, os.X_OK)), None)
+
 
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
     """The first ROCm that serves, in the order of :func:`patchkit.toolchain.hip.places`, else the SDK.

@@ -3,6 +3,8 @@
 What the front end leaves depends on what is read, not on which bytes it stood in: units that read alike get
 their code once, whatever side, pin or day they are of. The commands are those that clang itself would run for
 the pass (``-###``), with the IR in between as a file; what comes out is the same, but for names in comments.
+
+The code of one kernel can be had alone: from the IR everything is taken away that it does not call.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from patchkit.base.process import Completed
 from patchkit.toolchain.remarks import REMARK_FLAG
 
 _NO_PASSES = "-disable-llvm-passes"
+# With the order in which values are used, by which LLVM's passes go: read back without it, kernels of norm.cu
+# (build 11549) got other registers.
+_IR = ("-emit-llvm-bc", "-emit-llvm-uselists")
 # A head is read from clang's input, which puts "./" before the names of what is included.
 _SHORT = "-fmacro-prefix-map=./="
 _EMITS = frozenset({"-S", "-emit-obj"})
@@ -65,7 +70,8 @@ class Steps:
     def head(self) -> tuple[str, ...]:
         """The front end on the head of units, without output: what is of one unit only is left out."""
         words = _without(self.front, (), frozenset({"-fcuda-include-gpubinary"}))
-        front = ["-emit-pch" if word == "-emit-llvm-bc" else word for word in words if word != _NO_PASSES]
+        left = (word for word in words if word not in {_NO_PASSES, *_IR[1:]})
+        front = ["-emit-pch" if word == _IR[0] else word for word in left]
         # Without the time of change of the files, which differs in a copy of the tree.
         return (*front, "-fno-pch-timestamp", _SHORT)
 
@@ -81,6 +87,12 @@ class Steps:
     def back_argv(self, ir: Path, output: Path) -> list[str]:
         """The code generator on what the front end left."""
         return [*self.back, "-o", str(output), "-x", "ir", str(ir)]
+
+
+def alone_argv(opt: Path, kernel: str, ir: Path, output: Path) -> list[str]:
+    """LLVM's ``opt`` on the IR of a unit: that of one kernel and of what it calls, as it is."""
+    passes = ("-passes=internalize,globaldce", f"-internalize-public-api-list={kernel}")
+    return [str(opt), "--preserve-bc-uselistorder", *passes, str(ir), "-o", str(output)]
 
 
 _known: dict[tuple[str, ...], Steps] = {}
@@ -129,7 +141,7 @@ def _ask(argv: tuple[str, ...], unit: str, run: Callable[[Sequence[str]], Comple
             hint="patchkit doctor shows the compiler",
         )
     words = words[2:-3]
-    reading = ("-emit-llvm-bc" if word == emit else word for word in words if word != REMARK_FLAG)
+    reading = (own for word in words if word != REMARK_FLAG for own in (_IR if word == emit else (word,)))
     front = _without(reading, ("-cuid=",), frozenset({"-o", "-main-file-name", *GENERATING_WORDS}))
     start = (argv[0], "-cc1")  # by its own name: it may be a script that finds its libraries
     return Steps(

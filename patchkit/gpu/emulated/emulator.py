@@ -23,7 +23,7 @@ from patchkit.gpu.emulated.checks import CheckName
 from patchkit.gpu.emulated.device import PlayedDevice, device_text
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
-from patchkit.toolchain.compile import Job, compile_unit
+from patchkit.toolchain.compile import Job, compile_kernel, compile_unit, unit_key
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.store import key_of
@@ -452,11 +452,15 @@ class _Request(socketserver.StreamRequestHandler):
     server: _Listener
 
     def handle(self) -> None:
-        unit, _, folder = self.rfile.readline(8192).decode("utf-8", "replace").strip().partition("\t")
-        answer = self.server.units.answer(unit, Path(folder)) + "\n"
+        asked = self.rfile.readline(_LONGEST).decode("utf-8", "replace").strip().split("\t")
+        unit, folder, kernel = (*asked, "", "")[:3]
+        answer = self.server.units.answer(unit, Path(folder), kernel or None) + "\n"
         with contextlib.suppress(ConnectionError):  # who asked has ended, perhaps as another unit failed
             self.wfile.write(answer.encode("utf-8", "replace"))
 
+
+_LONGEST = 65536  # of a request: names of kernels with all their types take some hundred bytes
+_MOST_ALONE = 8  # kernels of one unit: eight times what one takes is what the unit takes
 
 UNITS = "PATCHKIT_EMULATOR_UNITS"
 """The variable that names the folder in which the runtime looks for the code of units."""
@@ -476,7 +480,7 @@ class DeviceUnits:
     """Device code of one tree's units, compiled when a program first launches a kernel of theirs.
 
     The runtime looks for a unit's code in ``folder``, or a folder in it that it was told to take, and asks
-    this process for what is not there.
+    this process for what is not there. The first kernels of a large unit are compiled alone.
     """
 
     def __init__(
@@ -496,55 +500,90 @@ class DeviceUnits:
         self._flags = flags
         self._rocwmma = rocwmma
         self.folder = folder
-        self.compiled: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
         self._outputs: dict[str, Path] = {}
+        self._alone: dict[str, dict[str, Path]] = {}
         self._asked: dict[Path, set[str]] = {}
         self.failed: PatchkitError | None = None
         self._lock = threading.Lock()
 
-    def answer(self, unit: str, folder: Path) -> str:
-        """``ok`` once the unit's code lies in the folder, else what is wrong, as one line."""
+    def answer(self, unit: str, folder: Path, kernel: str | None = None) -> str:
+        """``ok`` and the file in the folder with the code, of a unit or of a kernel of it, by mangled name.
+
+        Else what is wrong, as one line.
+        """
         if not self._tree.has(unit):
             return f"there is no unit {unit!r}"
         is_of_a_run = folder.parent == self.folder and folder.name.startswith(OF_A_RUN)
         if folder != self.folder and not is_of_a_run:
             return f"{folder} is no folder for device code"
         try:
-            self.provide(unit, folder)
+            return f"ok {self.provide(unit, folder, kernel).name}"
         except PatchkitError as error:
             self.failed = error
             return " ".join(error.message.split())
-        return "ok"
 
     def asked(self, folder: Path) -> dict[str, str]:
         """The units that were asked for in a folder, and the keys of their code."""
         with self._lock:
-            return {unit: self.compiled[unit] for unit in self._asked.get(folder, ())}
+            return {unit: self._keys[unit] for unit in self._asked.get(folder, ())}
 
     def key(self, unit: str) -> str:
         """The key of a unit's code. Raises as :meth:`provide`."""
         with self._lock:
-            if unit in self.compiled:
-                return self.compiled[unit]
-        self._compile(unit)
-        return self.compiled[unit]
+            if unit in self._keys:
+                return self._keys[unit]
+        key = unit_key(self._job(unit), self._compiler)
+        with self._lock:
+            return self._keys.setdefault(unit, key)
 
-    def provide(self, unit: str, folder: Path | None = None) -> None:
-        """Compile a unit, or take what the store has, and put its code into the folder.
+    def provide(self, unit: str, folder: Path | None = None, kernel: str | None = None) -> Path:
+        """Compile a unit, or a kernel of it, or take what the store has, and put the code into the folder.
+
+        The file of a unit is named like it, so that it is found without asking.
 
         Raises:
             The errors of :func:`patchkit.toolchain.compile.compile_unit`.
         """
         self.key(unit)
+        output = None if kernel is None else self._kernel(unit, kernel)
+        name = unit.replace("/", "_")
+        if output is None:
+            output = self._unit(unit)
+        elif kernel is not None:
+            name += f".{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
         folder = folder or self.folder
-        place = folder / unit.replace("/", "_")
+        place = folder / name
         with self._lock, disk_errors(place, "providing device code"):
             if not place.is_symlink():
-                place.symlink_to(self._outputs[unit])
+                place.symlink_to(output)
             self._asked.setdefault(folder, set()).add(unit)
+        return place
 
-    def _compile(self, unit: str) -> None:
-        job = Job(
+    def _kernel(self, unit: str, kernel: str) -> Path | None:
+        """The code of a kernel alone; None where the unit is to be compiled."""
+        with self._lock:
+            alone = self._alone.setdefault(unit, {})
+            if unit in self._outputs or (kernel not in alone and len(alone) >= _MOST_ALONE):
+                return None
+            if kernel in alone:
+                return alone[kernel]
+        made = compile_kernel(self._job(unit), kernel, self._compiler)
+        if made is None:
+            return None
+        with self._lock:
+            return alone.setdefault(kernel, made.output)
+
+    def _unit(self, unit: str) -> Path:
+        with self._lock:
+            if unit in self._outputs:
+                return self._outputs[unit]
+        made = compile_unit(self._job(unit), self._compiler)
+        with self._lock:
+            return self._outputs.setdefault(unit, made.output)
+
+    def _job(self, unit: str) -> Job:
+        return Job(
             tree=self._tree,
             unit=unit,
             arch=self._arch,
@@ -553,9 +592,6 @@ class DeviceUnits:
             form="object",
             flags=self._flags,
         )
-        made = compile_unit(job, self._compiler)
-        with self._lock:
-            self.compiled[unit], self._outputs[unit] = made.key, made.output
 
     @contextlib.contextmanager
     def served(self) -> Iterator[dict[str, str]]:

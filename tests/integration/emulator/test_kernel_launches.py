@@ -64,7 +64,9 @@ def test_arguments_lie_where_the_metadata_says_and_hidden_ones_say_what_was_laun
 
 def test_blocks_of_a_cooperative_launch_get_what_they_meet_at_and_have_to_fit(program, execute):
     done = execute(program, "cooperative")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    (said,) = done.stderr.splitlines()
+    assert "is refused with hipErrorCooperativeLaunchTooLarge" in said
     launch, *rest, refused = done.stdout.splitlines()
     assert launch == "launch 5 1 1, 64 1 1, 0, 1"
     (barrier,) = _described(rest)["hidden_multigrid_sync_arg"]
@@ -141,8 +143,14 @@ def test_a_kernel_whose_body_the_compiler_dropped_is_refused_when_it_is_launched
 
 def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, emulate):
     done = emulate(program, "limits")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
+    assert done.returncode == 0
+    refused = done.stdout.splitlines()
+    told = [line.split(" is refused with ")[1].split(":")[0] for line in done.stderr.splitlines()]
+    assert told == [
+        *refused,
+        *["hipErrorInvalidValue"] * 2,
+    ]  # without arguments, twice: the program says nothing
+    assert refused == [
         "hipErrorInvalidValue",  # no blocks
         "hipErrorInvalidValue",  # no threads, which the runtime sees as an empty grid
         "hipErrorInvalidValue",  # 1025 threads
@@ -444,7 +452,7 @@ class _Server:
             except OSError:
                 return
             with talk, talk.makefile("rw") as lines:
-                self.asked.append(lines.readline())
+                self.asked.append(lines.readline().rstrip("\n"))
                 self._then()
                 lines.write(self._answer + "\n")
 
@@ -468,22 +476,24 @@ def serve(tmp_path) -> Iterator:
         server.close()
 
 
-def test_code_of_a_unit_is_made_when_it_is_first_launched(bare_program, execute, images, tmp_path, serve):
-    server = serve("ok", lambda: (tmp_path / "some_unit.cu").write_bytes(images["elf"].read_bytes()))
+def test_code_of_a_unit_is_made_when_it_is_first_asked_for(bare_program, execute, images, tmp_path, serve):
+    server = serve(
+        "ok some_unit.cu", lambda: (tmp_path / "some_unit.cu").write_bytes(images["elf"].read_bytes())
+    )
     settings = {
         "PATCHKIT_EMULATOR_UNITS": str(tmp_path),
         "PATCHKIT_EMULATOR_SERVER": str(tmp_path / "socket"),
     }
     done = execute(bare_program, "counts", **settings)
     assert (done.returncode, done.stdout, done.stderr) == (0, "hipSuccess\n", "")
-    assert server.asked == ["some/unit.cu\n"]
+    assert server.asked == [f"some/unit.cu\t{tmp_path}"]  # of all kernels: it has managed variables, too
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         ("clang: error: no", "device code of some/unit.cu could not be made: clang: error: no"),
-        ("ok", "device code of some/unit.cu was made, and is not at"),
+        ("ok some_unit.cu", "device code of some/unit.cu was made, and is not at"),
         (None, "device code of some/unit.cu could not be made: cannot connect to"),
         ("", "could not be made: no answer"),
     ],

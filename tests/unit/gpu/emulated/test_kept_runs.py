@@ -26,7 +26,7 @@ for unit in sys.argv[2].split(","):
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ["PATCHKIT_EMULATOR_SERVER"])
         server.sendall(f"{unit}\\t{os.environ['PATCHKIT_EMULATOR_UNITS']}\\n".encode())
-        assert server.makefile().readline() == "ok\\n"
+        assert server.makefile().readline() == f"ok {unit}\\n"
     print(unit, (Path(os.environ["PATCHKIT_EMULATOR_UNITS"]) / unit).read_text(), __file__)
 Path(sys.argv[1]).write_bytes(b"\\x00output")
 if "PATCHKIT_EMULATOR_REPORT" in os.environ:
@@ -43,9 +43,11 @@ class _Units(DeviceUnits):
     def __init__(self, tree: Path, folder: Path) -> None:
         super().__init__(SourceTree(tree), "gfx1151", None, folder)
 
-    def _compile(self, unit: str) -> None:
-        text = self.tree / unit
-        self.compiled[unit], self._outputs[unit] = f"key of {text.read_text()}", text
+    def key(self, unit: str) -> str:
+        return self._keys.setdefault(unit, f"key of {(self.tree / unit).read_text()}")
+
+    def _unit(self, unit: str) -> Path:
+        return self.tree / unit
 
 
 @dataclass
@@ -218,7 +220,7 @@ def test_what_a_run_leaves_is_found_by_the_code_it_asked_for(world: World, tmp_p
         units = _Units(tmp_path / "tree", tmp_path / "units")
 
         def run(folder: Path, variables: Mapping[str, str]) -> None:
-            assert units.answer("a", Path(variables[UNITS])) == "ok"
+            assert units.answer("a", Path(variables[UNITS])) == "ok a"
             (folder / "trace").write_text(world.code["a"])
             ran.append(folder)
 

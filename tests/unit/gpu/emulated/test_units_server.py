@@ -13,7 +13,7 @@ from patchkit.toolchain.units import SourceTree
 class _Late(DeviceUnits):
     """Answers when it is told to, with more than a socket holds."""
 
-    def answer(self, unit: str, folder: Path) -> str:  # noqa: ARG002 - as the other
+    def answer(self, unit: str, folder: Path, kernel: str | None = None) -> str:  # noqa: ARG002 - as the other
         self.was_asked.set()
         self.may_answer.wait(10)
         return unit * 1_000_000

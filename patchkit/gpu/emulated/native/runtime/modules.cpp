@@ -110,21 +110,36 @@ class connection {
     int error_ = 0;
 };
 
-// Asks for a unit's code to be put into a folder. Empty when that went well, else what is wrong.
-std::string ask_server(const char * path, const std::string & unit, const char * folder) {
+// Device code from whoever compiles it: of a whole unit, or of one kernel of it.
+struct unit_code {
+    std::vector<std::byte> file;
+    bool is_whole = true;
+};
+
+// Asks for a kernel's code, or with "" for that of its unit, to be put into a folder. False when that did not go
+// well: the answer is then what is wrong, else the name of the file.
+bool ask_server(const char * path, const std::string & unit, const char * folder, const std::string & kernel,
+                std::string & answer) {
     connection server(path);
     if (server.error() != 0) {
-        return std::string("cannot connect to ") + path + ": " + std::strerror(server.error());
+        answer = std::string("cannot connect to ") + path + ": " + std::strerror(server.error());
+        return false;
     }
-    const std::string answer = server.say(unit + "\t" + folder + "\n") ? server.hear_line() : "";
-    if (answer == "ok") {
-        return "";
+    const std::string words = unit + "\t" + folder + (kernel.empty() ? "" : "\t" + kernel) + "\n";
+    answer = server.say(words) ? server.hear_line() : "";
+    const std::string well = "ok ";
+    if (answer.compare(0, well.size(), well) == 0) {
+        answer.erase(0, well.size());
+        return true;
     }
-    return answer.empty() ? "no answer" : answer;
+    if (answer.empty()) {
+        answer = "no answer";
+    }
+    return false;
 }
 
 // False when it cannot be had; that was said.
-bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
+bool code_of_unit(const std::string & unit, const std::string & kernel, unit_code & into) {
     const char * folder = setting("PATCHKIT_EMULATOR_UNITS");
     if (folder == nullptr) {
         say("there is no device code of " + unit + " in this program, and PATCHKIT_EMULATOR_UNITS is not set");
@@ -133,7 +148,7 @@ bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
     std::string name = unit;
     std::replace(name.begin(), name.end(), '/', '_');
     const std::string path = std::string(folder) + "/" + name;
-    if (read_file(path, into)) {
+    if (read_file(path, into.file)) {
         return true;
     }
     const char * server = setting("PATCHKIT_EMULATOR_SERVER");
@@ -141,13 +156,14 @@ bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
         say("there is no device code of " + unit + " at " + path);
         return false;
     }
-    const std::string wrong = ask_server(server, unit, folder);
-    if (!wrong.empty()) {
-        say("device code of " + unit + " could not be made: " + wrong);
+    std::string answer;
+    if (!ask_server(server, unit, folder, kernel, answer)) {
+        say("device code of " + unit + " could not be made: " + answer);
         return false;
     }
-    if (!read_file(path, into)) {
-        say("device code of " + unit + " was made, and is not at " + path);
+    into.is_whole = answer == name;
+    if (!read_file(std::string(folder) + "/" + answer, into.file)) {
+        say("device code of " + unit + " was made, and is not at " + folder + "/" + answer);
         return false;
     }
     return true;
@@ -171,6 +187,9 @@ module::~module() {
     if (code_ != nullptr) {
         unregister_memory(code_->memory().data(), owner::runtime);
     }
+    for (const auto & [name, kernel] : alone_) {
+        unregister_memory(kernel->code->memory().data(), owner::runtime);
+    }
 }
 
 void module::add(managed_variable variable) {
@@ -188,13 +207,55 @@ hipError_t module::load(gpu::code_object *& code) {
     return result_;
 }
 
+hipError_t module::load_kernel(const std::string & name, gpu::code_object *& code) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (const auto found = alone_.find(name); found != alone_.end()) {
+        code = found->second->code.get();
+        return hipSuccess;
+    }
+    if (!is_tried_ && (unit_.empty() || !managed_.empty() || !load_alone(name, code))) {
+        is_tried_ = true;
+        result_   = load_now();
+    } else if (!is_tried_) {
+        return hipSuccess;
+    }
+    code = code_.get();
+    return result_;
+}
+
+// False where there is none: the code of the whole unit is to be loaded then, and own_ has it if it came.
+bool module::load_alone(const std::string & name, gpu::code_object *& code) {
+    unit_code got;
+    if (!code_of_unit(unit_, name, got)) {
+        is_missing_ = true;
+        return false;
+    }
+    if (got.is_whole) {
+        own_ = std::move(got.file);
+        return false;
+    }
+    auto kernel  = std::make_unique<lone_kernel>();
+    kernel->file = std::move(got.file);
+    try {
+        kernel->code = load_code_object(kernel->file);
+    } catch (const gpu::bad_code_object &) {
+        return false;
+    }
+    keep_object(kernel->code.get(), kernel->file);
+    const std::span<std::byte> memory = kernel->code->memory();
+    register_memory(memory.data(), memory.size(), hipMemoryTypeDevice, owner::runtime);
+    code = kernel->code.get();
+    alone_.emplace(name, std::move(kernel));
+    return true;
+}
+
 std::span<const std::byte> module::find_code(std::vector<std::string> & held) {
-    if (!unit_.empty()) {
-        std::vector<std::byte> file;
-        if (!code_of_unit(unit_, file)) {
+    if (!unit_.empty() && own_.empty()) {
+        unit_code got;
+        if (is_missing_ || !code_of_unit(unit_, "", got)) {
             return {};
         }
-        own_ = std::move(file);
+        own_ = std::move(got.file);
     }
     const std::span<const std::byte> bundle = own_.empty() ? readable_from(binary_) : std::span<const std::byte>(own_);
     const std::span<const std::byte> found = find_code_object(bundle, storage_, held);

@@ -60,7 +60,7 @@ hipError_t load(registered_kernel & entry) {
     hipError_t error = hipErrorInvalidDeviceFunction;
     for (const std::shared_ptr<module> & one : entry.modules) {
         gpu::code_object * code = nullptr;
-        error = one->load(code);
+        error = one->load_kernel(entry.name, code);
         if (error != hipSuccess) {
             continue;
         }
