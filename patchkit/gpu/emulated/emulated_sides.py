@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from patchkit.base.files import disk_errors, temporary_folder
@@ -39,6 +39,7 @@ def emulated_side(
     *,
     rocwmma: bool = True,
     fresh: bool = False,
+    whole: Collection[str] | None = None,
 ) -> Iterator[EmulatedSide]:
     """Make a side that was built for the CPU run on the emulated GPU, for the duration of the context.
 
@@ -50,6 +51,8 @@ def emulated_side(
         options: how programs run.
         rocwmma: whether upstream's attention kernel on rocWMMA is compiled.
         fresh: programs run although the same run was kept.
+        whole: units that are compiled as they stand (None: all); of others single kernels may be, which is
+            quicker (:func:`patchkit.toolchain.compile.compile_kernel`).
 
     Raises:
         CompileFailed: a unit of the HIP backend has errors.
@@ -62,7 +65,9 @@ def emulated_side(
     built = _with_library(side, library, compiler)
     with temporary_folder("emulated") as folder:
         # Always with lines: runs with checks and without them then take the same objects.
-        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES, rocwmma=rocwmma)
+        units = DeviceUnits(
+            tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES, rocwmma=rocwmma, whole=whole
+        )
         with units.served() as variables:
             environment = {**_WITHOUT_GRAPHS, **gpu.environment(folder, options), **variables}
             kept = KeptRuns(

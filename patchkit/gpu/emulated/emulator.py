@@ -8,7 +8,7 @@ import json
 import platform
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -460,6 +460,7 @@ class _Request(socketserver.StreamRequestHandler):
 
 
 _LONGEST = 65536  # of a request: names of kernels with all their types take some hundred bytes
+_BY_KERNELS = " by kernels"
 _MOST_ALONE = 8  # kernels of one unit: eight times what one takes is what the unit takes
 
 UNITS = "PATCHKIT_EMULATOR_UNITS"
@@ -480,7 +481,8 @@ class DeviceUnits:
     """Device code of one tree's units, compiled when a program first launches a kernel of theirs.
 
     The runtime looks for a unit's code in ``folder``, or a folder in it that it was told to take, and asks
-    this process for what is not there. The first kernels of a large unit are compiled alone.
+    this process for what is not there. The first kernels of a large unit are compiled alone, but not of those
+    in ``whole`` (None: of none).
     """
 
     def __init__(
@@ -492,6 +494,7 @@ class DeviceUnits:
         flags: tuple[str, ...] = (),
         *,
         rocwmma: bool = True,
+        whole: Collection[str] | None = None,
     ) -> None:
         self.tree = tree.root
         self._tree = tree
@@ -499,6 +502,7 @@ class DeviceUnits:
         self._compiler = compiler
         self._flags = flags
         self._rocwmma = rocwmma
+        self._whole = whole
         self.folder = folder
         self._keys: dict[str, str] = {}
         self._outputs: dict[str, Path] = {}
@@ -529,13 +533,18 @@ class DeviceUnits:
             return {unit: self._keys[unit] for unit in self._asked.get(folder, ())}
 
     def key(self, unit: str) -> str:
-        """The key of a unit's code. Raises as :meth:`provide`."""
+        """The key of a unit's code, another one where kernels are compiled alone. Raises as `provide`."""
         with self._lock:
             if unit in self._keys:
                 return self._keys[unit]
         key = unit_key(self._job(unit), self._compiler)
+        if not self._is_whole(unit):
+            key += _BY_KERNELS
         with self._lock:
             return self._keys.setdefault(unit, key)
+
+    def _is_whole(self, unit: str) -> bool:
+        return self._whole is None or unit in self._whole
 
     def provide(self, unit: str, folder: Path | None = None, kernel: str | None = None) -> Path:
         """Compile a unit, or a kernel of it, or take what the store has, and put the code into the folder.
@@ -546,12 +555,12 @@ class DeviceUnits:
             The errors of :func:`patchkit.toolchain.compile.compile_unit`.
         """
         self.key(unit)
-        output = None if kernel is None else self._kernel(unit, kernel)
+        output = None if kernel is None or self._is_whole(unit) else self._kernel(unit, kernel)
         name = unit.replace("/", "_")
         if output is None:
             output = self._unit(unit)
-        elif kernel is not None:
-            name += f".{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
+        else:
+            name += f".{hashlib.sha256((kernel or '').encode()).hexdigest()[:16]}"
         folder = folder or self.folder
         place = folder / name
         with self._lock, disk_errors(place, "providing device code"):

@@ -249,7 +249,9 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     identity = None if sources.known_as is None else f"{sources.source.root.name} {sources.known_as}"
     if identity is not None and not sources.rocwmma:
         identity += " without rocWMMA"
-    with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma) as side:
+    with emulated_side(
+        built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma, whole=()
+    ) as side:
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from patchkit.base.errors import GateError, ToolchainError
@@ -13,6 +14,7 @@ from patchkit.gpu.emulated.emulated_sides import emulated_side
 from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.prove.build import Machine, Sides, build_sides
 from patchkit.prove.gates.base import Many, Record
+from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
@@ -45,16 +47,16 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
     compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
-    options = EmulationOptions()
-    rocwmma = not subject.is_without_rocwmma
-    with (
-        emulated_side(
-            sides.before, trees[0], gpu, compiler, options, rocwmma=rocwmma, fresh=machine.is_fresh
-        ) as before,
-        emulated_side(
-            sides.after, trees[1], gpu, compiler, options, rocwmma=rocwmma, fresh=machine.is_fresh
-        ) as after,
-    ):
+    emulated = partial(
+        emulated_side,
+        gpu=gpu,
+        compiler=compiler,
+        options=EmulationOptions(),
+        rocwmma=not subject.is_without_rocwmma,
+        fresh=machine.is_fresh,
+        whole=touched_units(subject),
+    )
+    with emulated(sides.before, trees[0]) as before, emulated(sides.after, trees[1]) as after:
         yield replace(sides, before=before.built, after=after.built)
 
 

@@ -291,8 +291,8 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
     options = EmulationOptions()
     with (
-        emulated_side(sides.before, trees[0], gpu, compiler, options) as before,
-        emulated_side(sides.after, trees[1], gpu, compiler, options) as after,
+        emulated_side(sides.before, trees[0], gpu, compiler, options, whole=()) as before,
+        emulated_side(sides.after, trees[1], gpu, compiler, options, whole=()) as after,
     ):
 
         def recorder(side: EmulatedSide, tree: SourceTree) -> Recorder:

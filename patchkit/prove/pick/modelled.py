@@ -112,7 +112,7 @@ class ModelledSource:
         compiler = self.timings.compiler
         gpu = emulated_gpu(device_of(subject.profiles[self.arch], guess_units=True), compiler)
         sources = SourceTree(root)
-        side = stack.enter_context(emulated_side(built, sources, gpu, compiler, EmulationOptions()))
+        side = stack.enter_context(emulated_side(built, sources, gpu, compiler, EmulationOptions(), whole=()))
         return Recorder(side=side, tree=sources, identity=None, gpu=gpu, compiler=compiler)
 
 

@@ -148,7 +148,7 @@ def test_a_change_of_the_unit_is_seen(tree: SourceTree, own: Compiler, tmp_path:
 
 
 def test_after_some_kernels_the_unit_is_compiled(tree: SourceTree, own: Compiler, tmp_path: Path) -> None:
-    units = DeviceUnits(tree, "gfx1151", own, tmp_path / "units")
+    units = DeviceUnits(tree, "gfx1151", own, tmp_path / "units", whole=())
     units.folder.mkdir()
     files = [units.provide(UNIT, kernel=f"_Z5scaleILi{n}EEvPf") for n in range(10)]
     whole = UNIT.replace("/", "_")
@@ -157,13 +157,24 @@ def test_after_some_kernels_the_unit_is_compiled(tree: SourceTree, own: Compiler
     assert units.provide(UNIT, kernel="_Z5scaleILi0EEvPf").name == whole
 
 
+@pytest.mark.parametrize("whole", [None, (UNIT,)])
+def test_a_unit_whose_code_is_to_be_proven_is_compiled(
+    tree: SourceTree, own: Compiler, tmp_path: Path, whole: tuple[str, ...] | None
+) -> None:
+    units = DeviceUnits(tree, "gfx1151", own, tmp_path / "units", whole=whole)
+    units.folder.mkdir()
+    assert units.provide(UNIT, kernel="_Z6reducePf").name == UNIT.replace("/", "_")
+    # What ran with kernels that were compiled alone is not taken for a run of this code.
+    assert units.key(UNIT) != DeviceUnits(tree, "gfx1151", own, units.folder, whole=()).key(UNIT)
+
+
 def test_programs_run_with_kernels_that_are_alone(
     compile_program, emulate, own: Compiler, tmp_path: Path, right_kernels: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "tree" / FOLDER
     folder.mkdir(parents=True)
     (folder / "kernels.cu").write_bytes((HERE / "emulated_kernels.hip").read_bytes())
-    units = DeviceUnits(SourceTree(tmp_path / "tree"), "gfx1151", own, tmp_path / "units")
+    units = DeviceUnits(SourceTree(tmp_path / "tree"), "gfx1151", own, tmp_path / "units", whole=())
     program = compile_program.bare("emulated_kernels", UNIT)
     with units.served() as variables:
         for name in right_kernels:
