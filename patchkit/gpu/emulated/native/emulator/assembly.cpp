@@ -140,6 +140,11 @@ const std::string * statement::modifier(std::string_view wanted) const {
     return found == modifiers.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> parts_of_list(std::string_view list) {
+    const std::vector<std::string_view> parts = split(list.substr(1, list.size() - 2), ',');
+    return {parts.begin(), parts.end()};
+}
+
 std::vector<statement> parse_line(std::string_view text) {
     std::vector<statement> result;
     size_t begin = 0;

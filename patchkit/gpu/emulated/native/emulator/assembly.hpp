@@ -43,6 +43,9 @@ struct statement {
     bool has(std::string_view name) const { return modifier(name) != nullptr; }
 };
 
+// What stands in a list in brackets: v3 and v[5:6] of [v3, v[5:6]].
+std::vector<std::string> parts_of_list(std::string_view list);
+
 std::vector<statement> parse_line(std::string_view text);
 
 } // namespace patchkit::gpu

@@ -113,7 +113,7 @@ bool holds(std::string_view text, std::string_view part_of_it) { return text.fin
 // Memory by a description in scalar registers, a counter or a place that M0 or the lane's number says: what is read and
 // left counts, where it lies is held against the allocations by the access itself.
 bool is_described(std::string_view name) {
-    return name.starts_with("buffer_") || name.starts_with("s_buffer_load") || holds(name, "addtid") ||
+    return name.starts_with("buffer_") || name.starts_with("image_") || name.starts_with("s_buffer_load") || holds(name, "addtid") ||
            name == "ds_append" || name == "ds_consume";
 }
 
@@ -128,11 +128,14 @@ void add_described_facts(facts & to, const statement & s, const std::string & na
                                           : queue::vector_store;
     to.is_given = true; // not to be tried with other values: it changes memory
     for (size_t n = 0; n < s.operands.size(); ++n) {
-        if (n == 0 && gives) {
-            add_operand(to.writes, s.operands[n]);
-        }
-        if (n != 0 || !gives || is_atomic) {
-            add_operand(to.reads, s.operands[n]);
+        const std::string & text = s.operands[n];
+        for (const std::string & one : text.starts_with("[") ? parts_of_list(text) : std::vector<std::string>{text}) {
+            if (n == 0 && gives) {
+                add_operand(to.writes, one);
+            }
+            if (n != 0 || !gives || is_atomic) {
+                add_operand(to.reads, one);
+            }
         }
     }
 }
@@ -294,6 +297,9 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
             for (const float_step & one : float_steps_of(*d, names[n])) {
                 result.floats.push_back(one);
             }
+        }
+        if (is_rdna4 && (names[n].starts_with("image_sample") || names[n].starts_with("image_gather"))) {
+            result.queues = 0; // samples have a counter of their own there, which is not followed
         }
         if (names[n] == "s_sendmsg_rtn_b64") {
             result.queues = queue::scalar;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "code_object.hpp"
+#include "image.hpp"
 #include "traces.hpp"
 
 #include <array>
@@ -52,6 +53,9 @@ struct memory_map {
 
     // Whether a GPU would read these bytes, which no allocation holds, all the same.
     virtual bool is_readable(uintptr_t address, uint32_t size) = 0;
+
+    // The texture or surface of that number, null when there is none. It stays as it is while kernels run.
+    virtual const image * find_image(uint64_t /*number*/) { return nullptr; }
 
     // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
     virtual void serve_host_calls() = 0;

@@ -10,7 +10,7 @@ struct entry {
 };
 
 constexpr entry entries[] = {
-    {"image_*", "images and samplers: the runtime has no textures"},
+    {"image_*", "images: levels, several samples of an element, comparisons, atomics and ray tracing"},
     {"exp", "graphics: results of shaders"},
     {"export", "graphics: results of shaders"},
     {"v_interp_*", "graphics: attributes of triangles"},
@@ -19,7 +19,7 @@ constexpr entry entries[] = {
     {"lds_direct_load", "HIP's compiler makes none"},
     {"ds_direct_load", "HIP's compiler makes none"},
     {"tbuffer_*", "typed buffers: HIP's compiler makes none"},
-    {"buffer_*_format_*", "typed buffers: HIP's compiler makes none"},
+    {"buffer_*_format_*", "typed buffers: HIP's compiler makes loads of whole registers only"},
     {"buffer_store_lds_*", "HIP's compiler makes none"},
     {"ds_bvh_*", "ray tracing"},
     {"ds_gws_*", "global wave sync: HIP has none on this GPU"},

@@ -1280,6 +1280,8 @@ void serve_host_calls(wave & w) {
     }
 }
 
+const image * image_at(const wave & w, u64 number) { return w.on->owner.memory.find_image(number); }
+
 static size_t place_of_range(const instruction * i, const wave & w) {
     return u64(i) / sizeof(instruction) % w.on->ranges.size();
 }

@@ -29,6 +29,9 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
 
 void serve_host_calls(wave & w);
 
+// The image of that number, null when there is none.
+const image * image_at(const wave & w, u64 number);
+
 // The allocation that an instruction found its addresses in last, to be tried first.
 const memory_range & remembered_range(const instruction * i, const wave & w);
 

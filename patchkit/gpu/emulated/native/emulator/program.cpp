@@ -2,6 +2,7 @@
 
 #include "access.hpp"
 #include "check.hpp"
+#include "image_access.hpp"
 #include "recording.hpp"
 #include "left_out.hpp"
 #include "machine.hpp"
@@ -21,7 +22,7 @@ const definition * find_definition(std::string_view name) {
         for (const auto & family :
              {scalar_instructions(), integer_instructions(), float_instructions(), conversion_instructions(),
               compare_instructions(), packed_instructions(), matrix_instructions(), lane_instructions(),
-              memory_instructions()}) {
+              memory_instructions(), image_instructions()}) {
             for (const definition & one : family) {
                 made->emplace(one.name, one);
             }
@@ -806,10 +807,85 @@ class decoder {
         return register_operand(*found, false);
     }
 
+    // Registers that hold one value each: v[3:4], v3, or [v3, v[5:6]].
+    std::vector<operand> one_by_one(std::string_view text) {
+        const bool is_list = text.starts_with("[") && text.ends_with("]");
+        std::vector<operand> all;
+        for (const std::string & part : is_list ? parts_of_list(text) : std::vector<std::string>{std::string(text)}) {
+            const auto found = parse_registers(part);
+            if (!found || !found->is_vector) {
+                throw not_understood{"the operand " + part + " is not emulated"};
+            }
+            for (int n = 0; n < found->count; ++n) {
+                all.push_back(register_operand({true, found->first + n, 1}, false));
+            }
+        }
+        return all;
+    }
+
+    static std::pair<int, bool> dimensions_of(const statement & s) { // and whether there is a layer
+        static const std::unordered_map<std::string_view, std::pair<int, bool>> known{
+            {"SQ_RSRC_IMG_1D", {1, false}},      {"SQ_RSRC_IMG_2D", {2, false}},      {"SQ_RSRC_IMG_3D", {3, false}},
+            {"SQ_RSRC_IMG_1D_ARRAY", {1, true}}, {"SQ_RSRC_IMG_2D_ARRAY", {2, true}},
+        };
+        const std::string * text = s.modifier("dim");
+        const auto found = known.find(text == nullptr ? "" : *text);
+        if (found == known.end()) {
+            throw not_understood{"images of this kind are not emulated"};
+        }
+        return found->second;
+    }
+
+    // See image.cpp.
+    void add_image(const statement & s, const std::string & name, const definition & d) {
+        const bool is_buffer = name.starts_with("buffer_");
+        const std::vector<std::string> & o = s.operands;
+        const auto unusual = [&s](const char * modifier) { return s.has(modifier); };
+        constexpr const char * modifiers[] = {"d16", "a16", "tfe", "lwe", "offen", "offset"};
+        if (std::any_of(std::begin(modifiers), std::end(modifiers), unusual) || (is_buffer && !s.has("idxen")) ||
+            o.size() < 3) {
+            throw not_understood{"an image instruction of this form is not emulated"};
+        }
+        using what = image_access::what;
+        image_access how;
+        how.does = name == "image_store"                   ? what::store
+                   : name.starts_with("image_sample")      ? what::sample
+                   : name.starts_with("image_gather4")     ? what::gather
+                                                           : what::load;
+        if (is_buffer) {
+            how.channels = (1u << name.substr(name.rfind('_') + 1).size()) - 1;
+        } else {
+            std::tie(how.dimensions, how.has_layer) = dimensions_of(s);
+            how.channels = s.has("dmask") ? u32(offset_of(s, "dmask")) & 15 : 1;
+        }
+        const std::vector<operand> address = one_by_one(o[1]), data = one_by_one(o[0]);
+        // Derivatives lie before the coordinates, in halves of two directions each: images have one level here.
+        const size_t before = name == "image_sample_d"       ? size_t(2 * how.dimensions)
+                              : name == "image_sample_d_g16" ? size_t(how.dimensions == 3 ? 4 : 2)
+                                                             : 0;
+        const size_t wanted = size_t(how.dimensions + int(how.has_layer));
+        const size_t moved = how.does == what::gather ? 4 : size_t(std::popcount(how.channels));
+        if (address.size() < before + wanted || data.size() < moved || how.channels == 0) {
+            throw not_understood{"its operands are not as expected"};
+        }
+        std::copy_n(address.begin() + i64(before), wanted, how.coordinates.begin());
+        how.data = data[0];
+        const auto description = parse_registers(o[2]);
+        if (!description || description->is_vector || description->count < (is_buffer ? 4 : 8)) {
+            throw not_understood{"its operands are not as expected"};
+        }
+        how.description = register_operand(*description, false);
+        add(d.run).extra = kept(how);
+    }
+
     // See memory.cpp for what goes where.
     void add_memory(const statement & s, const std::string & name, const definition & d) {
         if (s.has("gds") || s.has("lds")) {
             throw not_understood{"GDS and loads straight to LDS are not emulated"};
+        }
+        if (name.starts_with("image_") || name.starts_with("buffer_load_format_")) {
+            add_image(s, name, d);
+            return;
         }
         instruction made = add(d.run);
         steps.pop_back();

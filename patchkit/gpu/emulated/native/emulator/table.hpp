@@ -98,6 +98,7 @@ definitions packed_instructions();
 definitions matrix_instructions();
 definitions lane_instructions();
 definitions memory_instructions();
+definitions image_instructions();
 
 // The lane that each lane reads under a pattern of ds_swizzle.
 u32x swizzle_sources(u32 pattern);

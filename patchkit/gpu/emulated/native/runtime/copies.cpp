@@ -4,6 +4,7 @@
 #include "allocations.hpp"
 #include "answers.hpp"
 #include "calls.hpp"
+#include "copies.hpp"
 #include "emulation.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
@@ -286,6 +287,18 @@ hipError_t fill(const fill_shape & shape, hipStream_t stream = nullptr) {
 }
 
 } // namespace
+
+namespace patchkit {
+
+hipError_t copy_rows(const row_copy & wanted) {
+    return copy({wanted.to, wanted.to_pitch, wanted.from, wanted.from_pitch, wanted.width, wanted.height});
+}
+
+hipError_t copy_rows_async(const row_copy & wanted, hipStream_t stream) {
+    return copy_async({wanted.to, wanted.to_pitch, wanted.from, wanted.from_pitch, wanted.width, wanted.height}, stream);
+}
+
+} // namespace patchkit
 
 extern "C" {
 

@@ -10,6 +10,7 @@
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "textures.hpp"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -62,6 +63,7 @@ class kernel_memory : public gpu::memory_map {
         return !is_checking() && found.size != 0 && found.whose == owner::program && address + size <= start + page;
     }
 
+    const gpu::image * find_image(uint64_t number) override { return patchkit::find_image(number); }
     void serve_host_calls() override { patchkit::serve_host_calls(); }
     void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }

@@ -1,0 +1,23 @@
+// An instruction that goes to an image, as it is decoded.
+#pragma once
+
+#include "image.hpp"
+#include "wave.hpp"
+
+#include <array>
+
+namespace patchkit::gpu {
+
+struct image_access {
+    enum class what : u8 { load, store, sample, gather };
+
+    what does      = what::load;
+    int dimensions = 1;
+    bool has_layer = false; // behind the coordinates
+    u32 channels   = 1;     // a bit for each that is moved
+    std::array<operand, 3> coordinates{};
+    operand data{};
+    operand description{};
+};
+
+} // namespace patchkit::gpu

@@ -1,0 +1,23 @@
+// Copies of rows, for calls that name memory in other ways than by a pointer.
+#pragma once
+
+#include <hip/hip_runtime_api.h>
+
+#include <cstddef>
+
+namespace patchkit {
+
+struct row_copy {
+    void * to;
+    size_t to_pitch;
+    const void * from;
+    size_t from_pitch;
+    size_t width; // bytes
+    size_t height;
+};
+
+// As hipMemcpy2D, and as hipMemcpy2DAsync.
+hipError_t copy_rows(const row_copy & wanted);
+hipError_t copy_rows_async(const row_copy & wanted, hipStream_t stream);
+
+} // namespace patchkit
