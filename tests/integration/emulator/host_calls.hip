@@ -16,10 +16,35 @@ __global__ void prints(int lanes) {
 
 __global__ void asserts(unsigned wrong) { assert(threadIdx.x != wrong); }
 
-__global__ void allocates(int ** to) {
-    int * place = (int *) malloc(16);
-    *place = 3;
-    *to    = place;
+// counts[0]: threads whose memory was their own until they gave it back, counts[1]: that got none.
+__global__ void allocates(int * counts, size_t size) {
+    const int own = int(blockIdx.x * blockDim.x + threadIdx.x);
+    int * place   = (int *) malloc(size);
+    if (place == nullptr) {
+        atomicAdd(counts + 1, 1);
+        return;
+    }
+    place[0] = own;
+    place[3] = ~own;
+    __syncthreads();
+    atomicAdd(counts, int(place[0] == own && place[3] == ~own));
+    free(place);
+}
+
+__global__ void frees_twice() {
+    void * place = malloc(5000);
+    free(place);
+    free(place);
+}
+
+// What a thread of it does with 5000 bytes of its own that it must not.
+__global__ void oversteps(int * to, bool is_freed) {
+    int * place = (int *) malloc(5000);
+    place[1249] = 1;
+    if (is_freed) {
+        free(place);
+    }
+    to[threadIdx.x] = place[is_freed ? 8 : 1250 + threadIdx.x];
 }
 
 __global__ void meets(int * sums) {
@@ -65,9 +90,21 @@ int main(int, char ** arguments) {
     } else if (std::strcmp(name, "asserts") == 0) {
         asserts<<<1, 64>>>(33);
     } else if (std::strcmp(name, "allocates") == 0) {
-        int ** place = nullptr;
-        (void) hipMalloc((void **) &place, 8);
-        allocates<<<1, 1>>>(place);
+        for (const size_t size : {size_t(16), size_t(5000), size_t(1) << 50}) {
+            int * counts = nullptr;
+            int seen[2]  = {};
+            (void) hipMalloc((void **) &counts, sizeof(seen));
+            (void) hipMemset(counts, 0, sizeof(seen));
+            allocates<<<3, 64>>>(counts, size);
+            (void) hipMemcpy(seen, counts, sizeof(seen), hipMemcpyDeviceToHost);
+            std::printf("%d %d\n", seen[0], seen[1]);
+        }
+    } else if (std::strcmp(name, "frees_twice") == 0) {
+        frees_twice<<<1, 1>>>();
+    } else if (std::strcmp(name, "behind") == 0 || std::strcmp(name, "freed") == 0) {
+        int * to = nullptr;
+        (void) hipMalloc((void **) &to, 256);
+        oversteps<<<1, 3>>>(to, std::strcmp(name, "freed") == 0);
     } else if (std::strcmp(name, "asks_for_a_function") == 0) {
         asks_for_a_function<<<1, 1>>>();
     } else if (std::strcmp(name, "meets") == 0) {

@@ -39,17 +39,49 @@ def test_an_assertion_says_what_does_not_hold_and_ends_the_process(program, emul
     assert "an assertion" in fault
 
 
-def test_malloc_in_a_kernel_is_refused_by_its_name(program, emulate):
-    done = emulate(program, "allocates")
+@pytest.mark.parametrize("order", ["in-order", "shuffle 3"])
+@pytest.mark.parametrize("looks_for", [None, "memory,races,hidden,barriers,uninitialised"])
+def test_threads_take_memory_and_give_it_back(program, emulate, tmp_path, order, looks_for):
+    done = emulate(
+        program,
+        "allocates",
+        PATCHKIT_EMULATOR_SCHEDULE=order,
+        PATCHKIT_EMULATOR_CHECK=looks_for,
+        PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    # Of a few bytes, of more than a slab has, and of more than there is.
+    assert done.stdout == "192 0\n192 0\n0 192\nhipSuccess\n"
+    assert json.loads((tmp_path / "report").read_text("utf-8"))["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("behind", "right behind the end of 5000 bytes"),
+        ("freed", "32 bytes into 5000 bytes of device memory that were freed"),
+    ],
+)
+def test_memory_of_a_kernel_is_used_only_while_it_is_there(program, emulate, tmp_path, case, says):
+    done = emulate(
+        program, case, PATCHKIT_EMULATOR_CHECK="memory", PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report")
+    )
+    assert done.stdout == "hipSuccess\n"
+    (found,) = json.loads((tmp_path / "report").read_text("utf-8"))["findings"]
+    assert says in found["what"]
+
+
+@pytest.mark.parametrize("looks_for", [None, "memory"])
+def test_memory_that_a_kernel_frees_twice_is_a_fault(program, emulate, looks_for):
+    done = emulate(program, "frees_twice", PATCHKIT_EMULATOR_CHECK=looks_for)
     assert done.returncode == -signal.SIGABRT
-    assert "patchkit emulator: malloc and free in kernels are not emulated" in done.stderr
-    assert "kernel _Z9allocatesPPi" in done.stderr
+    assert "which no malloc of a kernel gave, or which was freed before" in done.stderr
 
 
 def test_a_service_of_the_host_that_is_not_there_is_a_fault_with_a_report(program, emulate, tmp_path):
     done = emulate(program, "asks_for_a_function", PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"))
     assert done.returncode == -signal.SIGABRT
-    assert "a kernel calls service 1 of the host, and only printf (2) is there" in done.stderr
+    assert "a kernel calls service 1 of the host, and only printf (2) and memory (3) are there" in done.stderr
     assert "service 1" in json.loads((tmp_path / "report").read_text())["fault"]
 
 

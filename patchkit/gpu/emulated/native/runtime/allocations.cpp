@@ -299,7 +299,8 @@ size_t memory_used() {
 void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        const bool is_traced = whose != owner::runtime || type == hipMemoryTypeDevice;
+        const bool is_traced =
+            whose != owner::kernels && (whose != owner::runtime || type == hipMemoryTypeDevice);
         table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags, nullptr,
                                        is_traced ? make_traces(uintptr_t(pointer), size) : nullptr};
         generation.fetch_add(1, std::memory_order_release);
@@ -317,6 +318,14 @@ bool unregister_memory(void * pointer, owner whose) {
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);
     return true;
+}
+
+void retire_memory(void * pointer, owner whose) {
+    const allocation gone = allocation_of(pointer);
+    if (gone.begin == uintptr_t(pointer) && unregister_memory(pointer, whose)) {
+        const std::unique_lock<std::shared_mutex> guard(table_mutex);
+        freed()[gone.begin] = gone;
+    }
 }
 
 bool is_mapped(const void * pointer, size_t size) {

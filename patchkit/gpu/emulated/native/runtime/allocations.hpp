@@ -19,6 +19,7 @@ struct history;
 enum class owner {
     program,    // hipMalloc and its like: the program frees it
     registered, // the program's own, by hipHostRegister
+    kernels,    // what malloc in kernels hands out, and the heap behind it: no accesses to it are compared
     runtime,    // code objects and what kernels need besides their arguments: in nobody's way, freed by nobody
 };
 
@@ -80,5 +81,8 @@ void register_memory(void * pointer, size_t size, hipMemoryType type, owner whos
 
 // Whether it was registered until now.
 bool unregister_memory(void * pointer, owner whose);
+
+// From now on whoever uses it is told that it was freed.
+void retire_memory(void * pointer, owner whose);
 
 } // namespace patchkit

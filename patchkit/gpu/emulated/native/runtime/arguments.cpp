@@ -3,6 +3,7 @@
 #include "allocations.hpp"
 #include "emulation.hpp"
 #include "host_calls.hpp"
+#include "kernel_heap.hpp"
 #include "recorder.hpp"
 
 #include <algorithm>
@@ -73,7 +74,7 @@ const std::unordered_map<std::string_view, value_of> & hidden_values() {
         {"hidden_dynamic_lds_size", [](shape s) { return uint64_t(s.dynamic_lds); }},
         {"hidden_hostcall_buffer", [](shape) { return host_call_buffer(); }},
         {"hidden_multigrid_sync_arg", [](shape s) { return s.is_cooperative ? barrier_of(s) : 0; }},
-        {"hidden_heap_v1", [](shape) { return address_of_missing_heap(); }},
+        {"hidden_heap_v1", [](shape) { return kernel_heap(); }},
         {"hidden_queue_ptr", [](shape) { return address_of_missing_queue(); }},
         {"hidden_default_queue", zero}, // of OpenCL's kernels that launch kernels
         {"hidden_completion_action", zero},

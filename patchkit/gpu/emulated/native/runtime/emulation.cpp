@@ -228,8 +228,8 @@ void end_of_process() {
     }
 }
 
-// Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
-// They lie far from where the system puts memory, so that no index that runs off an array comes to one.
+// Addresses that nothing lies at: a kernel that follows one of them is told what it lacks. They lie far from where the
+// system puts memory, so that no index that runs off an array comes to one.
 struct missing_part {
     const char * what;
     size_t size = 1 << 26;
@@ -242,25 +242,18 @@ struct missing_part {
     }
 };
 
-const missing_part & missing_heap() {
-    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap", 0x2a0000000000);
-    return part;
-}
-
 const missing_part & missing_queue() {
     static const missing_part part("the kernel reads the hardware queue, which is not emulated", 0x2b0000000000);
     return part;
 }
 
 bool kernel_memory::is_of_missing_part(uintptr_t address) {
-    return address - missing_heap().begin < missing_heap().size || address - missing_queue().begin < missing_queue().size;
+    return address - missing_queue().begin < missing_queue().size;
 }
 
 void kernel_memory::note_miss(uintptr_t address) {
-    for (const missing_part * part : {&missing_heap(), &missing_queue()}) {
-        if (address - part->begin < part->size) {
-            missed = part->what;
-        }
+    if (is_of_missing_part(address)) {
+        missed = missing_queue().what;
     }
 }
 
@@ -344,7 +337,6 @@ bool find_tracing(uint64_t touch, gpu::tracing & found) {
     return all != nullptr && all->emulator->find_tracing(touch, found);
 }
 
-uint64_t address_of_missing_heap() { return missing_heap().begin; }
 uint64_t address_of_missing_queue() { return missing_queue().begin; }
 
 std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf) {

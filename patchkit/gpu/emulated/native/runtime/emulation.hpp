@@ -40,8 +40,7 @@ const char * setting(const char * name);
 // From now on the process ends with all work done and the report written; for any number of calls.
 void watch_end_of_process();
 
-// What kernels get in place of a heap and a hardware queue: who follows them is told that these are not emulated.
-uint64_t address_of_missing_heap();
+// What kernels get in place of a hardware queue: who follows it is told that there is none.
 uint64_t address_of_missing_queue();
 
 // Runs a kernel to its end; a fault ends the process.

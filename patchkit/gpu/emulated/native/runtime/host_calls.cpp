@@ -2,6 +2,7 @@
 
 #include "allocations.hpp"
 #include "emulation.hpp"
+#include "kernel_heap.hpp"
 
 #include <sys/mman.h>
 
@@ -62,7 +63,7 @@ struct all_memory {
 std::atomic<all_memory *> memory = nullptr;
 std::mutex serving;
 
-constexpr uint32_t service_printf = 2;
+constexpr uint32_t service_printf = 2, service_memory = 3;
 
 // A message comes in pieces; each says how many words it has, and which message it belongs to.
 struct piece {
@@ -239,13 +240,19 @@ void serve_printf(uint64_t * slot) {
 }
 
 void serve_packet(packet_header & header, payload & filled) {
-    if (header.service != service_printf) {
+    if (header.service != service_printf && header.service != service_memory) {
         throw gpu::kernel_fault("a kernel calls service " + std::to_string(header.service) +
-                                " of the host, and only printf (2) is there");
+                                " of the host, and only printf (2) and memory (3) are there");
     }
     for (int lane = 0; lane < lanes; ++lane) {
-        if ((header.lanes >> lane & 1) != 0) {
-            serve_printf(filled.slots[lane]);
+        uint64_t * const slot = filled.slots[lane];
+        if ((header.lanes >> lane & 1) == 0) {
+            continue;
+        }
+        if (header.service == service_printf) {
+            serve_printf(slot);
+        } else {
+            slot[0] = serve_heap(slot[0], slot[1]);
         }
     }
     header.is_waiting.fetch_and(~uint32_t(1), std::memory_order_release);

@@ -1,4 +1,4 @@
-// Calls of running kernels to the host: printf and what assert prints.
+// Calls of running kernels to the host: printf, what assert prints, and memory for malloc.
 //
 // The protocol is that of ROCm's device libraries (hostcall_impl.cl, as linked by ROCm 5 to 7) and of the runtime's
 // side of it (clr f9f995c6d, rocclr/device: devhostcall, devhcmessages, devhcprintf): a wave takes a packet from a

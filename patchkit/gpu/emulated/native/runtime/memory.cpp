@@ -35,6 +35,9 @@ hipError_t refuse_to_free(void * pointer, hipError_t error) {
     if (found.size == 0) {
         return patchkit::refused(error, "the pointer is of no memory that the runtime gave");
     }
+    if (found.whose == owner::kernels) {
+        return patchkit::refused(error, "the pointer is of memory that a kernel took, which a kernel frees");
+    }
     if (found.whose != owner::program) {
         return patchkit::refused(error, "the pointer is of memory that the program registered, or of a variable");
     }
