@@ -61,8 +61,10 @@ _BUILD_S = 900.0
 _PATIENCE = 20.0
 _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
 _MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB something
-_SIZE, _LEAST_SIZE = 100, 16  # from which number on an argument is a size, and how small one becomes
-_DIVISORS = (8, 64)
+# By what sizes are divided, from which number on an argument is a size, and how small one becomes: first
+# those that are surely sizes, at last also what may as well be a width, a depth or a mode.
+_DIVISORS = ((8, 100, 16), (64, 100, 16), (8, 8, 2))
+_SURELY_A_SIZE = 100
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
@@ -288,13 +290,13 @@ def fewer_repeats(line: str, repeats: frozenset[int]) -> str:
     return f"{head}{_LAUNCHER} {' '.join(words)}"
 
 
-def smaller(line: str, divisor: int) -> str:
-    """The line with every size among its arguments divided; the same line when it has none."""
+def smaller(line: str, divisor: int, size: int, least: int) -> str:
+    """The line with numbers from ``size`` on divided, to ``least`` or more; the same without any."""
     head, _, rest = line.partition(_LAUNCHER)
     words = rest.split()
-    sizes = [word.isdigit() and int(word) >= _SIZE for word in words]
+    sizes = [word.isdigit() and int(word) >= size for word in words]
     divided = [
-        str(max(int(word) // divisor, _LEAST_SIZE)) if is_size else word
+        str(max(int(word) // divisor, least)) if is_size else word
         for word, is_size in zip(words, sizes, strict=True)
     ]
     return f"{head}{_LAUNCHER} {' '.join(divided)}"
@@ -461,15 +463,19 @@ def _judge_failed(ran: Ran) -> Judged:
 
 
 def judge_all(rans: Sequence[Ran], *, launches: bool = True) -> Judged:
-    """The worst of all runs."""
-    judged = [judge(ran, launches=launches) for ran in rans]
-    order = ("wrong", "refused", "time limit", "lacks data")
-    for verdict in order:
+    """The worst of all runs that have their data; without any, that it lacks them."""
+    every = [judge(ran, launches=launches) for ran in rans]
+    judged = [one for one in every if one.verdict != "lacks data"] or every
+    lacking = len(every) - len(judged)
+    without = f"{lacking} of {len(every)} runs lack data" if lacking else ""
+    for verdict in ("wrong", "refused", "time limit"):
         bad = [one for one in judged if one.verdict == verdict]
         if bad:
-            some = f" ({len(bad)} of {len(judged)} runs)" if len(bad) < len(judged) else ""
-            return replace(bad[0], why=bad[0].why + some)
-    return next((one for one in judged if not one.why), judged[0])
+            some = f"{len(bad)} of {len(every)} runs" if len(bad) < len(every) else ""
+            noted = "; ".join(filter(None, (some, without)))
+            return replace(bad[0], why=(bad[0].why + f" ({noted})" * bool(noted)).strip())
+    best = next((one for one in judged if not one.why), judged[0])
+    return replace(best, why="; ".join(filter(None, (best.why, without))))
 
 
 def _names(paths: Iterable[str]) -> str:
@@ -579,17 +585,22 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
     launches = any(_LAUNCHES.search(text) for text in _texts(source))
     rans = _run_lines(lines, program, setting)
     judged = judge_all(rans, launches=launches)
-    for divisor in _DIVISORS if judged.verdict == "time limit" else ():
-        shorter = [smaller(line, divisor) for line in lines]
+    for divisor, size, least in _DIVISORS if judged.verdict == "time limit" else ():
+        shorter = [smaller(line, divisor, size, least) for line in lines]
         if shorter == lines:
-            break
+            continue
         again = _run_lines(shorter, program, setting)
         rans += again
         if (found := judge_all(again, launches=launches)).verdict == "right":
-            judged = replace(found, why=f"{found.why}; " * bool(found.why) + f"sizes divided by {divisor}")
+            judged = replace(found, why=f"{found.why}; " * bool(found.why) + _words_of(divisor, size))
             break
     log.write_text("\n".join(f"$ {ran.line}\n{ran.output}" for ran in rans), "utf-8")
     return judged, rans
+
+
+def _words_of(divisor: int, size: int) -> str:
+    small = f", from {size} on" if size < _SURELY_A_SIZE else ""
+    return f"smaller arguments: sizes divided by {divisor}{small}"
 
 
 def _run_lines(lines: Sequence[str], program: Program, setting: Setting) -> list[Ran]:

@@ -81,6 +81,18 @@ def test_the_worst_of_several_runs_counts(bench):
     assert bench.judge_all(rans) == bench.Judged(verdict="wrong", why="FAIL (1 of 3 runs)")
 
 
+def test_runs_that_lack_data_say_nothing_of_those_that_have_theirs(bench):
+    def ran(status, told, launches):
+        return bench.Ran(line="./sum", status=status, output=told, seconds=1.0, launches=launches)
+
+    lacking, right, slow = ran(1, "cannot open in.txt\n", 0), ran(0, "PASS\n", 1), ran(152, "", 0)
+    assert bench.judge_all([lacking, right]) == bench.Judged(verdict="right", why="1 of 2 runs lack data")
+    assert bench.judge_all([lacking, slow]) == bench.Judged(
+        verdict="time limit", why="(1 of 2 runs; 1 of 2 runs lack data)"
+    )
+    assert bench.judge_all([lacking, lacking]).verdict == "lacks data"
+
+
 @pytest.mark.parametrize(
     ("output", "verdict", "why"),
     [
@@ -118,8 +130,9 @@ def test_only_repetitions_become_one(bench):
 
 def test_sizes_become_smaller_and_other_arguments_stay(bench):
     line = "cd data && LAUNCH_THIS ./sum -n 4096 1000 3 0.5 in512.txt 128"
-    assert bench.smaller(line, 64) == "cd data && LAUNCH_THIS ./sum -n 64 16 3 0.5 in512.txt 16"
-    assert bench.smaller("LAUNCH_THIS ./sum 3", 64) == "LAUNCH_THIS ./sum 3"
+    assert bench.smaller(line, 64, 100, 16) == "cd data && LAUNCH_THIS ./sum -n 64 16 3 0.5 in512.txt 16"
+    assert bench.smaller("LAUNCH_THIS ./sum 3 32", 8, 8, 2) == "LAUNCH_THIS ./sum 3 4"
+    assert bench.smaller("LAUNCH_THIS ./sum 3", 64, 100, 16) == "LAUNCH_THIS ./sum 3"
 
 
 def test_benchmarks_and_examples_are_found_by_their_makefiles(bench, tmp_path):
