@@ -76,8 +76,9 @@ class Tried:
     """What became of it. ``before`` names what it is compared with, ``tree`` and ``before_tree`` are hashes.
 
     ``commit`` is the one of the user's clone that it stands on, in short; None on a pin of the lock.
-    ``units`` is how many units read differently, ``kernels`` those whose code is not what it was; ``checked``
-    what the gates behind the compiler say, none of them when nothing changed or nobody asked.
+    ``units`` is how many units read differently, ``left_out`` how many of them nobody looked at, ``kernels``
+    those whose code is not what it was; ``checked`` what the gates behind the compiler say, none of them when
+    nothing changed or nobody asked.
     """
 
     archs: tuple[str, ...]
@@ -88,6 +89,7 @@ class Tried:
     tree: str
     patches: tuple[str, ...]
     units: int
+    left_out: int
     kernels: tuple[KernelRow, ...]
     checked: tuple[GateResult, ...]
     shapes: tuple[TriedShape, ...]
@@ -107,12 +109,14 @@ def run_try(
     against: Against,
     run: bool,
     environ: Mapping[str, str],
+    likely: bool = False,
     hear: Callable[[Sequence[KernelRow]], None] | None = None,
 ) -> Tried:
     """Place, compile, compare, and with ``run`` emulate and model; ``onto`` a commit of the user's clone.
 
     ``hear`` is told the changed kernels of a unit as soon as it is compiled. Units that name what stands in
-    changed lines come first: of a row of a table, most often the one that it is about.
+    changed lines come first: of a row of a table, most often the one that it is about. ``likely``: the others
+    are left out, where there are such units.
 
     Raises:
         An ErrorGroup of what could not be placed.
@@ -133,9 +137,10 @@ def run_try(
     subject = make_subject(workspace, repository, candidate, toolchain)
     pin: PinWanted = plan.pin if onto is not None else request.upstream
     name, root, before_tree = _before(workspace, pin, repository, candidate, against)
-    units, kernels = _compare(
-        SourceTree(root), SourceTree(subject.candidate), subject, compiler, hear or (lambda _: None)
-    )
+    trees = SourceTree(root), SourceTree(subject.candidate)
+    units, named = differing_units(*trees)
+    wanted = named if likely and named else units
+    kernels = _compare(wanted, trees, subject, compiler, hear or (lambda _: None))
     checked: tuple[GateResult, ...] = ()
     if run and before_tree != subject.candidate_tree and candidate.commits:
         hardware = choose_hardware(candidate.archs, None, model=None, emulated=True, only=GATES)
@@ -159,7 +164,8 @@ def run_try(
         before_tree=before_tree,
         tree=subject.candidate_tree,
         patches=candidate.ids,
-        units=units,
+        units=len(units),
+        left_out=len(units) - len(wanted),
         kernels=tuple(kernels),
         checked=checked,
         shapes=tuple(_shapes(checked, workspace.cache_root / "evidence" / before_tree / "speed.json")),
@@ -190,23 +196,20 @@ def _before(
 
 
 def _compare(
-    before: SourceTree,
-    after: SourceTree,
+    units: Sequence[str],
+    trees: tuple[SourceTree, SourceTree],
     subject: Subject,
     compiler: Compiler,
     hear: Callable[[Sequence[KernelRow]], None],
-) -> tuple[int, list[KernelRow]]:
-    """How many units differ in the bytes they can read, and the kernels whose code does."""
-    both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
-    units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
+) -> list[KernelRow]:
+    """The kernels of the units whose code differs."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    wanted = [(unit, arch) for unit in _likely_first(units, before, after) for arch in subject.archs]
+    wanted = [(unit, arch) for unit in units for arch in subject.archs]
 
     def work(item: tuple[str, str]) -> list[KernelRow]:
         unit, arch = item
         old, new = (
-            compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler)
-            for tree in (before, after)
+            compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler) for tree in trees
         )
         return [] if old.key == new.key else _changed_rows(old, new, subject, compiler)
 
@@ -224,7 +227,7 @@ def _compare(
             found[item] = rows
             if rows:
                 hear(rows)
-    return len(units), [row for item in sorted(found) for row in found[item]]
+    return [row for item in sorted(found) for row in found[item]]
 
 
 def _changed_rows(
@@ -237,8 +240,13 @@ def _changed_rows(
     return [row for name, row in zip(mine, rows, strict=True) if name in changed]
 
 
-def _likely_first(units: Sequence[str], before: SourceTree, after: SourceTree) -> list[str]:
-    """Units by how many words of their own text stand in changed lines; an order, nothing hangs on it."""
+def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], list[str]]:
+    """Units that differ in the bytes they can read, and of these those that name most of what changed.
+
+    By how many words of a unit's own text stand in changed lines; the others may change all the same.
+    """
+    both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
+    units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
     files = {path for unit in units for path in after.closure(unit)}
     changed: set[bytes] = set()
     for path in sorted(files):
@@ -246,8 +254,11 @@ def _likely_first(units: Sequence[str], before: SourceTree, after: SourceTree) -
         if texts[0] != texts[1]:
             changed |= _words_of_changes(*texts)
     words = {unit: set(_WORD.findall(after.read(unit))) for unit in units}
-    everywhere = set.intersection(*words.values()) if words else set()
-    return sorted(units, key=lambda unit: -len((words[unit] - everywhere) & changed))
+    everywhere = set.intersection(*words.values()) if len(words) > 1 else set()
+    named = {unit: len((words[unit] - everywhere) & changed) for unit in units}
+    units.sort(key=lambda unit: -named[unit])
+    most = max(named.values(), default=0)
+    return units, [unit for unit in units if most and named[unit] == most]
 
 
 def _words_of_changes(old: bytes, new: bytes) -> set[bytes]:

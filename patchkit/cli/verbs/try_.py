@@ -16,8 +16,6 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.candidate.plan import Request
-    from patchkit.carry.following.onto.pin import Onto
     from patchkit.prove.gates.resources import KernelRow
     from patchkit.prove.trying import Against, Tried
 
@@ -29,7 +27,7 @@ _SHOWN = 40  # kernels
     "try",
     example=(
         "patchkit try --arch gfx1151",
-        "patchkit try --arch gfx1151 --no-run --watch",
+        "patchkit try --arch gfx1151 --likely --no-run --watch",
         "patchkit try --arch gfx1151 --against upstream",
         "patchkit try --arch gfx1151 --onto HEAD --repo ../llama.cpp",
     ),
@@ -42,8 +40,13 @@ _SHOWN = 40  # kernels
     help="What it is compared with (default: the candidate branch, upstream where there is none).",
 )
 @click.option("--run/--no-run", default=True, help="Also emulate and model (default), or only compile.")
+@click.option(
+    "--likely", is_flag=True, help="Only units that name most of what you changed: seconds, and no proof."
+)
 @click.option("--watch", is_flag=True, help="Again on each save of a file of the series, until Ctrl-C.")
-def command(settings: Settings, asked: Asked, *, against: Against, run: bool, watch: bool) -> int:
+def command(
+    settings: Settings, asked: Asked, *, against: Against, run: bool, likely: bool, watch: bool
+) -> int:
     """Show what a change to the series does to kernels: a row, a template or a profile that you just edited.
 
     For every kernel whose code changed: registers, spills, waves. Then whether the operations are right, on
@@ -62,27 +65,32 @@ def command(settings: Settings, asked: Asked, *, against: Against, run: bool, wa
     workspace = settings.workspace()
     onto = asked.clone()
     request = replace(asked.request(workspace), unlocked=True)
-    if watch:
-        _watch(settings, workspace, request, onto, against, run=run)
+    from functools import partial
+
     from patchkit.prove.trying import run_try
 
     hear = _hearing(workspace)
-    done = run_try(workspace, request, onto=onto, against=against, run=run, environ=os.environ, hear=hear)
+    again = partial(
+        run_try,
+        workspace,
+        request,
+        onto=onto,
+        against=against,
+        run=run,
+        environ=os.environ,
+        likely=likely,
+        hear=hear,
+    )
+    if watch:
+        _watch(settings, workspace, again, run=run)
+    done = again()
     settings.show(_document(done), list(_lines(done, run=run)))
     return ExitCode.GATE_FAILED if done.failed else ExitCode.OK
 
 
-def _watch(
-    settings: Settings,
-    workspace: Workspace,
-    request: Request,
-    onto: Onto | None,
-    against: Against,
-    *,
-    run: bool,
-) -> None:
+def _watch(settings: Settings, workspace: Workspace, again: Callable[[], Tried], *, run: bool) -> None:
     """Until Ctrl-C; what goes wrong is told, and the next save is another try."""
-    from patchkit.prove.trying import run_try, series_state
+    from patchkit.prove.trying import series_state
 
     series = workspace.series
     folders = (series.patches, series.templates, series.profiles)
@@ -97,11 +105,7 @@ def _watch(
             continue
         seen = state
         try:
-            hear = _hearing(workspace)
-            done = run_try(
-                workspace, request, onto=onto, against=against, run=run, environ=os.environ, hear=hear
-            )
-            settings.terminal.data("\n".join(_lines(done, run=run)))
+            settings.terminal.data("\n".join(_lines(again(), run=run)))
         except PatchkitError as error:
             settings.terminal.complain(error)
         workspace.reporter.info(f"waiting for the next save in {series.patches.parent}; Ctrl-C ends it")
@@ -135,8 +139,9 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
     if done.tree == done.before_tree:
         yield "nothing changed: the trees are the same"
         return
+    looked = done.units - done.left_out
     if not done.kernels:
-        yield f"no kernel changed, of {done.units} units: what changed is host code, or says the same"
+        yield f"no kernel changed, of {looked} units: what changed is host code, or says the same"
     yield from _kernels(done.kernels)
     for gate in done.checked:
         yield f"{gate.gate}: {gate.verdict}: {gate.summary}"
@@ -147,6 +152,8 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
         times = " -> ".join("-" if us is None else f"{us:.1f}" for us in (one.before_us, one.now_us))
         change = "" if one.change is None else f"  {100 * one.change:+.1f} %"
         yield f"  {one.arch}  {one.shape}: {times}{change}"
+    if done.left_out:
+        yield f"not looked at: {done.left_out} more units that read what changed (leave out --likely)"
     if not run:
         yield "not run: leave out --no-run to emulate and model it"
 
