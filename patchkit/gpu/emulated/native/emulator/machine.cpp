@@ -154,7 +154,7 @@ class worker {
     const bool counts;
     job * current = nullptr;
     // By the place of an instruction: of those that share one, each would have to look again and again.
-    std::vector<memory_range> ranges{8192};
+    std::vector<memory_range> ranges{remembered_ranges};
     std::vector<size_t> remembered; // which of them say anything
     std::unique_ptr<std::byte, decltype(&std::free)> spare{nullptr, &std::free};
     std::optional<register_set> unknown; // at the start of each wave of the current job
@@ -771,6 +771,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.scratch_size = on.scratch;
     w.owner = const_cast<block *>(&b);
     w.on = this;
+    w.ranges = ranges.data();
     w.number = number;
     w.checks = owner.settings.looks_for.any() ? &w.owner->checked.waves[number] : nullptr;
     wave_record * record = on.record == nullptr ? nullptr : &w.owner->recorded.waves[number];
@@ -1282,12 +1283,6 @@ void serve_host_calls(wave & w) {
 
 const image * image_at(const wave & w, u64 number) { return w.on->owner.memory.find_image(number); }
 
-static size_t place_of_range(const instruction * i, const wave & w) {
-    return u64(i) / sizeof(instruction) % w.on->ranges.size();
-}
-
-const memory_range & remembered_range(const instruction * i, const wave & w) { return w.on->ranges[place_of_range(i, w)]; }
-
 bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     memory_range found = w.on->owner.memory.find(address);
     // Arguments and the packet are memory that kernels read, too.
@@ -1307,7 +1302,7 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     if (!found.holds(address, size)) {
         return false;
     }
-    const size_t place = place_of_range(i, w);
+    const size_t place = place_of_range(i);
     if (w.on->ranges[place].end == 0) {
         w.on->remembered.push_back(place);
     }

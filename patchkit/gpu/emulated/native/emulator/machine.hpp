@@ -33,7 +33,14 @@ void serve_host_calls(wave & w);
 const image * image_at(const wave & w, u64 number);
 
 // The allocation that an instruction found its addresses in last, to be tried first.
-const memory_range & remembered_range(const instruction * i, const wave & w);
+constexpr size_t remembered_ranges = 8192; // of a worker, by the place of the instruction
+inline size_t place_of_range(const instruction * i) {
+    static_assert(sizeof(instruction) / 8 % 2 != 0, "else instructions side by side share places sooner");
+    return u64(i) / 8 % remembered_ranges;
+}
+inline const memory_range & remembered_range(const instruction * i, const wave & w) {
+    return w.ranges[place_of_range(i)];
+}
 
 // Looks for the allocation that holds these bytes and remembers it. False when there is none.
 bool look_for_range(const instruction * i, wave & w, u64 address, u32 size);

@@ -32,19 +32,57 @@ template <class T> void write_at(u64 place, const T & value) {
 // Where lanes read when none is active.
 alignas(64) constexpr std::byte nothing_to_read[64]{};
 
-// Inactive lanes read where the first active one does: their result is not written, and lanes that agree are quicker.
-u64x harmless(const u64x & places, u32 exec) {
-    if (exec == ~0u) [[likely]] {
-        return places;
-    }
-    const u64 other = exec == 0 ? u64(nothing_to_read) : places[std::countr_zero(exec)];
-    return lane_mask_wide(exec) ? places : u64x(other);
-}
+// ---- Places: where each lane goes, as an offset from one pointer of the host. Behind a scalar address and in LDS 32
+// bits are enough for the offsets, which halves the work on them.
 
-// ---- Places: addresses of all lanes as pointers of the host.
+template <class Offsets> struct places_from {
+    using offset = std::remove_cvref_t<decltype(Offsets{}[0])>;
+
+    u64 base;
+    Offsets offsets;
+
+    u64 first() const { return base + offsets[0]; }
+    bool are_one() const { return !any(offsets != offsets[0]); }
+    bool are_halves_alike() const { return __builtin_reduce_or(offsets.lo ^ offsets.hi) == 0; }
+
+    // Whether each lane goes to the bytes behind those of the lane before.
+    template <int size> bool are_contiguous() const {
+        return !any(offsets != convert<Offsets>(lane_numbers()) * offset(size) + offsets[0]);
+    }
+
+    // As an array: single lanes of a vector are slow to get at where their number is known only at run time.
+    struct by_lane {
+        u64 base;
+        alignas(128) offset offsets[lanes];
+        u64 operator[](int lane) const { return base + offsets[lane]; }
+    };
+    by_lane spread() const {
+        by_lane result;
+        result.base = base;
+        std::memcpy(result.offsets, &offsets, sizeof(offsets));
+        return result;
+    }
+
+    // Inactive lanes read where the first active one does: their result is not written, and lanes that agree are
+    // quicker.
+    void make_harmless(u32 exec) {
+        if (exec == ~0u) [[likely]] {
+            return;
+        }
+        if (exec == 0) {
+            base = u64(nothing_to_read);
+            offsets = 0;
+            return;
+        }
+        using mask = std::conditional_t<sizeof(offset) == 8, i64x, i32x>;
+        offsets = convert<mask>(lane_mask(exec)) ? offsets : Offsets(offsets[std::countr_zero(exec)]);
+    }
+};
+using near_places = places_from<u32x>;
+using far_places = places_from<u64x>;
 
 // Holds the addresses of active lanes against the allocations; inactive ones become harmless to read.
-u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
+far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
     const u32 exec = w.exec();
     if (lanes_outside(remembered_range(i, w), addresses, size, exec) != 0) [[unlikely]] {
         for (u32 left = exec; left != 0; left &= left - 1) {
@@ -54,7 +92,9 @@ u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) 
             }
         }
     }
-    return harmless(addresses, exec);
+    far_places result{0, addresses};
+    result.make_harmless(exec);
+    return result;
 }
 
 void check_lds(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
@@ -64,102 +104,175 @@ void check_lds(const instruction * i, wave & w, int lane, u32 offset, u32 size) 
     }
 }
 
-u64x checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 size) {
+near_places checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 size) {
     const u32 exec = w.exec();
     const u32 outside = w.lds_size < size ? exec : lane_bits(addresses > w.lds_size - size) & exec;
     if (outside != 0) [[unlikely]] {
         const int lane = std::countr_zero(outside);
         check_lds(i, w, lane, addresses[lane], size);
     }
-    return harmless(convert<u64x>(addresses) + u64(w.lds), exec);
+    near_places result{u64(w.lds), addresses};
+    result.make_harmless(exec);
+    return result;
 }
 
 // ---- Moving whole registers.
 
-// Whether each lane goes to the bytes behind those of the lane before.
-template <int size> bool is_contiguous(const u64x & places) {
-    const u64x expected = convert<u64x>(lane_numbers()) * u64(size) + places[0];
-    return !any(places != expected);
-}
-bool is_one_place(const u64x & places) { return !any(places != places[0]); }
+using u32h = u32 __attribute__((ext_vector_type(16))); // of half a wave
 
-// What `read` gives for the place of each lane. By way of arrays: whoever writes a lane of a vector whose number is
-// known only at run time writes and reads the whole vector, 32 times.
-template <class To, class F> To lane_by_lane(const u64x & places, F read) {
-    alignas(128) u64 from[lanes];
-    alignas(128) decltype(read(0)) found[lanes];
-    std::memcpy(from, &places, sizeof(from));
-    for (int lane = 0; lane < lanes; ++lane) {
-        found[lane] = read(from[lane]);
+u32x both_halves(const u32h & low, const u32h & high) {
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+                                   21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+
+// What `read` gives for the place of each lane. All at once: a vector that is read right behind stores of its single
+// lanes waits for all of them.
+template <class To, class Places, class F> To lane_by_lane(const Places & places, F read) {
+    const auto from = places.spread();
+    return [&]<int... lane>(std::integer_sequence<int, lane...>) {
+        return To{read(from[lane])...};
+    }(std::make_integer_sequence<int, lanes>());
+}
+
+// 4 x 4 dwords in each of four quarters: row n of quarter k belongs to lane 4k + n, column n is dword n. Its own
+// inverse.
+void transpose(u32h (&rows)[4]) {
+    const auto pairs = [](const u32h & a, const u32h & b) {
+        return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    };
+    const auto other_pairs = [](const u32h & a, const u32h & b) {
+        return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    };
+    const auto fours = [](const u32h & a, const u32h & b) {
+        return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+    };
+    const auto other_fours = [](const u32h & a, const u32h & b) {
+        return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    };
+    const u32h a = pairs(rows[0], rows[1]), b = pairs(rows[2], rows[3]);
+    const u32h c = other_pairs(rows[0], rows[1]), d = other_pairs(rows[2], rows[3]);
+    rows[0] = fours(a, b);
+    rows[1] = other_fours(a, b);
+    rows[2] = fours(c, d);
+    rows[3] = other_fours(c, d);
+}
+
+// Three or four dwords of each of 16 lanes, by dword.
+template <int dwords, class Spread> void load_half(const Spread & from, int first, u32h (&columns)[4]) {
+    const auto row = [&](int lane) {
+        u32q one{};
+        std::memcpy(&one, reinterpret_cast<const void *>(from[lane]), 4 * dwords);
+        return one;
+    };
+    for (int n = 0; n < 4; ++n) {
+        const auto low = __builtin_shufflevector(row(first + n), row(first + n + 4), 0, 1, 2, 3, 4, 5, 6, 7);
+        const auto high = __builtin_shufflevector(row(first + n + 8), row(first + n + 12), 0, 1, 2, 3, 4, 5, 6, 7);
+        columns[n] = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
-    return read_at<To>(u64(found));
+    transpose(columns);
 }
 
-template <int dwords> void load_dwords(wave & w, operand to, const u64x & places) {
-    if constexpr (dwords == 1) {
-        u32x value;
-        if (is_contiguous<4>(places)) {
-            value = read_at<u32x>(places[0]);
-        } else if (is_one_place(places)) {
-            value = u32x(read_at<u32>(places[0]));
-        } else {
-            value = lane_by_lane<u32x>(places, read_at<u32>);
+// Four dwords of each of 16 lanes that lie side by side, by dword.
+void load_row(u64 place, u32h (&columns)[4]) {
+    u32h from[4];
+    std::memcpy(from, reinterpret_cast<const void *>(place), sizeof(from));
+    const auto picked = [&]<int n>(std::integral_constant<int, n>) {
+        const auto of_two = [](const u32h & a, const u32h & b) {
+            return __builtin_shufflevector(a, b, n, n + 4, n + 8, n + 12, n + 16, n + 20, n + 24, n + 28);
+        };
+        const auto low = of_two(from[0], from[1]), high = of_two(from[2], from[3]);
+        columns[n] = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    };
+    picked(std::integral_constant<int, 0>());
+    picked(std::integral_constant<int, 1>());
+    picked(std::integral_constant<int, 2>());
+    picked(std::integral_constant<int, 3>());
+}
+
+template <int dwords, class Places> void load_dwords(wave & w, operand to, const Places & places) {
+    if (places.are_one()) {
+        u32 values[dwords];
+        std::memcpy(values, reinterpret_cast<const void *>(places.first()), sizeof(values));
+        for (int n = 0; n < dwords; ++n) {
+            write_bits(w, vector_at(w, to, n), u32x(values[n]));
         }
+        return;
+    }
+    if constexpr (dwords == 1) {
+        const bool is_row = places.template are_contiguous<4>();
+        const u32x value = is_row ? read_at<u32x>(places.first()) : lane_by_lane<u32x>(places, read_at<u32>);
         write_bits(w, vector_at(w, to), value);
     } else if constexpr (dwords == 2) {
-        u64x value;
-        if (is_contiguous<8>(places)) {
-            value = read_at<u64x>(places[0]);
-        } else {
-            value = lane_by_lane<u64x>(places, read_at<u64>);
-        }
+        const bool is_row = places.template are_contiguous<8>();
+        const u64x value = is_row ? read_at<u64x>(places.first()) : lane_by_lane<u64x>(places, read_at<u64>);
         write_bits(w, vector_at(w, to), low_of(value));
         write_bits(w, vector_at(w, to, 1), high_of(value));
     } else {
-        // Four lanes at a time, as a transposition of 4 x 4.
-        alignas(64) u64 from[lanes];
-        alignas(64) u32 columns[4][lanes];
-        std::memcpy(from, &places, sizeof(from));
-        for (int lane = 0; lane < lanes; lane += 4) {
-            u32q rows[4];
-            for (int n = 0; n < 4; ++n) {
-                if constexpr (dwords == 4) {
-                    rows[n] = read_at<u32q>(from[lane + n]);
-                } else {
-                    std::memcpy(&rows[n], reinterpret_cast<const void *>(from[lane + n]), 12);
-                }
-            }
-            const u32q a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
-            const u32q b = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
-            const u32q c = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
-            const u32q d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
-            const u32q made[4] = {
-                __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
-                __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
-            for (int n = 0; n < dwords; ++n) {
-                std::memcpy(&columns[n][lane], &made[n], sizeof(made[n]));
+        u32h low[4], high[4];
+        if (dwords == 4 && places.template are_contiguous<16>()) {
+            load_row(places.first(), low);
+            load_row(places.first() + 16 * (lanes / 2), high);
+        } else {
+            const auto from = places.spread();
+            load_half<dwords>(from, 0, low);
+            if (places.are_halves_alike()) {
+                std::memcpy(high, low, sizeof(high));
+            } else {
+                load_half<dwords>(from, lanes / 2, high);
             }
         }
         for (int n = 0; n < dwords; ++n) {
-            write_bits(w, vector_at(w, to, n), read_at<u32x>(u64(columns[n])));
+            write_bits(w, vector_at(w, to, n), both_halves(low[n], high[n]));
         }
     }
 }
 
-template <int dwords> void store_dwords(wave & w, operand from, const u64x & places) {
-    if (dwords == 1 && w.exec() == ~0u && is_contiguous<4>(places)) {
-        write_at(places[0], vector_at(w, from));
-        return;
-    }
-    if (dwords == 2 && w.exec() == ~0u && is_contiguous<8>(places)) {
-        write_at(places[0], joined(vector_at(w, from), vector_at(w, from, 1)));
-        return;
-    }
+// In the order of the lanes: of several that go to one place the last one stays.
+template <int dwords, class Places> void store_dwords(wave & w, operand from, const Places & places) {
+    const u32 exec = w.exec();
     const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, from));
-    for (u32 left = w.exec(); left != 0; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        for (int n = 0; n < dwords; ++n) {
-            write_at(places[lane] + u64(4 * n), values[n * lanes + lane]);
+    const auto to = places.spread();
+    if (exec != ~0u) {
+        for (u32 left = exec; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            for (int n = 0; n < dwords; ++n) {
+                write_at(to[lane] + u64(4 * n), values[n * lanes + lane]);
+            }
+        }
+        return;
+    }
+    if constexpr (dwords == 1) {
+        if (places.template are_contiguous<4>()) {
+            write_at(places.first(), vector_at(w, from));
+            return;
+        }
+        for (int lane = 0; lane < lanes; ++lane) {
+            write_at(to[lane], values[lane]);
+        }
+    } else if constexpr (dwords == 2) {
+        const u64x both = joined(vector_at(w, from), vector_at(w, from, 1));
+        if (places.template are_contiguous<8>()) {
+            write_at(places.first(), both);
+            return;
+        }
+        alignas(128) u64 wide[lanes];
+        std::memcpy(wide, &both, sizeof(wide));
+        for (int lane = 0; lane < lanes; ++lane) {
+            write_at(to[lane], wide[lane]);
+        }
+    } else {
+        alignas(64) u32 rows[2][4][lanes / 2]; // half of the wave, lane % 4, the lanes with that remainder
+        for (int half = 0; half < 2; ++half) {
+            u32h columns[4]{};
+            for (int n = 0; n < dwords; ++n) {
+                std::memcpy(&columns[n], values + n * lanes + half * (lanes / 2), sizeof(u32h));
+            }
+            transpose(columns);
+            std::memcpy(rows[half], columns, sizeof(columns));
+        }
+        for (int lane = 0; lane < lanes; ++lane) {
+            const u32 * row = &rows[lane / 16][lane % 4][lane % 16 / 4 * 4];
+            std::memcpy(reinterpret_cast<void *>(to[lane]), row, 4 * dwords);
         }
     }
 }
@@ -170,18 +283,18 @@ enum class into : u8 { whole, low, high };
 // To the int of its sign first: a byte into a half is extended to 16 bits.
 template <class T> u32 extended(T value) { return u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(value)); }
 
-template <class T> u32x gathered(const u64x & places) {
-    if (is_contiguous<sizeof(T)>(places)) {
+template <class T, class Places> u32x gathered(const Places & places) {
+    if (places.template are_contiguous<sizeof(T)>()) {
         using vector = T __attribute__((ext_vector_type(32)));
-        return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(read_at<vector>(places[0])));
+        return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(read_at<vector>(places.first())));
     }
-    if (is_one_place(places)) {
-        return u32x(extended(read_at<T>(places[0])));
+    if (places.are_one()) {
+        return u32x(extended(read_at<T>(places.first())));
     }
     return lane_by_lane<u32x>(places, [](u64 place) { return extended(read_at<T>(place)); });
 }
 
-template <class T, into part> void load_part(wave & w, operand to, const u64x & places) {
+template <class T, into part, class Places> void load_part(wave & w, operand to, const Places & places) {
     u32x value = gathered<T>(places);
     u32x & whole = vector_at(w, to);
     if constexpr (part == into::low) {
@@ -192,25 +305,33 @@ template <class T, into part> void load_part(wave & w, operand to, const u64x & 
     write_bits(w, whole, value);
 }
 
-template <class T, into part> void store_part(wave & w, operand from, const u64x & places) {
-    const u32x & value = vector_at(w, from);
+template <class T, into part, class Places> void store_part(wave & w, operand from, const Places & places) {
     const int shift = part == into::high || from.is(operand::high) ? 16 : 0;
+    const u32x moved = vector_at(w, from) >> u32(shift);
+    if (w.exec() == ~0u && places.template are_contiguous<sizeof(T)>()) {
+        using vector = T __attribute__((ext_vector_type(32)));
+        write_at(places.first(), convert<vector>(moved));
+        return;
+    }
+    alignas(128) u32 values[lanes];
+    std::memcpy(values, &moved, sizeof(values));
+    const auto to = places.spread();
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        write_at(places[lane], T(value[lane] >> shift));
+        write_at(to[lane], T(values[lane]));
     }
 }
 
 // What an instruction moves: `size` bytes, from memory and into it.
 template <int n> struct Dwords {
     static constexpr u32 size = 4 * n;
-    static void load(wave & w, operand to, const u64x & places) { load_dwords<n>(w, to, places); }
-    static void store(wave & w, operand from, const u64x & places) { store_dwords<n>(w, from, places); }
+    static void load(wave & w, operand to, const auto & places) { load_dwords<n>(w, to, places); }
+    static void store(wave & w, operand from, const auto & places) { store_dwords<n>(w, from, places); }
 };
 template <class T, into part = into::whole> struct Part {
     static constexpr u32 size = sizeof(T);
-    static void load(wave & w, operand to, const u64x & places) { load_part<T, part>(w, to, places); }
-    static void store(wave & w, operand from, const u64x & places) { store_part<T, part>(w, from, places); }
+    static void load(wave & w, operand to, const auto & places) { load_part<T, part>(w, to, places); }
+    static void store(wave & w, operand from, const auto & places) { store_part<T, part>(w, from, places); }
 };
 
 // ---- Global and flat memory. Flat addresses may mean LDS or scratch.
@@ -229,7 +350,7 @@ u64 scratch_place(const wave & w, int lane, u32 offset) {
 // A dword of scratch is followed by the other lanes' dwords, so larger accesses go through a copy.
 template <class What> void flat_lane_by_lane(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
     alignas(16) std::byte copies[lanes][16]{};
-    u64x places;
+    const far_places places{u64(copies), convert<u64x>(lane_numbers()) * sizeof(copies[0])};
     const u32 exec = w.exec();
     const auto each_byte = [&](int lane, auto && use) {
         const u64 high = addresses[lane] >> 48 << 48;
@@ -247,9 +368,6 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
                                              : addresses[lane] + n);
         }
     };
-    for (int lane = 0; lane < lanes; ++lane) {
-        places[lane] = u64(copies[lane]);
-    }
     if (is_store) {
         What::store(w, i->from[data], places);
     }
@@ -272,7 +390,32 @@ bool is_in_aperture(const wave & w, const u64x & addresses) {
     return (lane_bits((addresses >> 48) != 0) & w.exec()) != 0;
 }
 
+// Whether all lanes go behind a scalar address, which lies in the allocation that was found here last, to places in it.
+bool are_near(const instruction * i, const wave & w, u32 size, near_places & places) {
+    if (!has(i->from[role::base])) {
+        return false;
+    }
+    const memory_range & range = remembered_range(i, w);
+    places.base = read_scalar_64(i, w, i->from[role::base]) + u64(i->immediate);
+    if (!range.holds(places.base, size)) {
+        return false;
+    }
+    const u32 furthest = u32(std::min<u64>(range.end - places.base - size, ~0u));
+    places.offsets = read_bits(i, w, i->from[role::address]);
+    if ((lane_bits(places.offsets > furthest) & w.exec()) != 0) {
+        return false;
+    }
+    places.make_harmless(w.exec());
+    return true;
+}
+
 template <class What, bool is_flat> void load_global(const instruction * i, wave & w) {
+    if (near_places near; !is_flat && are_near(i, w, What::size, near)) {
+        if (w.exec() != 0) {
+            What::load(w, i->to[0], near);
+        }
+        PATCHKIT_NEXT(i, w);
+    }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
         flat_lane_by_lane<What>(i, w, addresses, false);
@@ -283,6 +426,10 @@ template <class What, bool is_flat> void load_global(const instruction * i, wave
 }
 
 template <class What, bool is_flat> void store_global(const instruction * i, wave & w) {
+    if (near_places near; !is_flat && are_near(i, w, What::size, near)) {
+        What::store(w, i->from[data], near);
+        PATCHKIT_NEXT(i, w);
+    }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
         flat_lane_by_lane<What>(i, w, addresses, true);
@@ -368,7 +515,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
 }
 
 template <class T, auto f> void atomic_lds(const instruction * i, wave & w) {
-    const u64x places = checked_lds(i, w, lds_addresses(i, w), sizeof(T));
+    const auto places = checked_lds(i, w, lds_addresses(i, w), sizeof(T)).spread();
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         check_alignment(i, w, places[lane] - u64(w.lds), sizeof(T), lane);
@@ -443,8 +590,8 @@ template <class What> void store_lds(const instruction * i, wave & w) {
 
 // Two accesses, each with its offset in units: the low and the high half of the immediate.
 template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w) {
-    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
-    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
+    const near_places first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
+    const near_places second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
     // The address register may be one of those that are loaded into: both addresses were read above.
     load_dwords<dwords>(w, i->to[0], first);
     const operand behind{i->to[0].code + (int(sizeof(u32x)) * dwords << 3)};
@@ -453,16 +600,16 @@ template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w)
 }
 
 template <int dwords, int unit> void store_lds_2(const instruction * i, wave & w) {
-    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
-    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
+    const near_places first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
+    const near_places second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
     store_dwords<dwords>(w, i->from[data], first);
     store_dwords<dwords>(w, i->from[more_data], second);
     PATCHKIT_NEXT(i, w);
 }
 
 template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w) {
-    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * sizeof(T)), sizeof(T));
-    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * sizeof(T)), sizeof(T));
+    const auto first = checked_lds(i, w, lds_addresses(i, w, 0, unit * sizeof(T)), sizeof(T)).spread();
+    const auto second = checked_lds(i, w, lds_addresses(i, w, 1, unit * sizeof(T)), sizeof(T)).spread();
     const operand behind{i->to[0].code + (int(sizeof(u32x) * sizeof(T) / 4) << 3)};
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
@@ -554,7 +701,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
 
 template <bool is_store> void lds_by_lane(const instruction * i, wave & w) {
     const u32x offsets = lane_numbers() * 4 + ((w.scalar[slot::m0] & 0xffff) + u32(i->immediate));
-    const u64x places = checked_lds(i, w, offsets, 4);
+    const near_places places = checked_lds(i, w, offsets, 4);
     if (is_store) {
         store_dwords<1>(w, i->from[data], places);
     } else {
@@ -565,7 +712,7 @@ template <bool is_store> void lds_by_lane(const instruction * i, wave & w) {
 
 template <bool is_store> void global_by_lane(const instruction * i, wave & w) {
     const u64 start = (has(i->from[role::base]) ? read_scalar_64(i, w, i->from[role::base]) : 0) + u64(i->immediate);
-    const u64x places = checked(i, w, convert<u64x>(lane_numbers()) * 4 + start, 4);
+    const far_places places = checked(i, w, convert<u64x>(lane_numbers()) * 4 + start, 4);
     if (is_store) {
         store_dwords<1>(w, i->from[data], places);
     } else if (w.exec() != 0) {
@@ -615,9 +762,10 @@ template <class What> void load_buffer(const instruction * i, wave & w) {
     const buffer_place where = buffer_places(i, w, What::size);
     const u32 exec = w.exec();
     w.scalar[slot::exec] = where.inside;
-    const u64x places = checked(i, w, where.addresses, What::size);
+    far_places places = checked(i, w, where.addresses, What::size);
     w.scalar[slot::exec] = exec;
-    What::load(w, i->to[0], lane_mask_wide(where.inside) ? places : u64x(u64(nothing_to_read)));
+    places.offsets = lane_mask_wide(where.inside) ? places.offsets : u64x(u64(nothing_to_read)) - places.base;
+    What::load(w, i->to[0], places);
     PATCHKIT_NEXT(i, w);
 }
 

@@ -90,6 +90,7 @@ struct alignas(64) wave {
     u32 mode;
     block * owner;
     worker * on;
+    const memory_range * ranges; // see remembered_range()
     u32 number; // in its block
     wave_checks * checks; // see check.hpp; null when nothing is looked for
     std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
