@@ -2,6 +2,10 @@
 
 #include "table.hpp"
 
+#if defined(__AVX512BW__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace patchkit::gpu {
 
 namespace {
@@ -63,10 +67,13 @@ f32x low_bf16(const u32x & pair) { return as<f32x>(pair << 16); }
 f32x high_bf16(const u32x & pair) { return as<f32x>(pair & 0xffff0000); }
 
 template <bool is_bf16> f32x dot2(const u32x & a, const u32x & b, const f32x & c) {
-    const f32x first = __builtin_elementwise_fma(is_bf16 ? low_bf16(a) : low_half(a),
-                                                 is_bf16 ? low_bf16(b) : low_half(b), c);
-    return __builtin_elementwise_fma(is_bf16 ? high_bf16(a) : high_half(a), is_bf16 ? high_bf16(b) : high_half(b),
-                                     first);
+    if constexpr (is_bf16) {
+        const f32x first = __builtin_elementwise_fma(low_bf16(a), low_bf16(b), c);
+        return __builtin_elementwise_fma(high_bf16(a), high_bf16(b), first);
+    } else { // as the products are exact, so that all halves are widened where they are
+        const f32p products = widened(as<u16p>(a)) * widened(as<u16p>(b));
+        return (c + products.even) + products.odd;
+    }
 }
 
 template <bool is_bf16> void dot2_f32(const instruction * i, wave & w) {
@@ -103,13 +110,44 @@ template <int width> i32x part_of(const u32x & value, int n, bool is_signed) {
     return is_signed ? as<i32x>(at_top) >> (32 - width) : as<i32x>(at_top >> (32 - width));
 }
 
+// Of each register the sum of the products of its halves.
+i32x paired_products(const i16p & a, const i16p & b) {
+    i32x result;
+#if defined(__AVX512BW__)
+    const auto *from = reinterpret_cast<const __m512i *>(&a), *by = reinterpret_cast<const __m512i *>(&b);
+    for (int n = 0; n < 2; ++n) {
+        reinterpret_cast<__m512i *>(&result)[n] = _mm512_madd_epi16(from[n], by[n]);
+    }
+#elif defined(__AVX2__)
+    const auto *from = reinterpret_cast<const __m256i *>(&a), *by = reinterpret_cast<const __m256i *>(&b);
+    for (int n = 0; n < 4; ++n) {
+        reinterpret_cast<__m256i *>(&result)[n] = _mm256_madd_epi16(from[n], by[n]);
+    }
+#else
+    const i32x wide_a = as<i32x>(a), wide_b = as<i32x>(b);
+    result = ((wide_a << 16) >> 16) * ((wide_b << 16) >> 16) + (wide_a >> 16) * (wide_b >> 16);
+#endif
+    return result;
+}
+
+// Every second byte, from the first or from the next one on.
+i16p bytes_of(const u32x & value, bool is_odd, bool is_signed) {
+    const u16p at_top = is_odd ? as<u16p>(value) : as<u16p>(value) << 8;
+    return is_signed ? as<i16p>(at_top) >> 8 : as<i16p>(at_top >> 8);
+}
+
 template <int width, bool is_unsigned> void dot_integers(const instruction * i, wave & w) {
     const u32x a = read_bits(i, w, i->from[0]), b = read_bits(i, w, i->from[1]);
     const bool a_signed = !is_unsigned && (i->modifiers & modifier::neg_0) != 0;
     const bool b_signed = !is_unsigned && (i->modifiers & (modifier::neg_0 << 1)) != 0;
     i32x sum = 0;
-    for (int n = 0; n < 32 / width; ++n) {
-        sum += part_of<width>(a, n, a_signed) * part_of<width>(b, n, b_signed);
+    if constexpr (width == 8) {
+        sum = paired_products(bytes_of(a, false, a_signed), bytes_of(b, false, b_signed)) +
+              paired_products(bytes_of(a, true, a_signed), bytes_of(b, true, b_signed));
+    } else {
+        for (int n = 0; n < 32 / width; ++n) {
+            sum += part_of<width>(a, n, a_signed) * part_of<width>(b, n, b_signed);
+        }
     }
     const u32x c = read_bits(i, w, i->from[2]);
     u32x result = as<u32x>(sum) + c;
