@@ -347,12 +347,10 @@ void forget_done(wave_checks & c, size_t count) {
     if (!c.overlaps) {
         for (auto one = c.queue.begin(); one != end; ++one) {
             if (one->queues == 0) {
-                std::for_each(one->what->vgprs_written.begin(), one->what->vgprs_written.end(),
-                              [&](int n) { c.pending.remove_vgpr(n); });
-                std::for_each(one->what->slots_written.begin(), one->what->slots_written.end(),
-                              [&](int n) { c.pending.remove_slot(n); });
+                c.pending.cut(one->what->writes);
             }
         }
+        c.pending.renew_hints();
     }
     c.queue.erase(std::remove_if(c.queue.begin(), end, [](const pending_load & one) { return one.queues == 0; }), end);
     if (c.overlaps || c.queue.empty()) {
@@ -690,8 +688,17 @@ void touch(const touching & now, block_checks & b, u32 bytes) {
         touch_cell(now, b, t.dwords.written[n], t.dwords.read[n], t.dwords.readers[n]);
         return;
     }
+    // Read again by the same instruction of the wave that read last, nothing changes: loops over such parts are common.
+    const u32 mine = (b.epoch << 6 | now.w.number) << 4 | 15;
+    const bool is_again = !now.f.is_store && !now.f.is_atomic && !now.f.acquires && t.dwords.read[n] == mine &&
+                          t.read_by[n] == now.i->number;
     for (u32 left = bytes; left != 0; left &= left - 1) {
         const auto k = size_t(4 * n) + size_t(std::countr_zero(left));
+        const u32 written = t.bytes.written[k];
+        const bool has_read = t.bytes.read[k] == mine && (t.bytes.readers[k] >> now.w.number & 1) != 0;
+        if (is_again && has_read && (written >> 10 != b.epoch || written >> 4 == mine >> 4)) {
+            continue;
+        }
         touch_cell(now, b, t.bytes.written[k], t.bytes.read[k], t.bytes.readers[k]);
     }
 }
@@ -758,14 +765,11 @@ bool touch_alone(block_checks & b, u32 words, u32 first, u32 wave, bool is_store
     }
 }
 
-void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & offsets, u32 exec, operand data) {
+void note_lds(const instruction * i, wave & w, const facts & f, const u32x & offsets, u32 exec, operand data,
+              bool is_simple) {
     block_checks & b = checks_of(w);
     alignas(128) u32 places[lanes];
     std::memcpy(places, &offsets, sizeof(places));
-    if (f.is_atomic || f.acquires) {
-        b.last_odd = b.epoch;
-    }
-    const bool is_simple = b.last_odd != b.epoch && w.checks->met == 0;
     u32 start = 0;
     if (is_simple && f.size == 4 && is_row(offsets, 4, exec, start) && start % 4 == 0 &&
         touch_alone<lanes>(b, start / 4, w.number, f.is_store, i->number)) {
@@ -803,6 +807,33 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
             at = next;
         }
     }
+}
+
+void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & offsets, u32 exec, operand data) {
+    block_checks & b = checks_of(w);
+    const bool is_odd = f.is_atomic || f.acquires;
+    const auto is_simple = [&] { return b.last_odd != b.epoch && w.checks->met == 0; };
+    const bool is_plain_read = !is_odd && !f.is_store && is_simple();
+    if (is_plain_read && b.last_noted != b.epoch && b.reads.size() < block_checks::most_reads) {
+        lds_read & kept = b.reads.emplace_back();
+        kept.i = i;
+        kept.w = &w;
+        kept.f = &f;
+        kept.exec = exec;
+        std::memcpy(kept.offsets, &offsets, sizeof(kept.offsets));
+        return;
+    }
+    for (const lds_read & one : b.reads) { // as they were done, by waves that had met no other
+        u32x places;
+        std::memcpy(&places, one.offsets, sizeof(places));
+        note_lds(one.i, *one.w, *one.f, places, one.exec, {}, b.last_odd != b.epoch);
+    }
+    b.reads.clear();
+    b.last_noted = b.epoch;
+    if (is_odd) {
+        b.last_odd = b.epoch;
+    }
+    note_lds(i, w, f, offsets, exec, data, is_simple());
 }
 
 // A block runs once more: memory of the device is looked at as LDS is, and put back behind it.
@@ -1275,10 +1306,11 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
 
 void block_checks::pass_barrier() {
     epoch += 1;
+    reads.clear();
     constexpr u32 most_epochs = 1u << 22;
     if (epoch == most_epochs) {
         epoch = 1;
-        last_odd = 0;
+        last_odd = last_noted = 0;
         for_each_trace(lds, [](std::vector<u32> & one, size_t) { std::fill(one.begin(), one.end(), 0); });
     }
     for (wave_checks & one : waves) {

@@ -52,6 +52,9 @@ class register_set {
         hint |= other.hint;
     }
 
+    // What the other has goes; renew_hints() is to follow.
+    void cut(const register_set & other) { set(all() & ~other.all()); }
+
     // After sets were cut.
     void renew_hints();
 
@@ -290,9 +293,24 @@ struct held_look {
     bool is_any = false; // nobody knows which waves looked: one of `readers` suffices
 };
 
+// A plain read of LDS, as it was done.
+struct lds_read {
+    const instruction * i;
+    wave * w;
+    const facts * f;
+    u32 exec;
+    u32 offsets[lanes];
+};
+
 struct block_checks {
     u32 epoch = 1; // barriers that the block passed
     u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
+    // Between two barriers most kernels either write LDS or read it, and reads alone are no race: until something else
+    // touches LDS they are kept as they were done, and the barrier forgets them. `last_noted`: epoch in which something
+    // did, so that each access is noted at once.
+    static constexpr size_t most_reads = 4096;
+    std::vector<lds_read> reads;
+    u32 last_noted = 0;
     lds_traces lds;
     std::vector<std::byte> lds_known; // bits that have a value
     block_traces memory;
