@@ -1,6 +1,7 @@
 // The emulator, watched; linked against the real one, which does the work. See emulator_speed.py.
 //
 // PATCHKIT_WATCH_SECONDS is a file that gets a line for each launch: processor seconds of all threads, and the kernel.
+// PATCHKIT_WATCH_RATES is one that gets the same with the instructions of waves behind the seconds.
 // PATCHKIT_WATCH_LAUNCH is a part of a kernel's name and a folder: its first launch is written there instead, with the
 // memory that its arguments point at, and ends the process.
 #include "emulator.hpp"
@@ -45,6 +46,11 @@ struct watched final : emulator {
         real->run(one);
         const double took = processor_seconds() - began;
         std::ofstream(setting("PATCHKIT_WATCH_SECONDS"), std::ios::app) << took << " " << one.kernel->name << "\n";
+        if (const std::string rates = setting("PATCHKIT_WATCH_RATES"); !rates.empty()) {
+            const uint64_t now = executed();
+            std::ofstream(rates, std::ios::app) << took << " " << now - before << " " << one.kernel->name << "\n";
+            before = now;
+        }
     }
 
     void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, uint32_t lds, uint32_t scratch,
@@ -58,6 +64,15 @@ struct watched final : emulator {
     std::unique_ptr<emulator> real;
     memory_map & memory;
     std::string wanted, folder;
+    uint64_t before = 0; // instructions of all launches until now
+
+    uint64_t executed() {
+        uint64_t sum = 0;
+        for (const kernel_count & one : real->counts()) {
+            sum += one.instructions;
+        }
+        return sum;
+    }
 
     void write(const std::string & name, const std::byte * data, size_t size) {
         std::ofstream(folder + "/" + name, std::ios::binary).write(reinterpret_cast<const char *>(data), long(size));

@@ -1,0 +1,152 @@
+"""How many instructions of waves the emulated GPU executes per second and core, by kind of kernel.
+
+Some cases of upstream's test-backend-ops, built from the pin unpatched, one of each kind of kernel: attention
+(TILE), products of quantized matrices with several columns (mul_mat_q) and with one (mul_mat_vec_q), and an
+operation on single numbers. They run plain, with counts, and with all checks, in turn. A figure is of the
+best launch, by processor time of one thread, so that other work on the machine takes little from it: the
+first launch of a kernel has the decoding in it, and is none of those where there is another one.
+
+    python benchmarks/interpreter_speed.py --rounds 3 --json interpreter_speed.json
+
+To see where the time goes: ``perf record`` of the same program with PATCHKIT_EMULATOR_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from emulator_speed import cpu_name
+from sanitize_cost import Bench, prepared
+
+from patchkit.base.workspace import default_cache_root
+from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.emulator import EmulationOptions
+from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
+
+# By kernel: cases whose launches count; several, so that one of them has no decoding in it.
+_CASES: Mapping[str, str] = {
+    "flash_attn_tile": r"FLASH_ATTN_EXT\(hsk=40,.*nr23=\[1,1\],kv=113,nb=35,mask=1,sinks=0,.*type_KV=f16",
+    "mul_mat_q": r"MUL_MAT_ID\(type_a=q4_K,type_b=f32,n_mats=4,n_used=[12],b=[01],m=512,n=17,k=256",
+    "mul_mat_vec_q": r"MUL_MAT_ID\(type_a=q4_K,type_b=f32,n_mats=4,n_used=[12],b=[01],m=512,n=1,k=256",
+    "k_bin_bcast": r"ADD\(type=f32,ne=\[(1280|640|320),",
+}
+_MODES: Mapping[str, EmulationOptions] = {
+    "plain": EmulationOptions(threads=1),
+    "counted": EmulationOptions(threads=1, counts=True),
+    "checked": EmulationOptions(threads=1, checks=usual_checks()),
+}
+_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """A kernel: millions of instructions of waves per second of one core, by mode."""
+
+    kernel: str
+    per_core: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The figures, and what they were measured on."""
+
+    speeds: list[Speed]
+    rounds: int
+    build: int
+    arch: str
+    cpu: str
+
+
+def main() -> None:
+    """Measures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
+        prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
+    ):
+        best = measure(bench, options.rounds)
+    result = Result(
+        speeds=[Speed(kernel=kernel, per_core=of_modes) for kernel, of_modes in best.items()],
+        rounds=options.rounds,
+        build=options.build,
+        arch=options.arch,
+        cpu=cpu_name(),
+    )
+    print(table(result))
+    if options.json is not None:
+        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+
+
+def measure(bench: Bench, rounds: int) -> dict[str, dict[str, float]]:
+    """The best of all launches by kernel and mode."""
+    listed = [row.case for row in parse_rows(bench.run("support", Choice()), where="support")]
+    choice = Choice(
+        cases=tuple(
+            dict.fromkeys(case for pattern in _CASES.values() for case in listed if re.match(pattern, case))
+        )
+    )
+    best: dict[str, dict[str, float]] = {kernel: dict.fromkeys(_MODES, 0.0) for kernel in _CASES}
+    for _ in range(rounds):
+        for mode, options in _MODES.items():
+            for kernel, rate in launches(bench, choice, options):
+                if kernel in best:
+                    best[kernel][mode] = max(best[kernel][mode], round(rate / 1e6, 1))
+    return best
+
+
+def launches(bench: Bench, choice: Choice, options: EmulationOptions) -> list[tuple[str, float]]:
+    """Kernel and instructions per second of each."""
+    rates = bench.scratch / "rates"
+    rates.unlink(missing_ok=True)
+    subprocess.run(
+        [str(bench.program), "test", *choice.words, "-b", "ROCm0"],
+        env={
+            "PATH": os.environ["PATH"],
+            **bench.environment,
+            **options.variables(),
+            "PATCHKIT_WATCH_RATES": str(rates),
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=_TIMEOUT_S,
+        check=False,  # 1: a case was wrong, as upstream's are
+    )
+    found = []
+    for line in rates.read_text("utf-8").splitlines():
+        seconds, instructions, name = line.split(" ", 2)
+        found.append((read_name(name).base, int(instructions) / float(seconds)))
+    return found
+
+
+def table(result: Result) -> str:
+    """The figures for a person."""
+    rows = [
+        f"build {result.build}, {result.arch}; {result.cpu}; best launch of {result.rounds} rounds",
+        f"{'million per second and core':<28} " + " ".join(f"{mode:>8}" for mode in _MODES),
+    ]
+    rows += [
+        f"{one.kernel:<28} " + " ".join(f"{one.per_core[mode]:>8.1f}" for mode in _MODES)
+        for one in result.speeds
+    ]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()
