@@ -376,8 +376,8 @@ class _Pick:
             worst = min(lost, key=lambda key: rough[key].middle)
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
-        idle = rough if self.plan.is_exact else self._bounds(averages, one.rounds, _IDLE_DROP)
-        if all(each.high < least for each in idle.values()):
+        hopes = rough if self.plan.is_exact else self._bounds(averages, one.rounds, _IDLE_DROP)
+        if all(each.high < least for each in hopes.values()):
             return "leave out", f"no test gains {self.plan.least:.1%} by it"
         if self.plan.is_exact:
             return self._worth(rough, rough)
