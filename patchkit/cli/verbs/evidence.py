@@ -116,8 +116,26 @@ def _export(
     )
     file = exporter.export(found)
     place = out or Path(file.name)
+    _refuse_other(place, file.text)
     write_output(place, file.text, "writing the evidence file")
     settings.show({"ok": True, "file": str(place), **_document(file)}, _export_lines(file, place))
+
+
+def _refuse_other(place: Path, text: bytes) -> None:
+    """Raise EVIDENCE_FILE_THERE where another file lies: it may be the only copy of a measurement."""
+    from patchkit.base.errors import Location
+    from patchkit.base.files import disk_errors
+
+    with disk_errors(place, "writing the evidence file"):
+        is_other = place.is_file() and place.read_bytes() != text
+    if is_other:
+        raise UsageError(
+            "another file is there already",
+            code="EVIDENCE_FILE_THERE",
+            where=Location(path=str(place)),
+            why="what was measured is not written over",
+            hint="name another file with --out, or move that one away",
+        )
 
 
 def _is_handle(name: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.arch import list_profiles
+from patchkit.base.errors import Location, UsageError
 from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
 from patchkit.base.files import write_whole
 from patchkit.base.series_folder import SeriesDir
@@ -107,9 +108,18 @@ def add_file(path: Path, series: SeriesDir, checker: Checker) -> Checked:
 
     Raises:
         SERIES_INSTALLED: the series in use is the installed patchkit's own.
+        EVIDENCE_FILE_REFUSED: its folder evidence/ is a link to somewhere else.
         CacheError: the disk refused. And as :func:`check_file`.
     """
     refuse_installed(series)
+    if series.evidence.is_symlink():  # a pull request could have made it one, to anywhere
+        raise UsageError(
+            "the folder evidence/ of the series is a symbolic link",
+            code="EVIDENCE_FILE_REFUSED",
+            where=Location(path=str(series.evidence)),
+            why="what is added there would be written somewhere else",
+            hint="make it a folder of the series",
+        )
     found = check_file(path, series, checker)
     if found.is_new:
         write_whole(found.place, found.file.text, "adding evidence to the series", "name another series")

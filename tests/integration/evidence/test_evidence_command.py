@@ -178,6 +178,33 @@ def test_the_same_file_again_changes_nothing(world: World) -> None:
     assert "is there already" in done.stdout
 
 
+def test_another_file_is_not_written_over(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    own = path.read_bytes()
+    again = evidence(world, "export", "--arch", "gfx1151", "--out", path)
+    assert again.returncode == 0, again.stderr  # the same bytes: nothing is lost
+    (world.root / "other.json").write_text("what was measured last year")
+    done = evidence(world, "export", "--arch", "gfx1151", "--out", world.root / "other.json")
+    assert done.returncode == 2, done.stderr
+    assert "EVIDENCE_FILE_THERE" in done.stderr
+    assert (world.root / "other.json").read_text() == "what was measured last year"
+    assert path.read_bytes() == own
+
+
+def test_nothing_is_added_through_a_link_for_a_folder(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    elsewhere = world.root / "elsewhere"
+    elsewhere.mkdir()
+    folder = world.series / "evidence"
+    if folder.is_dir():
+        folder.rmdir()
+    folder.symlink_to(elsewhere, target_is_directory=True)
+    done = evidence(world, "add", path)
+    assert done.returncode == 2, done.stderr
+    assert "EVIDENCE_FILE_REFUSED" in done.stdout + done.stderr
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_the_same_rounds_as_of_another_machine_are_refused_and_nothing_is_written(world: World) -> None:
     path = exported(world, 1, 0.1)
     assert evidence(world, "add", path).returncode == 0
