@@ -82,7 +82,7 @@ _plan_options = packed(
 @packed("where", dict, runner_options)
 @click.option("--out", type=FOLDER, metavar="DIR", help="Keep everything there (default: in the cache).")
 @click.option("--plot", type=FOLDER, metavar="FILE", help="Also draw what each patch brings: .svg or .png.")
-@click.option("--fresh", is_flag=True, help="Throw away what was measured there before.")
+@click.option("--fresh", is_flag=True, help="Throw away what was measured there, and check all anew.")
 @click.option(
     "--timeout", type=_NUMBER, default=60, show_default=True, metavar="MINUTES", help="For one call."
 )

@@ -132,6 +132,7 @@ def run_pick(
             timeout_s=request.timeout_s,
             folder=root,
             reporter=workspace.reporter,
+            is_fresh=request.fresh,
         )
     )
     plan = Plan(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.bench.conditions import read_conditions
 from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments
@@ -29,14 +29,18 @@ from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.kept import own_code
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.logits_scenes import Group
 from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.reuse import machine_facts
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import Arm, Visit
 from patchkit.prove.pick.journal import Sampled
 from patchkit.prove.pick.wanted import WantedTest, plans_of
+from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.store import key_of
 
 _BETWEEN_LOOKS_S = 10.0  # at temperatures and clocks
 _CASE = re.compile(r"\b([A-Z][A-Z0-9_]{2,})\(")
@@ -53,6 +57,7 @@ class BenchSource:
     """``models`` by name; ``plan`` has what all tests share; ``folder`` gets outputs of runs that failed.
 
     ``groups``: the small models whose logits are looked at; None: those of the kinds that a patch can change.
+    ``is_fresh``: what was right on this machine before is checked again.
     """
 
     arms: Arms
@@ -66,6 +71,7 @@ class BenchSource:
     folder: Path
     reporter: Reporter
     groups: tuple[Group, ...] | None = None
+    is_fresh: bool = False
     clock: Callable[[], float] = time.monotonic
     _session: str = field(default_factory=lambda: secrets.token_hex(4))
     _options: dict[str, BenchOptions] = field(default_factory=dict)
@@ -106,13 +112,18 @@ class BenchSource:
     def check(self, arm: Arm) -> str | None:
         """What backend-ops and logits say of an arm on this machine.
 
-        Once something is known to be wrong, the search for the patch looks at those operations alone.
+        Once something is known to be wrong, the search for the patch looks at those operations alone. What
+        was right here before is not checked again: minutes, when other models or tests are asked for.
         """
         self._side(())
         try:
             self._side(arm)
         except CandidateBuildFailed as error:
             return f"it does not build: {error.message}"
+        right = self._right_before(arm)
+        if right.is_file() and not self.is_fresh:
+            self.reporter.info(f"{told_arm(arm)}: was right on this machine before, same trees and tools")
+            return None
         subject = self.arms.subject(arm)
         elsewhere = self.runner if isinstance(self.runner, SshRunner) else None
         is_search = arm == self._wrong_arm[: len(arm)] and arm != self._wrong_arm
@@ -130,7 +141,26 @@ class BenchSource:
         result = logits.run(subject)
         if result.verdict == "failed":
             return f"{told_failure(result)}{self._emulated_word(arm)}"
+        write_whole(right, f"{told_arm(arm)}\n", "noting what is right")
         return None
+
+    def _right_before(self, arm: Arm) -> Path:
+        """The file that is there when the arm passed, and nothing that the gates look at has changed."""
+        subject = self.arms.subject(arm)
+        toolchain = subject.toolchain
+        key = key_of(
+            {
+                "patchkit": own_code(),
+                "trees": [self.tree_of(()), self.tree_of(arm)],
+                "builds": [self._side(()).identity, self._side(arm).identity],
+                "toolchain": None if toolchain is None else toolchain_identity(toolchain),
+                "device": self.machine.told,
+                "runner": self.runner.name,
+                "machine": machine_facts(self.runner),
+                "models": None if self.groups is None else [group.told for group in self.groups],
+            }
+        )
+        return subject.cache_root / "pick" / "right" / key
 
     def tree_of(self, arm: Arm) -> str:
         """The hash of the tree of an arm."""

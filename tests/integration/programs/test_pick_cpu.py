@@ -29,6 +29,14 @@ from patchkit.prove.subject import Subject
 pytestmark = pytest.mark.cpu_build
 
 
+class _Heard(NullReporter):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.told.append(text)
+
+
 @pytest.fixture
 def source(cpu_subject: Subject, cpu_cache: Path, checkout: Path, tmp_path: Path) -> BenchSource:
     shipped = SeriesDir(root=checkout, origin="checkout")
@@ -85,3 +93,10 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     assert set(first.picked) <= set(EXPECTED)
     assert {one.verdict for name, one in told.items() if name not in EXPECTED} <= {"leave out", "cannot tell"}
     assert picked.rounds["whole"] == 5
+    # What was right is not checked again by the next run, unless that is asked for.
+    right = tuple(name for name in source.arms.whole.ids if name != "wrong")
+    heard = _Heard()
+    assert replace(source, reporter=heard).check(right) is None
+    assert heard.told == ["5 patches: was right on this machine before, same trees and tools"]
+    assert replace(source, reporter=heard, is_fresh=True).check(right) is None
+    assert len(heard.told) == 1
