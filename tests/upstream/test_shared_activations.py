@@ -1,8 +1,9 @@
 """Products that read one activation share its quantized copy; nobody reads a copy of what was written over.
 
-Every scene of shared_activations.cpp has to give upstream's numbers to the last bit. Then each thing that
+Every scene of shared_activations.cpp has to give upstream's numbers to the last bit. Then each rule that
 keeps the copy right is left out of the patch's header, one at a time, and the scenes that are about it have
-to come out wrong: no gate of the ladder has such graphs.
+to come out wrong. Scenes of gate logits see two of the rules, "overlap" and "layout" (a model of K
+quantizations, tried by hand); the others they do not see.
 """
 
 from __future__ import annotations
