@@ -34,6 +34,7 @@ _STUB_HEADERS = _files(
     "runtime/*.hpp",
     "emulator/code_object.hpp",
     "emulator/emulator.hpp",
+    "emulator/image.hpp",
     "emulator/library.hpp",
     "emulator/traces.hpp",
 )

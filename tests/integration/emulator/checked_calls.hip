@@ -537,7 +537,7 @@ CASE("clean: is it the runtime's", {
 CASE("clean: what the runtime lacks", {
     memory m;
     run_one(m);
-    (void) hipDeviceSetLimit(hipLimitMallocHeapSize, 1 << 20);
+    (void) hipDeviceSetLimit(hipLimitStackSize, 1 << 20);
 })
 CASE("clean: freed in order", {
     memory m;

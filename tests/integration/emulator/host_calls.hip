@@ -90,6 +90,11 @@ int main(int, char ** arguments) {
     } else if (std::strcmp(name, "asserts") == 0) {
         asserts<<<1, 64>>>(33);
     } else if (std::strcmp(name, "allocates") == 0) {
+        size_t heap = 0;
+        if (hipDeviceSetLimit(hipLimitMallocHeapSize, 1 << 20) != hipSuccess ||
+            hipDeviceGetLimit(&heap, hipLimitMallocHeapSize) != hipSuccess || heap != 1 << 20) {
+            std::printf("the size of the heap cannot be set\n");
+        }
         for (const size_t size : {size_t(16), size_t(5000), size_t(1) << 50}) {
             int * counts = nullptr;
             int seen[2]  = {};

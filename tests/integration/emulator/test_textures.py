@@ -39,6 +39,7 @@ beyond: hipErrorInvalidValue
 row: 0.5 3
 """,
     "surfaces": "surface: 12\n",
+    "limits": "limits: 1 16384 8192 256\ntoo wide: hipErrorInvalidValue\n",
     "refusals": """\
 three channels: hipErrorInvalidValue
 no array: hipErrorInvalidHandle

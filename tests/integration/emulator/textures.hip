@@ -251,6 +251,18 @@ static void surfaces() {
     NEED(hipDestroySurfaceObject(surface));
 }
 
+static void limits() {
+    int are_there = 0, height = 0;
+    hipDeviceProp_t of = {};
+    NEED(hipDeviceGetAttribute(&are_there, hipDeviceAttributeImageSupport, 0));
+    NEED(hipDeviceGetAttribute(&height, hipDeviceAttributeMaxTexture2DHeight, 0));
+    NEED(hipGetDeviceProperties(&of, 0));
+    std::printf("limits: %d %d %d %d\n", are_there, height, of.maxTexture3D[2], int(of.texturePitchAlignment));
+    const hipChannelFormatDesc format = hipCreateChannelDesc<float>();
+    hipArray_t array = nullptr;
+    std::printf("too wide: %s\n", hipGetErrorName(hipMallocArray(&array, &format, size_t(of.maxTexture2D[0]) + 1, 1)));
+}
+
 static void refusals() {
     hipArray_t array = nullptr;
     const hipChannelFormatDesc three = hipCreateChannelDesc(32, 32, 32, 0, hipChannelFormatKindFloat);
@@ -281,7 +293,7 @@ static void follows_nothing(bool is_freed) {
 
 int main(int, char ** words) {
     const std::map<std::string, void (*)()> all = {
-        {"reads", reads}, {"rows", rows}, {"volumes", volumes}, {"surfaces", surfaces}, {"refusals", refusals},
+        {"reads", reads}, {"rows", rows}, {"volumes", volumes}, {"surfaces", surfaces}, {"refusals", refusals}, {"limits", limits},
         {"freed", [] { follows_nothing(true); }}, {"forged", [] { follows_nothing(false); }},
     };
     all.at(words[1])();

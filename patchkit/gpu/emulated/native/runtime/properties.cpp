@@ -5,7 +5,10 @@
 #include "calls.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "textures.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -64,6 +67,13 @@ void fill(hipDeviceProp_t & prop) {
     prop.memoryPoolsSupported      = 1;
     prop.streamPrioritiesSupported = 1;
     prop.hostRegisterSupported     = 1;
+    prop.textureAlignment          = 256;
+    prop.texturePitchAlignment     = 256;
+    prop.maxTexture1D              = patchkit::most_of_image;
+    for (int i = 0; i < 3; ++i) {
+        prop.maxTexture3D[i] = i < 2 ? patchkit::most_of_image : patchkit::most_deep_of_image;
+    }
+    std::copy_n(prop.maxTexture3D, 2, prop.maxTexture2D);
 }
 
 int value_of(hipDeviceAttribute_t attribute) {
@@ -98,6 +108,15 @@ int value_of(hipDeviceAttribute_t attribute) {
         case hipDeviceAttributeMemoryPoolsSupported:           return prop.memoryPoolsSupported;
         case hipDeviceAttributeStreamPrioritiesSupported:      return prop.streamPrioritiesSupported;
         case hipDeviceAttributeHostRegisterSupported:          return prop.hostRegisterSupported;
+        case hipDeviceAttributeImageSupport:                   return 1;
+        case hipDeviceAttributeTextureAlignment:               return int(prop.textureAlignment);
+        case hipDeviceAttributeTexturePitchAlignment:          return int(prop.texturePitchAlignment);
+        case hipDeviceAttributeMaxTexture1DWidth:              return prop.maxTexture1D;
+        case hipDeviceAttributeMaxTexture2DWidth:              return prop.maxTexture2D[0];
+        case hipDeviceAttributeMaxTexture2DHeight:             return prop.maxTexture2D[1];
+        case hipDeviceAttributeMaxTexture3DWidth:              return prop.maxTexture3D[0];
+        case hipDeviceAttributeMaxTexture3DHeight:             return prop.maxTexture3D[1];
+        case hipDeviceAttributeMaxTexture3DDepth:              return prop.maxTexture3D[2];
         default:                                               return 0;
     }
 }
@@ -249,16 +268,30 @@ hipError_t hipDeviceGetSharedMemConfig(hipSharedMemConfig * config) {
     return answered(hipSuccess);
 }
 
-// A stack is as large as a kernel needs it, and there is no heap.
+// A stack is as large as a kernel needs it. The heap of malloc in kernels grows as it must: how large it is to begin with
+// (8 MiB in ROCm) is kept and changes nothing.
+static std::atomic<size_t> heap_size = size_t(8) << 20;
+
 hipError_t hipDeviceGetLimit(size_t * value, hipLimit_t limit) {
     if (value == nullptr || unsigned(limit) > hipLimitMallocHeapSize) {
         return answered(hipErrorInvalidValue);
     }
-    return answered(hipErrorUnsupportedLimit);
+    if (limit != hipLimitMallocHeapSize) {
+        return answered(hipErrorUnsupportedLimit);
+    }
+    *value = heap_size;
+    return answered(hipSuccess);
 }
 
-hipError_t hipDeviceSetLimit(hipLimit_t limit, size_t /*value*/) {
-    return answered(unsigned(limit) > hipLimitMallocHeapSize ? hipErrorInvalidValue : hipErrorUnsupportedLimit);
+hipError_t hipDeviceSetLimit(hipLimit_t limit, size_t value) {
+    if (unsigned(limit) > hipLimitMallocHeapSize) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (limit != hipLimitMallocHeapSize) {
+        return answered(hipErrorUnsupportedLimit);
+    }
+    heap_size = value;
+    return answered(hipSuccess);
 }
 
 hipError_t hipDeviceGet(hipDevice_t * device, int ordinal) {

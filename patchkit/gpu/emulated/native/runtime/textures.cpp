@@ -22,8 +22,6 @@ namespace {
 
 using gpu::image;
 
-// As the limits of hipDeviceProp_t are on RDNA3.
-constexpr size_t most_across = 1 << 17, most_deep = 1 << 14;
 constexpr size_t row_alignment = 256;
 
 // Memory of the program in rows of elements.
@@ -121,7 +119,7 @@ hipError_t make_array(hipArray_t * handle, const hipChannelFormatDesc * format, 
     if ((flags & ~known) != 0) {
         return refused(hipErrorNotSupported, "arrays of cubes, and for gathers, are not emulated");
     }
-    if (asked.width > most_across || asked.height > most_across || asked.depth > most_deep) {
+    if (asked.width > most_of_image || asked.height > most_of_image || asked.depth > most_deep_of_image) {
         return refused(hipErrorInvalidValue, "an array is too large");
     }
     auto made = std::make_shared<array>();
@@ -333,7 +331,7 @@ hipError_t read_resource(const hipResourceDesc & resource, texture & into) {
     const size_t height = is_linear ? 1 : resource.res.pitch2D.height;
     const size_t pitch  = is_linear ? width * seen.element() : resource.res.pitch2D.pitchInBytes;
     constexpr size_t most_elements = size_t(1) << 31;
-    if (width == 0 || height == 0 || width > most_elements || height > most_across || pitch < width * seen.element() ||
+    if (width == 0 || height == 0 || width > most_elements || height > most_of_image || pitch < width * seen.element() ||
         pitch > most_elements) {
         return refused(hipErrorInvalidValue, "its sizes are none of a texture");
     }

@@ -63,6 +63,12 @@ enum hipDeviceAttribute_t {
     hipDeviceAttributeMaxGridDimX                    = 29,
     hipDeviceAttributeMaxGridDimY                    = 30,
     hipDeviceAttributeMaxGridDimZ                    = 31,
+    hipDeviceAttributeMaxTexture1DWidth              = 39,
+    hipDeviceAttributeMaxTexture2DWidth              = 43,
+    hipDeviceAttributeMaxTexture2DHeight             = 44,
+    hipDeviceAttributeMaxTexture3DWidth              = 49,
+    hipDeviceAttributeMaxTexture3DHeight             = 50,
+    hipDeviceAttributeMaxTexture3DDepth              = 51,
     hipDeviceAttributeMaxThreadsPerBlock             = 56,
     hipDeviceAttributeMaxThreadsPerMultiProcessor    = 57,
     hipDeviceAttributeComputeCapabilityMinor         = 61,
@@ -74,11 +80,14 @@ enum hipDeviceAttribute_t {
     hipDeviceAttributeSharedMemPerBlockOptin         = 75,
     hipDeviceAttributeSharedMemPerMultiprocessor     = 76,
     hipDeviceAttributeStreamPrioritiesSupported      = 78,
+    hipDeviceAttributeTextureAlignment               = 81,
+    hipDeviceAttributeTexturePitchAlignment          = 82,
     hipDeviceAttributeUnifiedAddressing              = 85,
     hipDeviceAttributeWarpSize                       = 87,
     hipDeviceAttributeMemoryPoolsSupported           = 88,
     hipDeviceAttributeHostRegisterSupported          = 90,
     hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
+    hipDeviceAttributeImageSupport                   = 10014,
 };
 
 enum hipMemoryType {
@@ -192,6 +201,102 @@ struct hipExtent {
     size_t width, height, depth;
 };
 
+struct hipPos {
+    size_t x, y, z;
+};
+
+// Arrays, textures and surfaces.
+using hipArray_t         = struct hipArray *;
+using hipArray_const_t   = const hipArray *;
+using hipTextureObject_t = struct hip_texture *;
+using hipSurfaceObject_t = struct hip_surface *;
+#define hipArrayLayered 0x01
+#define hipArraySurfaceLoadStore 0x02
+#define HIP_TEXTURE_OBJECT_SIZE_DWORD 20
+
+enum hipChannelFormatKind {
+    hipChannelFormatKindSigned   = 0,
+    hipChannelFormatKindUnsigned = 1,
+    hipChannelFormatKindFloat    = 2,
+    hipChannelFormatKindNone     = 3,
+};
+enum hipArray_Format {
+    HIP_AD_FORMAT_UNSIGNED_INT8  = 1,
+    HIP_AD_FORMAT_UNSIGNED_INT16 = 2,
+    HIP_AD_FORMAT_UNSIGNED_INT32 = 3,
+    HIP_AD_FORMAT_SIGNED_INT8    = 8,
+    HIP_AD_FORMAT_SIGNED_INT16   = 9,
+    HIP_AD_FORMAT_SIGNED_INT32   = 10,
+    HIP_AD_FORMAT_HALF           = 16,
+    HIP_AD_FORMAT_FLOAT          = 32,
+};
+enum hipResourceType {
+    hipResourceTypeArray          = 0,
+    hipResourceTypeMipmappedArray = 1,
+    hipResourceTypeLinear         = 2,
+    hipResourceTypePitch2D        = 3,
+};
+enum hipTextureAddressMode {
+    hipAddressModeWrap   = 0,
+    hipAddressModeClamp  = 1,
+    hipAddressModeMirror = 2,
+    hipAddressModeBorder = 3,
+};
+enum hipTextureFilterMode { hipFilterModePoint = 0, hipFilterModeLinear = 1 };
+enum hipTextureReadMode { hipReadModeElementType = 0, hipReadModeNormalizedFloat = 1 };
+
+struct hipChannelFormatDesc {
+    int x, y, z, w;
+    hipChannelFormatKind f;
+};
+struct HIP_ARRAY_DESCRIPTOR {
+    size_t Width, Height;
+    hipArray_Format Format;
+    unsigned NumChannels;
+};
+struct HIP_ARRAY3D_DESCRIPTOR {
+    size_t Width, Height, Depth;
+    hipArray_Format Format;
+    unsigned NumChannels, Flags;
+};
+struct hipResourceViewDesc;
+struct hipResourceDesc {
+    hipResourceType resType;
+    union {
+        struct {
+            hipArray_t array;
+        } array;
+        struct {
+            void * devPtr;
+            hipChannelFormatDesc desc;
+            size_t sizeInBytes;
+        } linear;
+        struct {
+            void * devPtr;
+            hipChannelFormatDesc desc;
+            size_t width, height, pitchInBytes;
+        } pitch2D;
+    } res;
+};
+struct hipTextureDesc {
+    hipTextureAddressMode addressMode[3];
+    hipTextureFilterMode filterMode;
+    hipTextureReadMode readMode;
+    int sRGB;
+    float borderColor[4];
+    int normalizedCoords;
+};
+struct hipMemcpy3DParms {
+    hipArray_t srcArray;
+    hipPos srcPos;
+    hipPitchedPtr srcPtr;
+    hipArray_t dstArray;
+    hipPos dstPos;
+    hipPitchedPtr dstPtr;
+    hipExtent extent;
+    hipMemcpyKind kind;
+};
+
 struct hipDeviceProp_t {
     char name[256];
     char gcnArchName[256];
@@ -205,6 +310,10 @@ struct hipDeviceProp_t {
     int regsPerBlock, regsPerMultiprocessor;
     int integrated, canMapHostMemory, unifiedAddressing, managedMemory, concurrentKernels;
     int memoryPoolsSupported, streamPrioritiesSupported, hostRegisterSupported;
+    size_t textureAlignment, texturePitchAlignment;
+    int maxTexture1D;
+    int maxTexture2D[2];
+    int maxTexture3D[3];
 };
 
 struct hipPointerAttribute_t {
