@@ -32,6 +32,125 @@ hipError_t (*const from_symbol)(void *, const void *, size_t, size_t, hipMemcpyK
 hipError_t (*const from_symbol_async)(void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t) =
     hipMemcpyFromSymbolAsync;
 
+// Arrays of 64 rows of 64 floats, textures and surfaces of them. What their calls answer to wrong arguments was not
+// looked up: it is the stub's by kind of argument, as where the runtime crashes.
+const hipChannelFormatDesc floats = {32, 0, 0, 0, hipChannelFormatKindFloat};
+
+hipArray_t new_array() {
+    hipArray_t made = nullptr;
+    (void) hipMallocArray(&made, &floats, 64, 64, hipArraySurfaceLoadStore);
+    return made;
+}
+
+hipResourceDesc resource_of(hipArray_t array) {
+    hipResourceDesc resource = {};
+    resource.resType         = hipResourceTypeArray;
+    resource.res.array.array = array;
+    return resource;
+}
+
+hipTextureObject_t new_texture() {
+    const hipResourceDesc resource = resource_of(new_array());
+    const hipTextureDesc how       = {};
+    hipTextureObject_t made        = nullptr;
+    (void) hipCreateTextureObject(&made, &resource, &how, nullptr);
+    return made;
+}
+
+hipSurfaceObject_t new_surface() {
+    const hipResourceDesc resource = resource_of(new_array());
+    hipSurfaceObject_t made        = nullptr;
+    (void) hipCreateSurfaceObject(&made, &resource);
+    return made;
+}
+
+template <typename T = hipArray_t> argument<T> array_argument() {
+    const hipArray_t right = new_array();
+    const hipArray_t dead  = new_array();
+    (void) hipFreeArray(dead);
+    return {T(right),
+            {
+                {"array null", hipErrorInvalidHandle, T(nullptr)},
+                {"array freed", hipErrorInvalidHandle, T(dead)},
+                {"array made up", hipErrorInvalidHandle, made_up<T>()},
+            }};
+}
+
+// One that was made, of the two kinds.
+template <typename T> argument<T> object(T (*made)(), hipError_t (*drop)(T), int null) {
+    const T right = made(); // first: what comes behind a destroyed one may get its place
+    const T dead  = made();
+    (void) drop(dead);
+    return {right,
+            {
+                {"object null", null, T(nullptr)},
+                {"object destroyed", hipErrorInvalidValue, dead},
+                {"object made up", hipErrorInvalidValue, made_up<T>()},
+            }};
+}
+
+template <typename T> argument<const T *> given(const char * name, const T & value) {
+    return {new T(value), {{name + std::string(" null"), hipErrorInvalidValue, nullptr}}};
+}
+
+void arrays() {
+    row(CALL(hipMallocArray), hipSuccess, place<hipArray_t>("handle"), given("format", floats), plain(size_t(64)),
+        plain(size_t(64)), plain(0u));
+    row(CALL(hipMalloc3DArray), hipSuccess, place<hipArray_t>("handle"), given("format", floats),
+        plain(hipExtent{8, 8, 8}), plain(0u));
+    row(CALL(hipArrayCreate), hipSuccess, place<hipArray_t>("handle"),
+        given("wanted", HIP_ARRAY_DESCRIPTOR{8, 8, HIP_AD_FORMAT_FLOAT, 1}));
+    row(CALL(hipArray3DCreate), hipSuccess, place<hipArray_t>("handle"),
+        given("wanted", HIP_ARRAY3D_DESCRIPTOR{8, 8, 8, HIP_AD_FORMAT_FLOAT, 1, 0}));
+    row(CALL(hipFreeArray), hipSuccess, array_argument());
+    row(CALL(hipArrayDestroy), hipSuccess, array_argument());
+    row(CALL(hipArrayGetInfo), hipSuccess, place<hipChannelFormatDesc>("format", hipSuccess),
+        place<hipExtent>("extent", hipSuccess), place<unsigned>("flags", hipSuccess), array_argument());
+    row(CALL(hipGetChannelDesc), hipSuccess, place<hipChannelFormatDesc>("format"), array_argument<hipArray_const_t>());
+    row(CALL(hipMemcpy2DToArray), hipSuccess, array_argument(), plain(size_t(0)), plain(size_t(0)),
+        memory<const void *>("from"), plain(size_t(16)), plain(size_t(16)), plain(size_t(4)), plain(hipMemcpyDefault));
+    row(CALL(hipMemcpy2DToArrayAsync), hipSuccess, array_argument(), plain(size_t(0)), plain(size_t(0)),
+        memory<const void *>("from"), plain(size_t(16)), plain(size_t(16)), plain(size_t(4)), plain(hipMemcpyDefault),
+        stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpy2DFromArray), hipSuccess, memory("to"), plain(size_t(16)), array_argument<hipArray_const_t>(),
+        plain(size_t(0)), plain(size_t(0)), plain(size_t(16)), plain(size_t(4)), plain(hipMemcpyDefault));
+    row(CALL(hipMemcpy2DFromArrayAsync), hipSuccess, memory("to"), plain(size_t(16)),
+        array_argument<hipArray_const_t>(), plain(size_t(0)), plain(size_t(0)), plain(size_t(16)), plain(size_t(4)),
+        plain(hipMemcpyDefault), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyToArray), hipSuccess, array_argument(), plain(size_t(0)), plain(size_t(0)),
+        memory<const void *>("from"), plain(size_t(64)), plain(hipMemcpyDefault));
+    row(CALL(hipMemcpyFromArray), hipSuccess, memory("to"), array_argument<hipArray_const_t>(), plain(size_t(0)),
+        plain(size_t(0)), plain(size_t(64)), plain(hipMemcpyDefault));
+    row(CALL(hipMemcpyHtoA), hipSuccess, array_argument(), plain(size_t(0)), memory<const void *>("from"),
+        plain(size_t(64)));
+    row(CALL(hipMemcpyAtoH), hipSuccess, memory("to"), array_argument(), plain(size_t(0)), plain(size_t(64)));
+    hipMemcpy3DParms volume = {};
+    volume.srcArray         = new_array();
+    volume.dstPtr           = {allocated(), 16, 16, 4};
+    volume.extent           = {4, 4, 1};
+    volume.kind             = hipMemcpyDefault;
+    row(CALL(hipMemcpy3D), hipSuccess, given("wanted", volume));
+    row(CALL(hipMemcpy3DAsync), hipSuccess, given("wanted", volume), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipCreateTextureObject), hipSuccess, place<hipTextureObject_t>("object"),
+        given("resource", resource_of(new_array())), given("how", hipTextureDesc{}),
+        argument<const hipResourceViewDesc *>{nullptr, {}});
+    row(CALL(hipDestroyTextureObject), hipSuccess, object(new_texture, hipDestroyTextureObject, hipSuccess));
+    row(CALL(hipGetTextureObjectResourceDesc), hipSuccess, place<hipResourceDesc>("resource"),
+        object(new_texture, hipDestroyTextureObject, hipErrorInvalidValue));
+    row(CALL(hipGetTextureObjectTextureDesc), hipSuccess, place<hipTextureDesc>("how"),
+        object(new_texture, hipDestroyTextureObject, hipErrorInvalidValue));
+    row(CALL(hipCreateSurfaceObject), hipSuccess, place<hipSurfaceObject_t>("object"),
+        given("resource", resource_of(new_array())));
+    row(CALL(hipDestroySurfaceObject), hipSuccess, object(new_surface, hipDestroySurfaceObject, hipSuccess));
+    holds("hipCreateChannelDesc", "it has what it was given", [] {
+        const hipChannelFormatDesc made = hipCreateChannelDesc(8, 8, 0, 0, hipChannelFormatKindUnsigned);
+        return made.x == 8 && made.y == 8 && made.z == 0 && made.w == 0 && made.f == hipChannelFormatKindUnsigned;
+    });
+    holds("hipMemcpyToArray", "rows beyond the end are refused", [] {
+        return hipMemcpy2DToArray(new_array(), 0, 61, allocated(), 16, 16, 4, hipMemcpyDefault) == hipErrorInvalidValue;
+    });
+}
+
 hipError_t only_free(size_t * free) { return hipMemGetInfo(free, nullptr); }
 
 void devices() {
@@ -800,6 +919,7 @@ int main() {
     obtaining();
     pooling();
     copying();
+    arrays();
     symbols();
     streams_and_events();
     capture();

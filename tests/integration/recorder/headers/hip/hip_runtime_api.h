@@ -379,6 +379,34 @@ hipError_t hipMemAllocHost(void **, size_t);
 hipError_t hipMallocPitch(void **, size_t *, size_t, size_t);
 hipError_t hipMemAllocPitch(hipDeviceptr_t *, size_t *, size_t, size_t, unsigned int);
 hipError_t hipMalloc3D(hipPitchedPtr *, hipExtent);
+hipError_t hipMallocArray(hipArray_t *, const hipChannelFormatDesc *, size_t, size_t, unsigned);
+hipError_t hipMalloc3DArray(hipArray_t *, const hipChannelFormatDesc *, hipExtent, unsigned);
+hipError_t hipArrayCreate(hipArray_t *, const HIP_ARRAY_DESCRIPTOR *);
+hipError_t hipArray3DCreate(hipArray_t *, const HIP_ARRAY3D_DESCRIPTOR *);
+hipError_t hipFreeArray(hipArray_t);
+hipError_t hipArrayDestroy(hipArray_t);
+hipError_t hipArrayGetInfo(hipChannelFormatDesc *, hipExtent *, unsigned *, hipArray_t);
+hipError_t hipGetChannelDesc(hipChannelFormatDesc *, hipArray_const_t);
+hipChannelFormatDesc hipCreateChannelDesc(int, int, int, int, hipChannelFormatKind);
+hipError_t hipMemcpy2DToArray(hipArray_t, size_t, size_t, const void *, size_t, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpy2DToArrayAsync(hipArray_t, size_t, size_t, const void *, size_t, size_t, size_t, hipMemcpyKind,
+                                   hipStream_t);
+hipError_t hipMemcpy2DFromArray(void *, size_t, hipArray_const_t, size_t, size_t, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpy2DFromArrayAsync(void *, size_t, hipArray_const_t, size_t, size_t, size_t, size_t, hipMemcpyKind,
+                                     hipStream_t);
+hipError_t hipMemcpyToArray(hipArray_t, size_t, size_t, const void *, size_t, hipMemcpyKind);
+hipError_t hipMemcpyFromArray(void *, hipArray_const_t, size_t, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpyHtoA(hipArray_t, size_t, const void *, size_t);
+hipError_t hipMemcpyAtoH(void *, hipArray_t, size_t, size_t);
+hipError_t hipMemcpy3D(const hipMemcpy3DParms *);
+hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms *, hipStream_t);
+hipError_t hipCreateTextureObject(hipTextureObject_t *, const hipResourceDesc *, const hipTextureDesc *,
+                                  const hipResourceViewDesc *);
+hipError_t hipDestroyTextureObject(hipTextureObject_t);
+hipError_t hipGetTextureObjectResourceDesc(hipResourceDesc *, hipTextureObject_t);
+hipError_t hipGetTextureObjectTextureDesc(hipTextureDesc *, hipTextureObject_t);
+hipError_t hipCreateSurfaceObject(hipSurfaceObject_t *, const hipResourceDesc *);
+hipError_t hipDestroySurfaceObject(hipSurfaceObject_t);
 hipError_t hipFreeHost(void *);
 hipError_t hipHostGetFlags(unsigned *, void *);
 hipError_t hipMemGetAddressRange(hipDeviceptr_t *, size_t *, hipDeviceptr_t);
