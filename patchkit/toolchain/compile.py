@@ -268,18 +268,7 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
         return _assembled(job, compiled, compiler, timeout_s)
     work = _Work(job=job, compiler=compiler, timeout_s=timeout_s)
     ir, read, was_read = work.front()
-    key, code, made, was_made = work.back(ir)
-    return CompiledUnit(
-        unit=job.unit,
-        arch=job.arch,
-        which=job.which,
-        key=key,
-        output=code / "output",
-        kernels=made.kernels,
-        diagnostics=tuple(dict.fromkeys((*read.diagnostics, *made.diagnostics))),
-        seconds=round(read.seconds + made.seconds, 3),
-        cached=was_read and was_made,
-    )
+    return work.compiled(read, work.back(ir), was_read=was_read)
 
 
 def compile_all(
@@ -344,21 +333,8 @@ def compile_kernel(
     ir, read, was_read = work.front()
     if ir.stat().st_size < _WORTH_PARTS or compiler.store.find(work.code_key(ir)) is not None:
         return None
-    key, folder, made, was_made = work.alone(ir, kernel, opt)
-    if not made.kernels:
-        return None
-    compiled = CompiledUnit(
-        unit=job.unit,
-        arch=job.arch,
-        which=job.which,
-        key=key,
-        output=folder / "output",
-        kernels=made.kernels,
-        diagnostics=made.diagnostics,
-        seconds=round(read.seconds + made.seconds, 3),
-        cached=was_read and was_made,
-    )
-    return _assembled(job, compiled, compiler, timeout_s)
+    compiled = work.compiled(read, work.alone(ir, kernel, opt), was_read=was_read)
+    return _assembled(job, compiled, compiler, timeout_s) if compiled.kernels else None
 
 
 def _is_alone(assembly: str) -> bool:
@@ -382,6 +358,9 @@ def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) ->
     """
     ir, _, _ = _Work(job=job, compiler=compiler, timeout_s=timeout_s).front()
     return hashlib.sha256(ir.read_bytes()).hexdigest()
+
+
+_Made = tuple[str, Path, _Facts, bool]  # the key and the folder of code, what was said, whether it was there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,16 +436,31 @@ class _Work:
         }
         return key_of(told if kernel is None else {**told, "kernel": kernel})
 
-    def back(self, ir: Path) -> tuple[str, Path, _Facts, bool]:
-        """The key and the folder of the code, what the code generator said, and whether it was there."""
+    def compiled(self, read: _Facts, code: _Made, *, was_read: bool) -> CompiledUnit:
+        """What the two steps gave."""
+        key, folder, made, was_made = code
+        return CompiledUnit(
+            unit=self.job.unit,
+            arch=self.job.arch,
+            which=self.job.which,
+            key=key,
+            output=folder / "output",
+            kernels=made.kernels,
+            diagnostics=tuple(dict.fromkeys((*read.diagnostics, *made.diagnostics))),
+            seconds=round(read.seconds + made.seconds, 3),
+            cached=was_read and was_made,
+        )
+
+    def back(self, ir: Path) -> _Made:
+        """The code of all kernels."""
 
         def fill(folder: Path) -> None:
             _keep(folder, self._generated(ir, folder / "output"))
 
         return self._obtained(self.code_key(ir), fill)
 
-    def alone(self, ir: Path, kernel: str, opt: Path) -> tuple[str, Path, _Facts, bool]:
-        """As :meth:`back`, of one kernel; what is kept has no kernel where it cannot be had alone."""
+    def alone(self, ir: Path, kernel: str, opt: Path) -> _Made:
+        """The code of one kernel; what is kept has none where it cannot be had alone."""
         nothing = _Facts(argv=(), seconds=0.0, kernels=(), diagnostics=())
 
         def fill(folder: Path) -> None:
@@ -493,7 +487,7 @@ class _Work:
             kernels = parse_kernels(assembly, remarks, unit=self.job.unit, arch=self.job.arch)
         return _facts(told, kernels)
 
-    def _obtained(self, key: str, fill: Callable[[Path], None]) -> tuple[str, Path, _Facts, bool]:
+    def _obtained(self, key: str, fill: Callable[[Path], None]) -> _Made:
         store = self.compiler.store
         was_there = store.find(key) is not None
         folder = store.obtain(key, fill, of=self.job.tree.root)
