@@ -116,7 +116,9 @@ class Bench:
 def bench(shipped: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     assert shipped.toolchain is not None
     compiler = open_compiler(shipped.toolchain, shipped.cache_root, shipped.reporter)
-    built = build_tree(shipped, shipped.baseline, shipped.baseline_tree, "cpu", ("test-backend-ops",))
+    built = build_tree(
+        shipped, shipped.baseline, shipped.baseline_tree, "cpu", ("test-backend-ops",), is_timed=False
+    )
     gpu = emulated_gpu(device_of(shipped.profiles["gfx1151"]), compiler)
     options = EmulationOptions(checks=usual_checks(), threads=1)
     with emulated_side(built, SourceTree(shipped.baseline), gpu, compiler, options) as side:

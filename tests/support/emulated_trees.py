@@ -51,6 +51,7 @@ class EmulatedTrees:
             programs=programs,
             workshop=Workshop(cache_root=self.cache, reporter=self.compiler.reporter),
             with_rocwmma=True,
+            is_timed=False,
         )
         gpu = emulated_gpu(device_of(load_profile(ROOT / "arch_profiles", ARCH)), self.compiler)
         tree = SourceTree(candidate if candidate is not None else root)

@@ -66,7 +66,7 @@ def run_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateResult]:
 
 @pytest.fixture(scope="module")
 def baseline(subject: Subject, compiler: Compiler) -> RecordedBackend:
-    programs = build_sides(subject, "cpu").before
+    programs = build_sides(subject, "cpu", is_timed=False).before
     return build_backend(SourceTree(subject.baseline), compiler, "gfx1151", programs)
 
 
