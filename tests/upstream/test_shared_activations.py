@@ -32,7 +32,8 @@ from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.tree import overlay_tree
 
-pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
+# The host code of build 11549 is compiled again for each rule that is left out.
+pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
 PATCH = "quantize-once"
 HEADER = "ggml/src/ggml-cuda/quantize-once.cuh"
@@ -197,7 +198,6 @@ def with_graphs(patched: Path) -> Path:
     return overlay_tree(patched, {HEADER: _switched(patched), _COMMON: common}, "graphs", below=".")
 
 
-@pytest.mark.hours
 @pytest.mark.parametrize("fork", ["0", "1"])
 def test_a_graph_that_is_captured_and_replayed_is_right(
     run: Callable[..., Ran], upstream: Ran, with_graphs: Path, fork: str
@@ -208,7 +208,6 @@ def test_a_graph_that_is_captured_and_replayed_is_right(
     assert after.blamed == frozenset()
 
 
-@pytest.mark.hours
 def test_streams_of_a_fork_quantize_for_themselves(run: Callable[..., Ran], with_graphs: Path) -> None:
     asked = (with_graphs, "forked")
     how = {"has_graphs": True, "checked": True, "GGML_CUDA_GRAPH_OPT": "1"}
