@@ -560,7 +560,7 @@ class DeviceUnits:
         if output is None:
             output = self._unit(unit)
         else:
-            name += f".{hashlib.sha256((kernel or '').encode()).hexdigest()[:16]}"
+            name += f".{output.parent.name[:16]}"  # its key in the store
         folder = folder or self.folder
         place = folder / name
         with self._lock, disk_errors(place, "providing device code"):
