@@ -24,8 +24,9 @@ _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it
 
-# Of the caller's environment; everything else would make a run depend on who runs it.
-_KEPT = ("PATH", "HOME", "TMPDIR")
+# Of the caller's environment; everything else would make a run depend on who runs it. The last three
+# say which of several GPUs programs may see: without them a run on the second would be one on the first.
+_KEPT = ("PATH", "HOME", "TMPDIR", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 class ToolMissing(ToolchainError):

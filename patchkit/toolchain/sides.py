@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -239,23 +240,27 @@ def files_of_build(folder: Path) -> Iterator[Path]:
 
 
 def put_file(source: Path, target: Path) -> None:
-    """A hard link, or a copy where the disk has none; links stay links; what is there and equal stays."""
-    if source.is_symlink():
-        pointed = source.readlink()
-        if not (target.is_symlink() and target.readlink() == pointed):
-            target.unlink(missing_ok=True)
-            target.symlink_to(pointed)
+    """A hard link, or a copy where the disk has none; links stay links; what is there and equal stays.
+
+    It appears in one rename: two runs may make the same folder, and a program of one of them load from it.
+    """
+    is_link = source.is_symlink()
+    if is_link and target.is_symlink() and target.readlink() == source.readlink():
         return
-    if target.exists():
-        if target.samefile(source):
-            return
-        target.unlink()
+    if not is_link and target.exists() and target.samefile(source):
+        return
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        os.link(source, target)
-    except OSError:
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.copy2(source, partial)
+        if is_link:
+            partial.symlink_to(source.readlink())
+        else:
+            try:
+                os.link(source, partial)
+            except OSError:
+                shutil.copy2(source, partial)
         partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)  # also where another run put the same file: rename does nothing then
 
 
 def _libraries(folder: Path) -> Iterator[Path]:

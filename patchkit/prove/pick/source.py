@@ -13,6 +13,7 @@ from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
+from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.hardware.bench.conditions import read_conditions
 from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments
 from patchkit.gpu.hardware.bench.program import (
@@ -120,6 +121,12 @@ class BenchSource:
             self._side(arm)
         except CandidateBuildFailed as error:
             return f"it does not build: {error.message}"
+        # Gates read what they wrote: with four at once one took another's half-written file (2026-11-27).
+        folder = self.arms.workspace.cache_root / "evidence" / self.tree_of(arm)
+        with alone_with(folder, self.reporter, f"waiting for another patchkit that checks {told_arm(arm)}"):
+            return self._fault_of(arm)
+
+    def _fault_of(self, arm: Arm) -> str | None:
         right = self._right_before(arm)
         if right.is_file() and not self.is_fresh:
             self.reporter.info(f"{told_arm(arm)}: was right on this machine before, same trees and tools")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.own import make_plain_series
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
@@ -100,3 +103,11 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     assert heard.told == ["5 patches: was right on this machine before, same trees and tools"]
     assert replace(source, reporter=heard, is_fresh=True).check(right) is None
     assert len(heard.told) == 1
+    # Gates read there what they wrote, so another run over this tree is waited for.
+    folder = source.arms.workspace.cache_root / "evidence" / source.tree_of(right)
+    with alone_with(folder, NullReporter(), ""), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(replace(source, reporter=heard).check, right)
+        while len(heard.told) == 1:
+            time.sleep(0.1)
+        assert heard.told[1] == "waiting for another patchkit that checks 5 patches"
+        assert not waiting.done()

@@ -84,11 +84,13 @@ def test_stdin_is_empty_unless_given() -> None:
 def test_the_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/somewhere")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")  # the caller says which of his GPUs programs may see
     program = "import os; print(*sorted(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')"
     seen = python(program, env={"CCACHE_DIR": "/c"}).stdout.decode().splitlines()
     expected = {**tool_environment(os.environ), "CCACHE_DIR": "/c"}
     assert {line.partition("=")[0] for line in seen} - {"LC_CTYPE"} == set(expected)
     assert "LC_ALL=C" in seen
+    assert "HIP_VISIBLE_DEVICES=1" in seen
     assert "CCACHE_DIR=/c" in seen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -127,6 +128,25 @@ def test_files_are_linked_and_follow_a_new_build(tmp_path: Path) -> None:
     link.symlink_to("lib.so.0")
     put_file(link, tmp_path / "there")
     assert (tmp_path / "there").readlink() == Path("lib.so.0")
+
+
+def test_a_file_that_two_runs_put_is_never_missing_or_cut(tmp_path: Path) -> None:
+    target = tmp_path / "there" / "lib.so"
+    target.parent.mkdir()
+    sources = [tmp_path / name for name in ("one", "two")]
+    for source in sources:
+        source.write_text(source.name * 100_000)
+    put_file(sources[0], target)
+    whole = {source.read_text() for source in sources}
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(lambda each: [put_file(each, target) for _ in range(300)], each) for each in sources
+        ]
+        while not all(run.done() for run in runs):
+            assert target.read_text() in whole
+    for run in runs:
+        run.result()
+    assert [path.name for path in target.parent.iterdir()] == ["lib.so"]
 
 
 def test_what_is_built_is_not_built_again(tmp_path: Path, tree: Path) -> None:
