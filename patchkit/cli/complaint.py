@@ -32,15 +32,15 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
     """The text for a person: one block per error, and for several a last line that counts them."""
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
-        blocks.append(f"{_shown(error.message)}: {counted(len(blocks), 'error')}")
+        blocks.append(f"{_in_line(error.message)}: {counted(len(blocks), 'error')}")
     return "\n\n".join(blocks)
 
 
 def _block(error: PatchkitError, paint: Paint) -> str:
-    lines = [f"{paint(f'error[{error.code}]', 'error')}: {_shown(error.message)}"]
+    lines = [f"{paint(f'error[{error.code}]', 'error')}: {_in_line(error.message)}"]
     for place in error.where:
         label = f": {place.label}" if place.label else ""
-        lines.append(f" {paint('-->', 'place')} {_shown(f'{place}{label}')}")
+        lines.append(f" {paint('-->', 'place')} {_in_line(f'{place}{label}')}")
     if error.why:
         lines.append(f"{paint('why', 'place')}: {_indented(error.why)}")
     if error.hint:
@@ -50,6 +50,11 @@ def _block(error: PatchkitError, paint: Paint) -> str:
 
 def _shown(text: str) -> str:
     return visible(shortened(text))
+
+
+def _in_line(text: str) -> str:
+    """No name of a file with a line break in it goes on with a line that could be one of ours."""
+    return _shown(text.replace("\n", "\\n"))
 
 
 def _indented(text: str) -> str:

@@ -99,6 +99,16 @@ def test_nothing_in_an_error_gives_orders_to_the_terminal() -> None:
     assert error_as_json(error)["error"]["message"] == _EVIL  # a program reads what it was
 
 
+def test_a_name_with_a_line_break_has_no_line_of_its_own() -> None:
+    name = "a\n::add-mask::error[FAKE]: it is all well"
+    told = complain(ErrorGroup(name, [AnchorError(f"{name} is not read", where=Location(path=name))]))
+    assert [line.split()[0] for line in told.splitlines() if line] == [
+        "error[ANCHOR]:",
+        "-->",
+        "a\\n::add-mask::error[FAKE]:",
+    ]
+
+
 def test_a_result_gives_no_orders_and_a_document_stays_one(capsys) -> None:
     Terminal().data(_EVIL)
     assert capsys.readouterr().out == f"{_SHOWN}\n"
@@ -112,7 +122,7 @@ def test_a_very_long_value_is_told_by_its_ends_and_its_size(value: str) -> None:
     error = AnchorError(text, where=Location(path=value), why=text, hint=text)
     told = complain(ErrorGroup(text, [error]))
     assert len(told) < 50_000
-    assert told.startswith("error[ANCHOR]: the value '" + visible(value[:20]))
+    assert told.startswith("error[ANCHOR]: the value '" + visible(value[:20]).replace("\n", "\\n"))
     assert told.endswith("' is none: 1 error")
     assert len(re.findall(r"\[\.\.\. \d+ (?:characters|lines) \.\.\.\]", told)) == 5
     assert error_as_json(error)["error"]["message"] == text  # a program may look for what it gave
