@@ -105,7 +105,7 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     assert len(heard.told) == 1
     # Gates read there what they wrote, so another run over this tree is waited for.
     folder = source.arms.workspace.cache_root / "evidence" / source.tree_of(right)
-    with alone_with(folder, NullReporter(), ""), ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, alone_with(folder, NullReporter(), ""):
         waiting = pool.submit(replace(source, reporter=heard).check, right)
         while len(heard.told) == 1:
             time.sleep(0.1)
