@@ -4,14 +4,16 @@ The programs are those of a checkout of HeCBench (every folder `src/NAME-hip`) o
 is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as docs/guide/no-rocm.md
 tells a user, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the arguments that
 its Makefile has. Only how often it repeats what it measures is set to one: no time of an emulated GPU means
-anything. One that comes to the time limit is run with smaller sizes; that is said when it ends right, and
-proves nothing when it does not. What it ends with is one verdict:
+anything. What it ends with is one verdict:
 
     right                   it ended with 0, and printed no word of failure
     own fault               its own fault is known: foreign_programs.toml has it, with the reason
     lacks data              it reads a file that is not in the checkout
     needs another library   beyond HIP, hipBLAS, hiprtc, thrust, rocPRIM and hipCUB
     does not build, refused, time limit, wrong      with the reason
+
+`--smaller` runs those that came to the time limit with smaller sizes. That is told beside the verdict when it
+ends right; the verdict stays, and what is wrong with sizes that nobody meant proves nothing.
 
     python benchmarks/foreign_programs.py ~/HeCBench --work programs --jobs 2 --limit-s 60
 
@@ -65,6 +67,7 @@ _MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB s
 # those that are surely sizes, at last also what may as well be a width, a depth or a mode.
 _DIVISORS = ((8, 100, 16), (64, 100, 16), (8, 8, 2))
 _SURELY_A_SIZE = 100
+_SMALLER_IS_RIGHT = "right with smaller arguments"
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
@@ -576,7 +579,6 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
     source, folder = checkout / program.folder, setting.root / program.folder
     if (unbuilt := built_or_why(program, setting, checkout)) is not None:
         return unbuilt, []
-    log = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
     lines = program.runs(folder)
     if not lines:
         return Judged(verdict="wrong", why="nothing says how it is run"), []
@@ -584,23 +586,39 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
     lines = [fewer_repeats(line, repeats) for line in lines]
     launches = any(_LAUNCHES.search(text) for text in _texts(source))
     rans = _run_lines(lines, program, setting)
-    judged = judge_all(rans, launches=launches)
-    for divisor, size, least in _DIVISORS if judged.verdict == "time limit" else ():
+    write_log(rans, program, setting, "w")
+    return judge_all(rans, launches=launches), rans
+
+
+def smaller_verdict_of(
+    old: Mapping[str, Any], program: Program, setting: Setting, checkout: Path
+) -> str | None:
+    """What is told beside a time limit: with which smaller arguments it ends right, None where with none."""
+    setting = replace(setting, arch=old["arch"])
+    source, folder = checkout / program.folder, setting.root / program.folder
+    if built_or_why(program, setting, checkout) is not None:
+        return None
+    texts = list(_texts(source))
+    lines = [fewer_repeats(line, repeats_of(texts)) for line in program.runs(folder)]
+    launches = any(_LAUNCHES.search(text) for text in texts)
+    for divisor, size, least in _DIVISORS:
         shorter = [smaller(line, divisor, size, least) for line in lines]
         if shorter == lines:
             continue
-        again = _run_lines(shorter, program, setting)
-        rans += again
-        if (found := judge_all(again, launches=launches)).verdict == "right":
-            judged = replace(found, why=f"{found.why}; " * bool(found.why) + _words_of(divisor, size))
-            break
-    log.write_text("\n".join(f"$ {ran.line}\n{ran.output}" for ran in rans), "utf-8")
-    return judged, rans
+        rans = _run_lines(shorter, program, setting)
+        write_log(rans, program, setting, "a")
+        if (found := judge_all(rans, launches=launches)).verdict == "right":
+            small = f", from {size} on" if size < _SURELY_A_SIZE else ""
+            told = f"{_SMALLER_IS_RIGHT}: sizes divided by {divisor}{small}"
+            return f"{told}; {found.why}" if found.why else told
+    return None
 
 
-def _words_of(divisor: int, size: int) -> str:
-    small = f", from {size} on" if size < _SURELY_A_SIZE else ""
-    return f"smaller arguments: sizes divided by {divisor}{small}"
+def write_log(rans: Sequence[Ran], program: Program, setting: Setting, mode: str) -> None:
+    """What a program printed, for people."""
+    path = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
+    with path.open(mode, encoding="utf-8") as file:
+        file.write("".join(f"$ {ran.line}\n{ran.output}\n" for ran in rans))
 
 
 def _run_lines(lines: Sequence[str], program: Program, setting: Setting) -> list[Ran]:
@@ -703,7 +721,11 @@ def main() -> int:
         action="store_true",
         help="take verdicts of older code of patchkit as they are, but for --again",
     )
-    parser.add_argument("--build-only", action="store_true", help="run none of them, and keep no verdict")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--build-only", action="store_true", help="run none of them, and keep no verdict")
+    what.add_argument(
+        "--smaller", action="store_true", help="run those with a time limit with smaller arguments, no others"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds for each program")
     parser.add_argument("--total-s", type=float, default=float("inf"), help="start nothing after so long")
@@ -783,11 +805,17 @@ def _run_all(
     def take(program: Program) -> None:
         files = files_digest(program, checkout)
         old = verdicts.get(program.name)
-        if old is not None and _still_holds(old, files, setting, options):
+        is_left_out = (
+            has_no_smaller(old, files) if options.smaller else _still_holds(old, files, setting, options)
+        )
+        if is_left_out or time.monotonic() - began > options.total_s:
             return
-        if time.monotonic() - began > options.total_s:
-            return
-        found = verdict_of(program, setting, checkout, known, build_only=options.build_only)
+        if options.smaller and old is not None:
+            told = smaller_verdict_of(old, program, setting, checkout)
+            found = {**old, "why": told or old["why"]}
+        else:
+            found = verdict_of(program, setting, checkout, known, build_only=options.build_only)
+        # What smaller arguments say stands beside a verdict of the code that gave it.
         line = {"name": program.name, "files": files, "code": setting.code, **found}
         with lock:
             verdicts[program.name] = line
@@ -800,10 +828,24 @@ def _run_all(
             pass
 
 
-def _still_holds(old: Mapping[str, Any], files: str, setting: Setting, options: argparse.Namespace) -> bool:
-    if old["files"] != files or old["verdict"] in options.again:
+def _still_holds(
+    old: Mapping[str, Any] | None, files: str, setting: Setting, options: argparse.Namespace
+) -> bool:
+    if old is None or old["files"] != files or old["verdict"] in options.again:
         return False
     return bool(options.older) or old["code"] == setting.code
+
+
+def has_no_smaller(old: Mapping[str, Any] | None, files: str) -> bool:
+    """Whether it is none of the programs that smaller arguments are tried with."""
+    if old is None or old["files"] != files or old["verdict"] != "time limit":
+        return True
+    return ends_right_when_smaller(old)
+
+
+def ends_right_when_smaller(verdict: Mapping[str, Any]) -> bool:
+    """Whether a program with a time limit ended right with smaller arguments."""
+    return verdict["verdict"] == "time limit" and str(verdict["why"]).startswith(_SMALLER_IS_RIGHT)
 
 
 def summary(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -815,6 +857,7 @@ def summary(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = [f"{len(found)} programs", *(f"{number:5} {verdict}" for verdict, number in counts.most_common())]
     share = f" ({good / within:.1%})" if within else ""
     lines.append(f"{good} of {within} whose data is there and that need no other library{share}")
+    lines.append(f"{sum(map(ends_right_when_smaller, found)):5} more with smaller arguments")
     why = Counter((one["verdict"], one["why"]) for one in found if one["verdict"] not in (*GOOD, *OUTSIDE))
     for (verdict, reason), number in why.most_common():
         names = [one["name"] for one in found if (one["verdict"], one["why"]) == (verdict, reason)]
@@ -833,7 +876,12 @@ def _record(
     argv = ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     rows = {
-        name: {"verdict": one["verdict"], "why": one["why"], "findings": _kinds(one)}
+        name: {
+            "verdict": one["verdict"],
+            "why": one["why"],
+            "findings": _kinds(one),
+            **({"smaller": True} if ends_right_when_smaller(one) else {}),
+        }
         for name, one in sorted(chosen.items())
     }
     words = ["--arch", options.arch, "--limit-s", f"{options.limit_s:g}", "--seed", str(options.seed)]

@@ -135,6 +135,27 @@ def test_sizes_become_smaller_and_other_arguments_stay(bench):
     assert bench.smaller("LAUNCH_THIS ./sum 3", 64, 100, 16) == "LAUNCH_THIS ./sum 3"
 
 
+def test_smaller_arguments_are_told_beside_a_time_limit_and_change_no_verdict(bench):
+    def line(verdict, why):
+        return {"name": "sum", "verdict": verdict, "why": why, "runs": []}
+
+    told = "right with smaller arguments: sizes divided by 8"
+    assert bench.ends_right_when_smaller(line("time limit", told))
+    assert not bench.ends_right_when_smaller(line("time limit", ""))
+    summary = bench.summary([line("right", ""), line("time limit", told), line("time limit", "")])
+    assert "1 of 3 whose data is there and that need no other library (33.3%)" in summary
+    assert "    1 more with smaller arguments" in summary
+
+
+def test_what_ran_smaller_is_not_run_smaller_again(bench):
+    old = {"files": "1", "verdict": "time limit", "why": ""}
+    assert not bench.has_no_smaller(old, "1")
+    assert bench.has_no_smaller({**old, "why": "right with smaller arguments: sizes divided by 8"}, "1")
+    assert bench.has_no_smaller(old, "2")
+    assert bench.has_no_smaller({**old, "verdict": "wrong"}, "1")
+    assert bench.has_no_smaller(None, "1")
+
+
 def test_benchmarks_and_examples_are_found_by_their_makefiles(bench, tmp_path):
     for name in ("sum-hip", "sum-cuda", "scan-hip"):
         (tmp_path / "bench" / "src" / name).mkdir(parents=True)
