@@ -267,12 +267,16 @@ static void timed(char **) {
 static void device(char **) {
     hipDeviceProp_t properties;
     NEED(hipGetDeviceProperties(&properties, 0));
-    int integrated = -1, pageable = -1, major = 0;
+    int integrated = -1, pageable = -1, major = 0, concurrent = 0, atomics = 0;
     NEED(hipDeviceGetAttribute(&integrated, hipDeviceAttributeIntegrated, 0));
     NEED(hipDeviceGetAttribute(&pageable, hipDeviceAttributePageableMemoryAccess, 0));
     NEED(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, 0));
+    NEED(hipDeviceGetAttribute(&concurrent, hipDeviceAttributeConcurrentManagedAccess, 0));
+    NEED(hipDeviceGetAttribute(&atomics, hipDeviceAttributeHostNativeAtomicSupported, 0));
     std::printf("%s %d %d %d %d %d\n", properties.gcnArchName, properties.integrated, integrated, pageable, major,
                 properties.clockRate);
+    std::printf("%d %d %d %d\n", properties.concurrentManagedAccess, concurrent,
+                properties.hostNativeAtomicSupported, atomics);
 }
 
 // The file has words: how many calls, then what the stand-in's talk wants. Each line of the program is one.

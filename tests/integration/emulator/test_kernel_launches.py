@@ -182,7 +182,7 @@ def test_the_device_says_what_its_file_says(program, execute, tmp_path, integrat
     text = (tmp_path / "device").read_text("utf-8")
     (tmp_path / "other").write_text(text.replace("integrated 1", f"integrated {integrated}"), "utf-8")
     done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
-    assert (done.returncode, done.stdout) == (0, f"gfx1151 {integrated} {integrated} 0 11 0\n")
+    assert (done.returncode, done.stdout) == (0, f"gfx1151 {integrated} {integrated} 0 11 0\n1 1 1 1\n")
 
 
 def test_a_device_that_is_integrated_by_half_is_refused(program, execute, tmp_path):

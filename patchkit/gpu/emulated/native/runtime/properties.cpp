@@ -63,6 +63,10 @@ void fill(hipDeviceProp_t & prop) {
     prop.canMapHostMemory  = 1;
     prop.unifiedAddressing = 1;
     prop.managedMemory     = 1;
+    // ROCm says the first of every GPU that it can move pages of, and asks PCIe atomics of a machine: without
+    // them HeCBench's prefetch and atomicSystemWide skip what they are for (issue 44).
+    prop.concurrentManagedAccess   = 1;
+    prop.hostNativeAtomicSupported = 1;
     prop.concurrentKernels = 1;
     prop.memoryPoolsSupported      = 1;
     prop.streamPrioritiesSupported = 1;
@@ -104,6 +108,8 @@ int value_of(hipDeviceAttribute_t attribute) {
         case hipDeviceAttributeCanMapHostMemory:               return prop.canMapHostMemory;
         case hipDeviceAttributeUnifiedAddressing:              return prop.unifiedAddressing;
         case hipDeviceAttributeManagedMemory:                  return prop.managedMemory;
+        case hipDeviceAttributeConcurrentManagedAccess:        return prop.concurrentManagedAccess;
+        case hipDeviceAttributeHostNativeAtomicSupported:      return prop.hostNativeAtomicSupported;
         case hipDeviceAttributeConcurrentKernels:              return prop.concurrentKernels;
         case hipDeviceAttributeMemoryPoolsSupported:           return prop.memoryPoolsSupported;
         case hipDeviceAttributeStreamPrioritiesSupported:      return prop.streamPrioritiesSupported;
