@@ -132,7 +132,7 @@ _CHECKED = re.compile(
 )
 _NO_FILE = re.compile(
     r"^.*(?:(?:can(?:not|'t)|could(?: not|n't)|unable to|failed to|fail(?:ed|s)?|error)[^\n]*"
-    r"(?:open|read|load|find)|no such file|(?:open|read)\w*[^\n]*(?:fail|error)|file not found).*$",
+    r"(?:open|read|load|find|cd to)|no such file|(?:open|read)\w*[^\n]*(?:fail|error)|file not found).*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _NO_MEMORY = re.compile(r"out of memory|bad_alloc|hipErrorOutOfMemory|hipErrorMemoryAllocation")
@@ -311,7 +311,7 @@ def repeats_of(sources: Iterable[str]) -> frozenset[int]:
     for text in sources:
         found.update(int(index) for name, index in _READ_ARGUMENT.findall(text) if _REPEATS.search(name))
         for usage in _USAGE.findall(text):
-            names = _NAMED_ARGUMENT.findall(_JOINT.sub("", usage))
+            names = [name for name in _NAMED_ARGUMENT.findall(_JOINT.sub("", usage)) if not name.isdigit()]
             found.update(index for index, name in enumerate(names, 1) if _REPEATS.search(name))
     return frozenset(found)
 

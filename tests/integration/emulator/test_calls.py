@@ -146,8 +146,9 @@ def _told(findings):
     return {(one["kind"], one["at"]["text"], (one["other"] or {}).get("text")) for one in findings}
 
 
-def test_an_error_that_nobody_looks_at_is_found(all_found):
-    for case, findings in all_found(_ERRORS).items():
+@pytest.mark.parametrize("schedule", ["in-order", "shuffle 3"])
+def test_an_error_that_nobody_looks_at_is_found(all_found, schedule):
+    for case, findings in all_found(_ERRORS, schedule).items():
         call, text = _ERRORS[case]
         assert _told(findings) == {("calls", call, None)}, case
         assert text in findings[0]["what"], (case, findings)
@@ -158,8 +159,9 @@ def test_an_error_that_nobody_looks_at_is_found(all_found):
         assert sum(one["times"] for one in findings) == (5 if case == "often" else 1), (case, findings)
 
 
-def test_a_refused_launch_is_found_with_both_numbers(all_found):
-    for case, findings in all_found(_LAUNCHES).items():
+@pytest.mark.parametrize("schedule", ["in-order", "shuffle 3"])
+def test_a_refused_launch_is_found_with_both_numbers(all_found, schedule):
+    for case, findings in all_found(_LAUNCHES, schedule).items():
         (only,) = findings
         assert only["kind"] == "calls"
         assert only["what"].startswith("the launch of kernel _Z"), case
