@@ -64,8 +64,9 @@ _PATIENCE = 20.0
 _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
 _MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB something
 # By what sizes are divided, from which number on an argument is a size, and how small one becomes: first
-# those that are surely sizes, at last also what may as well be a width, a depth or a mode.
-_DIVISORS = ((8, 100, 16), (64, 100, 16), (8, 8, 2))
+# those that are surely sizes, at last also what may as well be a width, a depth or a mode. What comes to the
+# time limit is not tried with larger sizes.
+_DIVISORS = ((64, 100, 16), (8, 100, 16), (512, 100, 16), (8, 8, 2))
 _SURELY_A_SIZE = 100
 _SMALLER_IS_RIGHT = "right with smaller arguments"
 _SHOWN = 160
@@ -601,13 +602,17 @@ def smaller_verdict_of(
     texts = list(_texts(source))
     lines = [fewer_repeats(line, repeats_of(texts)) for line in program.runs(folder)]
     launches = any(_LAUNCHES.search(text) for text in texts)
+    too_large = 0
     for divisor, size, least in _DIVISORS:
         shorter = [smaller(line, divisor, size, least) for line in lines]
-        if shorter == lines:
+        if shorter == lines or (divisor < too_large and size >= _SURELY_A_SIZE):
             continue
         rans = _run_lines(shorter, program, setting)
         write_log(rans, program, setting, "a")
-        if (found := judge_all(rans, launches=launches)).verdict == "right":
+        found = judge_all(rans, launches=launches)
+        if found.verdict == "time limit":
+            too_large = divisor
+        elif found.verdict == "right":
             small = f", from {size} on" if size < _SURELY_A_SIZE else ""
             told = f"{_SMALLER_IS_RIGHT}: sizes divided by {divisor}{small}"
             return f"{told}; {found.why}" if found.why else told
