@@ -72,6 +72,7 @@ _SMALLER_IS_RIGHT = "right with smaller arguments"
 _SHOWN = 160
 _SIGNALLED = 128  # a shell's status of what a signal ended
 _LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
+_SETTINGS = re.compile(rf"{_LAUNCHER}((?: +\w+=\S+)+) +")  # of the environment, behind it
 _HEADERS = frozenset((".h", ".hpp", ".cuh"))
 _SOURCES = _HEADERS | {".cu", ".cpp", ".cc", ".c", ".hip"}
 
@@ -136,6 +137,7 @@ _NO_FILE = re.compile(
     r"(?:open|read|load|find|cd to)|no such file|(?:open|read)\w*[^\n]*(?:fail|error)|file not found).*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_NO_MODULE = re.compile(r"No module named '(\w+)'|there is no program 'mpi(?:run|exec)'")
 _NO_MEMORY = re.compile(r"out of memory|bad_alloc|hipErrorOutOfMemory|hipErrorMemoryAllocation")
 _OURS = re.compile(
     r"^.*(?:patchkit emulator: |patchkit: |undefined symbol: |error while loading shared).*$", re.MULTILINE
@@ -273,7 +275,13 @@ def _lines_of_make_run(folder: Path) -> list[str]:
 def launching_lines(told: str) -> list[str]:
     """Those lines of what make would do that run the program."""
     lines = [line.strip() for line in told.replace("\\\n", " ").splitlines()]
+    lines = [_SETTINGS.sub(rf"\1 {_LAUNCHER} ", line).strip() for line in lines]
     runs = [line for line in lines if _LAUNCHER in line]
+    if runs and not any(re.search(rf"{_LAUNCHER} +[\w.]*/", line) for line in runs):
+        # It stands before a command of the shell, and the program comes in one of the next lines.
+        rest = [line.replace(_LAUNCHER, "").strip("; \t") for line in lines[lines.index(runs[0]) :]]
+        joined = re.sub(r"(^|&& *|; *)(?=\./)", rf"\1{_LAUNCHER} ", "; ".join(rest), count=1)
+        return [joined] if _LAUNCHER in joined else runs
     if not runs:  # its Makefile has no LAUNCHER: the last line that starts something of its own
         started = [line for line in lines if re.search(r"(?:^|&& *)\./\w+", line)]
         runs = [re.sub(r"(^|&& *)(?=\./)", rf"\1{_LAUNCHER} ", line) for line in started[-1:]]
@@ -457,13 +465,24 @@ def _judge_failed(ran: Ran) -> Judged:
         return Judged(verdict="refused", why=_without_places(ours[0]))
     if _NO_MEMORY.search(ran.output):
         return Judged(verdict="refused", why=f"it needs more memory than {_MEMORY_KB >> 20} GB")
-    if ran.lacks and not ran.launches:
-        return Judged(verdict="lacks data", why=_names(ran.lacks))
-    if (lacks := _NO_FILE.search(ran.output)) and not ran.launches:
-        return Judged(verdict="lacks data", why=_without_places(lacks[0]))
+    if outside := _lacks_something(ran):
+        return outside
     # Its last words, without those of patchkit's about them, which it indents.
     last = [line for line in ran.output.splitlines() if line.strip() and not line.startswith("  ")]
     return Judged(verdict="wrong", why=f"status {ran.status}: {_without_places(last[-1] if last else '')}")
+
+
+def _lacks_something(ran: Ran) -> Judged | None:
+    if missing := _NO_MODULE.search(ran.output):
+        other = f"Python's {missing[1]}" if missing[1] else "MPI"
+        return Judged(verdict="needs another library", why=other)
+    if ran.launches:
+        return None
+    if ran.lacks:
+        return Judged(verdict="lacks data", why=_names(ran.lacks))
+    if lacks := _NO_FILE.search(ran.output):
+        return Judged(verdict="lacks data", why=_without_places(lacks[0]))
+    return None
 
 
 def judge_all(rans: Sequence[Ran], *, launches: bool = True) -> Judged:

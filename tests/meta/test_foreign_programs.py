@@ -41,6 +41,8 @@ def bench(monkeypatch):
             "lacks data",
             "points.txt",
         ),
+        (1, "No module named 'torch'\n", {}, "needs another library", "Python's torch"),
+        (2, "there is no program 'mpirun'\n", {}, "needs another library", "MPI"),
         (2, "sh: can't cd to data\n", {"launches": 0}, "lacks data", "sh: can't cd to data"),
         (1, "cannot open out.txt\n", {}, "wrong", "status 1: cannot open out.txt"),
         (127, "./sum: undefined symbol: hipblasX\n", {}, "refused", "./sum: undefined symbol: hipblasX"),
@@ -177,6 +179,10 @@ def test_a_program_is_started_where_its_makefile_starts_it(bench):
     assert [line.split() for line in bench.launching_lines(told)] == [
         ["cd", "data", "&&", "LAUNCH_THIS", "./main", "10", "20"]
     ]
+    told = "LAUNCH_THIS rm -rf out;\nmkdir out\n./main 10\n"
+    assert bench.launching_lines(told) == ["rm -rf out; mkdir out; LAUNCH_THIS ./main 10"]
+    assert bench.launching_lines("LAUNCH_THIS SEED=1 ./main\n") == ["SEED=1 LAUNCH_THIS ./main"]
+    assert bench.launching_lines("LAUNCH_THIS python run.py\n") == ["LAUNCH_THIS python run.py"]
     assert bench.launching_lines("hipcc main.o\ncd src && ./main 10\n") == ["cd src && LAUNCH_THIS ./main 10"]
 
 
