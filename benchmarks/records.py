@@ -435,10 +435,12 @@ def _foreign(name: str) -> Callable[[], str]:
         within = [one for one in verdicts.values() if one["verdict"] not in _OUTSIDE]
         good = sum(one["verdict"] in _GOOD for one in within)
         smaller = sum(one.get("smaller", False) for one in within)
+        share = f"{good / max(len(within), 1):.0%}"
+        if smaller:
+            share += f"; {smaller} more with smaller arguments, together {(good + smaller) / len(within):.0%}"
         told = (
             f"{good} of the {len(within)} that have their data and need no other library end right or with "
-            f"their own known fault as they are ({good / max(len(within), 1):.0%}), and {smaller} more with "
-            f"smaller arguments ({(good + smaller) / max(len(within), 1):.0%} together); {len(verdicts)} of "
+            f"their own known fault as they are ({share}); {len(verdicts)} of "
             f"{record['programs']} programs of commit {record['checkout']} were tried, on {record['arch']}; "
             f"{record['of_older_code']} verdicts are of older code of patchkit's, and were not run again."
         )
