@@ -56,6 +56,8 @@ def family_of(name: KernelName, units: Collection[str]) -> Family:
     match name.base:
         case "flash_attn_ext_f16":
             return "wmma" if any("wmma" in unit for unit in units) else "mma"
+        case base if base.startswith("flash_attn_mma"):  # a patch's own (docs/reference/patches.md)
+            return "mma"
         case base if base.startswith("flash_attn_tile"):
             return "tile"
         case base if base.startswith(("flash_attn_ext_vec", "flash_attn_vec")):

@@ -23,10 +23,11 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     ("flash_attn_tile", "tile"),
     ("flash_attn_ext_vec", "vec"),
     ("flash_attn_ext_f16", "mma"),
+    ("flash_attn_mma", "mma"),
     ("flash_attn", "attention"),
 )
 # Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
-_MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb")
+_MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb|flash_attn_mma")
 # Kernels that read a model's weights or its K and V. The others read what the kernel before has just written.
 READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec"})
 # What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB

@@ -52,6 +52,7 @@ def test_integers_are_read_by_position_and_only_where_they_are():
         (_WMMA, "ggml/src/ggml-cuda/template-instances/fattn-mma-f16-instance-ncols1_8-ncols2_1.cu", "mma"),
         (_TILE, "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu", "tile"),
         (_VEC, "ggml/src/ggml-cuda/template-instances/fattn-vec-instance-q8_0-q8_0.cu", "vec"),
+        ("_ZL22flash_attn_mma_promptsILi64ELi4EEvPKc", "ggml/src/ggml-cuda/fattn.cu", "mma"),
         ("_ZL26flash_attn_combine_resultsILi128EEvPKf", "ggml/src/ggml-cuda/fattn-wmma-f16.cu", "other"),
     ],
 )

@@ -182,6 +182,7 @@ def test_of_large_batches_the_rows_that_the_mask_hides_are_left_out(points):
         (_MMA, "mma"),
         ("_ZL18flash_attn_ext_f16ILi64ELi32ELi4ELi256EfLb0EEvPKc", "wmma"),
         ("_ZL18flash_attn_ext_f16ILi64ELi32ELi4ELi256E6__halfLb0EEvPKc", "wmma"),
+        ("_ZL22flash_attn_mma_promptsILi64ELi4EEvPKc", "mma"),
         ("_ZL18flash_attn_ext_vecILi128ELi1EL9ggml_type1ELS0_1ELb0EEvPKc", "vec"),
         ("_ZL26flash_attn_combine_resultsILi64EEvPKf", "attention"),
         ("_ZL9mul_mat_qIL9ggml_type12ELi128ELb0EEvPKc", "mmq"),
