@@ -36,7 +36,13 @@ ARCHS = [
 ]
 SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
 LATER = ("mmq-batch-limits", "mmq-rows", "mmq-rolled-loops", "mmvq-batch-limits")
-UNSETTLED = ("fattn-tile-rows", "fattn-vec-heads-first", "mmq-wmma-batches", "quantize-once")
+UNSETTLED = (
+    "fattn-tile-rows",
+    "fattn-vec-heads-first",
+    "mmq-wmma-batches",
+    "quantize-once",
+    "fattn-mma-prompts",
+)
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
 # What each GPU's facts support; a GPU that is not here has an empty series in every era.
