@@ -84,7 +84,8 @@ class SimulatedMachine:
             times[test] = time
         return Measured(times=times, seconds=self.seconds)
 
-    def fault_of(self, arm: Arm) -> str | None:
+    def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What the planted wrong patch does."""
+        del is_search
         self.checked.append(arm)
         return "MUL_MAT of one case" if "0004-wrong" in arm else None

@@ -96,8 +96,12 @@ class Meter(Protocol):
         """Run it. What it raises ends the run; asked again, it goes on from there."""
         ...
 
-    def fault_of(self, arm: Arm) -> str | None:
-        """What an arm computes wrong, in words; None when it computes right."""
+    def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
+        """What an arm computes wrong, in words; None when it computes right.
+
+        ``is_search``: it is a part of the last arm that was wrong, and all that is asked is whether that
+        fault is in this part.
+        """
         ...
 
 
@@ -222,12 +226,16 @@ class _Pick:
         )
 
     def _right(self, arm: Arm) -> Arm:
-        """The arm without the patches that make it wrong: the shortest wrong beginning is searched for."""
+        """The arm without the patches that make it wrong: the shortest wrong beginning is searched for.
+
+        No part has a patch without those that it needs: such a candidate cannot be made.
+        """
         while arm and (fault := self.meter.fault_of(arm)) is not None:
-            low, high = 0, len(arm)  # arm[:low] is right, arm[:high] is wrong
+            low, high = 0, len(arm)  # what can be made of arm[:low] is right, of arm[:high] wrong
             while high - low > 1:
                 middle = (low + high) // 2
-                found = self.meter.fault_of(arm[:middle])
+                part = self._makeable(arm[:middle])
+                found = self.meter.fault_of(part, is_search=True) if part else None
                 if found is None:
                     low = middle
                 else:
@@ -456,14 +464,19 @@ class _Pick:
 
     def _closed(self, kept: Arm) -> Arm:
         """What is kept, without what needs a patch that is not."""
-        names = set(kept)
+        picked = self._makeable(kept)
+        for name in kept:
+            if name not in picked:
+                needed = min(self._needs(name) - set(picked))
+                self._decide(name, "cannot tell", f"needs {needed}, which is left out")
+        return picked
+
+    def _makeable(self, arm: Arm) -> Arm:
+        """The arm without the patches that need one which is not in it."""
+        names = set(arm)
         while lacking := {name for name in names if not self._needs(name) <= names}:
-            for name in lacking:
-                self._decide(
-                    name, "cannot tell", f"needs {min(self._needs(name) - names)}, which is left out"
-                )
             names -= lacking
-        return tuple(name for name in kept if name in names)
+        return tuple(name for name in arm if name in names)
 
     def _withdraw(self, picked: Arm, why: str) -> None:
         for name in picked:

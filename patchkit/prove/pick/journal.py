@@ -270,8 +270,11 @@ class Source(Protocol):
         """Run a visit. What it raises ends the run, and nothing of the visit counts."""
         ...
 
-    def check(self, arm: Arm) -> str | None:
-        """What an arm computes wrong, in words; None when it computes right."""
+    def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
+        """What an arm computes wrong, in words; None when it computes right.
+
+        ``is_search`` as for :meth:`patchkit.prove.pick.decide.Meter.fault_of`.
+        """
         ...
 
     def tree_of(self, arm: Arm) -> str:
@@ -323,14 +326,14 @@ class KeptMeter:
         times = {test: statistics.median(samples) for test, samples in entry.samples_ns.items()}
         return Measured(times=times, seconds=entry.seconds)
 
-    def fault_of(self, arm: Arm) -> str | None:
+    def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What an arm computes wrong."""
         entry = self.journal.take_check(arm)
         if entry is not None and entry.tree != self.source.tree_of(arm):
             raise _other(self.journal.path, f"check {entry.number} is of another tree")
         if entry is None:
             began = self.clock()
-            fault = self.source.check(arm)
+            fault = self.source.check(arm, is_search=is_search)
             entry = Checked(
                 number=len(self.journal.entries),
                 arm=arm,

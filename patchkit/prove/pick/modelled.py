@@ -48,6 +48,7 @@ class ModelledSource:
     hashes: Mapping[str, str]
     tests: Sequence[WantedTest]
     _shapes: dict[str, ModelShape] = field(default_factory=dict)
+    _wrong_gate: str = ""
 
     def prepare(self, arms: Sequence[Arm]) -> None:
         """Nothing: kernels are compiled when they are launched."""
@@ -76,16 +77,22 @@ class ModelledSource:
             samples[test.name] = (max(1, round(1000 * time.us * max(1, test.generated))),)
         return Sampled(samples_ns=samples, seconds=0.0)
 
-    def check(self, arm: Arm) -> str | None:
-        """What backend-ops and logits say of an arm on the emulated GPU: a sample of the cases."""
+    def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
+        """What backend-ops and logits say of an arm on the emulated GPU: a sample of the cases.
+
+        The search for a patch asks the gate alone that found it.
+        """
         machine = Machine(backend="hip", emulates=self.arch)
         subject = self.arms.subject(arm)
         for gate in (
             BackendOpsGate(machine=machine, is_sample=True),
             LogitsGate(machine=machine, is_sample=True),
         ):
+            if is_search and self._wrong_gate not in ("", gate.name):
+                continue
             result = gate.run(subject)
             if result.verdict == "failed":
+                self._wrong_gate = gate.name
                 return f"{told_failure(result)} (emulated)"
         return None
 

@@ -77,7 +77,6 @@ class BenchSource:
     _session: str = field(default_factory=lambda: secrets.token_hex(4))
     _options: dict[str, BenchOptions] = field(default_factory=dict)
     _looked: float | None = None
-    _wrong_arm: Arm = ()
     _wrong_ops: tuple[str, ...] = ()
     _count: int = 0
 
@@ -110,10 +109,10 @@ class BenchSource:
         conditions = self._conditions()
         return Sampled(samples_ns=samples, seconds=self.clock() - began, conditions=conditions)
 
-    def check(self, arm: Arm) -> str | None:
+    def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What backend-ops and logits say of an arm on this machine.
 
-        Once something is known to be wrong, the search for the patch looks at those operations alone. What
+        The search for the patch looks at those operations alone that are known to be wrong. What
         was right here before is not checked again: minutes, when other models or tests are asked for.
         """
         self._side(())
@@ -124,23 +123,24 @@ class BenchSource:
         # Gates read what they wrote: with four at once one took another's half-written file (2026-11-27).
         folder = self.arms.workspace.cache_root / "evidence" / self.tree_of(arm)
         with alone_with(folder, self.reporter, f"waiting for another patchkit that checks {told_arm(arm)}"):
-            return self._fault_of(arm)
+            return self._fault_of(arm, is_search=is_search)
 
-    def _fault_of(self, arm: Arm) -> str | None:
+    def _fault_of(self, arm: Arm, *, is_search: bool) -> str | None:
         right = self._right_before(arm)
         if right.is_file() and not self.is_fresh:
             self.reporter.info(f"{told_arm(arm)}: was right on this machine before, same trees and tools")
             return None
         subject = self.arms.subject(arm)
         elsewhere = self.runner if isinstance(self.runner, SshRunner) else None
-        is_search = arm == self._wrong_arm[: len(arm)] and arm != self._wrong_arm
         ops = BackendOpsGate(
             machine=self.machine, elsewhere=elsewhere, ops=self._wrong_ops if is_search else ()
         )
         result = ops.run(subject)
+        if not is_search:
+            self._wrong_ops = ()
         if result.verdict == "failed":
             if not is_search:
-                self._wrong_arm, self._wrong_ops = arm, tuple(sorted(set(_CASE.findall(_whys(result)))))
+                self._wrong_ops = tuple(sorted(set(_CASE.findall(_whys(result)))))
             return f"{told_failure(result)}{self._emulated_word(arm)}"
         if is_search and self._wrong_ops:
             return None  # what was wrong was seen above; logits of ten models take minutes

@@ -70,6 +70,14 @@ def test_where_upstream_is_wrong_other_wrong_numbers_are_the_candidates() -> Non
     assert not list(judge_logits([other], is_repeatable=False))
 
 
+def test_where_upstream_is_wrong_a_part_that_is_mended_is_no_fault_and_no_proof() -> None:
+    nearer = theirs(NEAR.model_copy(update={"nmse": 0.05}), NEAR.model_copy(update={"nmse": 0.48}))
+    assert not list(judge_logits([nearer]))
+    assert not nearer.is_judged
+    (problem,) = judge_logits([theirs(NEAR.model_copy(update={"nmse": 0.06}), RACING)])  # less than ten times
+    assert problem.code == "LOGITS_FAR"
+
+
 def test_no_numbers_of_the_candidate_are_a_fault_also_where_upstream_is_wrong() -> None:
     nothing = NEAR.model_copy(update={"nmse": math.nan, "is_finite": False})
     (problem,) = judge_logits([theirs(nothing, nothing)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 from simulated_machine import MODELS, PLANTED, RIGHT, SimulatedMachine
@@ -86,7 +87,10 @@ def test_a_patch_that_others_need_stays_for_what_they_bring() -> None:
 
 def test_two_wrong_patches_are_both_found() -> None:
     class Wrong(SimulatedMachine):
-        def fault_of(self, arm: Arm) -> str | None:
+        asked: ClassVar[list[tuple[Arm, bool]]] = []
+
+        def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
+            self.asked.append((arm, is_search))
             bad = sorted({"b", "d"} & set(arm))
             return f"case of {bad[0]}" if bad else None
 
@@ -95,6 +99,46 @@ def test_two_wrong_patches_are_both_found() -> None:
     picked = pick(Plan(members=members, models=("m",), seconds=1e6), machine)
     assert picked.picked == ("a", "c", "e")
     assert _why(picked)["d"] == ("leave out", "computes wrong: case of d")
+    # Whole are the sets that might be measured: what is left without d is looked at in all that it computes.
+    assert [arm for arm, is_search in machine.asked if not is_search] == [
+        ("a", "b", "c", "d", "e"),
+        ("a", "c", "d", "e"),
+        ("a", "c", "e"),
+    ]
+
+
+def test_the_last_patch_is_wrong_and_the_others_are_looked_at_whole() -> None:
+    asked: list[tuple[Arm, bool]] = []
+
+    class Wrong(SimulatedMachine):
+        def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
+            asked.append((arm, is_search))
+            return "case of b" if "b" in arm else None
+
+    machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
+    plan = Plan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6)
+    assert pick(plan, machine).picked == ("a",)
+    assert asked == [(("a", "b"), False), (("a",), True), (("a",), False)]
+
+
+def test_patches_that_need_each_other_are_never_parted() -> None:
+    class Wrong(SimulatedMachine):
+        def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
+            del is_search
+            assert ("b" in arm) == ("c" in arm)
+            return "case of c" if "c" in arm else None
+
+    members = (
+        Member(id="a"),
+        Member(id="b", requires=frozenset("c")),
+        Member(id="c", requires=frozenset("b")),
+        Member(id="d"),
+    )
+    machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
+    picked = pick(Plan(members=members, models=("m",), seconds=1e6), machine)
+    assert picked.picked == ("a", "d")
+    assert _why(picked)["c"] == ("leave out", "computes wrong: case of c")
+    assert _why(picked)["b"] == ("leave out", "needs c, which computes wrong")
 
 
 def test_without_time_nothing_is_kept_and_every_patch_says_so() -> None:
@@ -124,7 +168,8 @@ def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
 
 def test_a_picked_set_that_computes_wrong_without_the_others_is_not_picked() -> None:
     class Masked(SimulatedMachine):
-        def fault_of(self, arm: Arm) -> str | None:
+        def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
+            del is_search
             return "ROPE of one case" if arm == ("a",) else None
 
     machine = Masked(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 if "a" in arm else 1.0)
@@ -144,7 +189,8 @@ def test_without_noise_one_round_tells_all() -> None:
             self.visits += 1
             return Measured(times={"pp512": 0.9 if "a" in visit.arm else 1.0}, seconds=1.0)
 
-        def fault_of(self, _arm: Arm) -> str | None:
+        def fault_of(self, _arm: Arm, *, is_search: bool = False) -> str | None:
+            del is_search
             return None
 
     model = Model()

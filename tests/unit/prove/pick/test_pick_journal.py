@@ -49,7 +49,8 @@ class _Played:
             conditions={"load": "0.1"},
         )
 
-    def check(self, arm: Arm) -> str | None:
+    def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
+        del is_search
         return "MUL_MAT of one case" if "0004-wrong" in arm else None
 
     def tree_of(self, arm: Arm) -> str:
