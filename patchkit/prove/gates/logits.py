@@ -61,7 +61,7 @@ _TIMEOUT_S = 1800.0
 # (docs/records/emulator.md).
 _ELSEWHERE = 0.03
 # How much nearer is a part mended: with the patches for two of build 6900's three races Mamba's text of two
-# sequences goes from 1.5 to 0.05. What a patch breaks besides may hide below that: the scene is named as not proven.
+# sequences goes from 1.5 to 0.05. What a patch breaks besides may hide below that: the scene is not proven.
 _MENDS = 10.0
 
 
