@@ -53,7 +53,9 @@ enum hipError_t {
 enum hipDeviceAttribute_t {
     hipDeviceAttributeCanMapHostMemory               = 3,
     hipDeviceAttributeConcurrentKernels              = 8,
+    hipDeviceAttributeConcurrentManagedAccess        = 9,
     hipDeviceAttributeCooperativeLaunch              = 10,
+    hipDeviceAttributeHostNativeAtomicSupported      = 15,
     hipDeviceAttributeIntegrated                     = 16,
     hipDeviceAttributeComputeCapabilityMajor         = 23,
     hipDeviceAttributeManagedMemory                  = 24,
@@ -309,6 +311,7 @@ struct hipDeviceProp_t {
     int cooperativeLaunch, pciBusID;
     int regsPerBlock, regsPerMultiprocessor;
     int integrated, canMapHostMemory, unifiedAddressing, managedMemory, concurrentKernels;
+    int concurrentManagedAccess, hostNativeAtomicSupported;
     int memoryPoolsSupported, streamPrioritiesSupported, hostRegisterSupported;
     size_t textureAlignment, texturePitchAlignment;
     int maxTexture1D;
