@@ -8,28 +8,22 @@ quantizations, tried by hand); the others they do not see.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command_line import run_patchkit
-from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
-from filelock import FileLock
+from emulated_trees import EmulatedTrees
+from own_graphs import compile_with_ggml, tree_with
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.exported import export_tree
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
 from patchkit.gpu.emulated.names import read_name
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
-from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.tree import overlay_tree
 
 # The host code of build 11549 is compiled again for each rule that is left out.
@@ -87,7 +81,7 @@ def run(trees: EmulatedTrees, tmp_path_factory: pytest.TempPathFactory) -> Calla
             if has_graphs:
                 del environment["GGML_CUDA_DISABLE_GRAPHS"]
             done = subprocess.run(
-                [_program(side, trees.root(BUILD), folder), side.folder, *scene],
+                [compile_with_ggml(PROGRAM, side, trees.root(BUILD), folder), side.folder, *scene],
                 env=environment,
                 capture_output=True,
                 text=True,
@@ -110,32 +104,11 @@ def run(trees: EmulatedTrees, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return start
 
 
-def _program(side: BuiltSide, tree: Path, folder: Path) -> Path:
-    made = folder / f"shared-{side.identity}"
-    if not made.is_file():
-        includes = [f"-I{tree / name}" for name in ("include", "ggml/include")]
-        libraries = [f"-L{side.folder}", "-lggml", "-lggml-base", f"-Wl,-rpath,{side.folder}"]
-        argv = ["c++", "-std=c++17", "-O1", *includes, str(PROGRAM), *libraries, "-o", str(made)]
-        subprocess.run(argv, check=True, timeout=600)
-    return made
-
-
 @pytest.fixture(scope="module")
 def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with this patch and no other."""
-    series = tmp_path_factory.mktemp("shared-series") / "series"
-    for name in ("patches", "templates", "arch_profiles"):
-        shutil.copytree(ROOT / name, series / name)
-    shutil.copy(CORPUS, series / "patches" / "upstream.lock")
-    cache = test_cache / "corpus"
-    where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{BUILD}", "--arch", ARCH)
-    with FileLock(test_cache / "corpus.lock"):
-        done = run_patchkit("apply", *where, "--with", PATCH, "--only", PATCH, "--unlocked", "--json")
-        assert done.returncode == 0, done.stderr
-        repository = open_cache(cache).peek(NullReporter())
-        assert repository is not None
-        tip = json.loads(done.stdout)["commits"][-1]["commit"]
-        return export_tree(repository, tip, gates_cache / "trees").root
+    folder = tmp_path_factory.mktemp("shared-series")
+    return tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
 
 
 @pytest.fixture(scope="module")

@@ -97,8 +97,8 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     less = choose(11549, "gfx1151").more_trust
     assert less is not None
     assert less.sentence() == (
-        "published; --trust modelled would add fattn-vec-heads-first, quantize-once, fattn-mma-prompts: "
-        "measured by nobody"
+        "published; --trust modelled would add fattn-vec-heads-first, quantize-once, "
+        "moe-reduction-columns, fattn-mma-prompts: measured by nobody"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (

@@ -40,6 +40,7 @@ UNSETTLED = (
     "fattn-tile-rows",
     "fattn-vec-heads-first",
     "mmq-wmma-batches",
+    "moe-reduction-columns",
     "quantize-once",
     "fattn-mma-prompts",
 )
