@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -239,11 +240,12 @@ def time_recorded(
     return OperationTime(case=case, machine=machine, kernels=kernels, products=found.products)
 
 
-def working_of(case: Timed, head: TraceHead) -> float:
+def working_of(case: Timed, head: TraceHead, *, is_drawn: bool = False) -> float:
     """The part of a launch's blocks that has work.
 
     mul_mat_q of experts has blocks for as many tokens as there are, for every expert, and those beyond an
-    expert's tokens end at once. Tokens take the experts in turn (native/drivers/op_cases.cpp).
+    expert's tokens end at once. Tokens take the experts in turn (native/drivers/op_cases.cpp), or by lot
+    (``is_drawn``), each for itself, as of a router that prefers none: then many need one tile more.
     """
     columns = read_name(head.kernel).integer(1)
     if (
@@ -256,9 +258,23 @@ def working_of(case: Timed, head: TraceHead) -> float:
     _, tiles, experts = head.grid
     if experts != case.experts:
         return 1.0  # a kernel that splits its work otherwise
+    if is_drawn:
+        return min(tiles, drawn_tiles(case.tokens, case.used / experts, columns)) / tiles
     taken, more = divmod(case.tokens * case.used, experts)
     tokens = [taken + (expert < more) for expert in range(experts)]
     return sum(min(tiles, -(-count // columns)) for count in tokens) / (tiles * experts)
+
+
+def drawn_tiles(tokens: int, chance: float, columns: int) -> float:
+    """Tiles of so many columns that one expert needs on average, if each token takes it with that chance."""
+    if chance >= 1:
+        return -(-tokens // columns)
+    each = math.log(chance), math.log1p(-chance)
+    tiles = 0.0
+    for taken in range(1, tokens + 1):
+        ways = math.lgamma(tokens + 1) - math.lgamma(taken + 1) - math.lgamma(tokens - taken + 1)
+        tiles += math.exp(ways + taken * each[0] + (tokens - taken) * each[1]) * -(-taken // columns)
+    return tiles
 
 
 def type_name(kind: TensorKind) -> str:

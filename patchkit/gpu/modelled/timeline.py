@@ -417,7 +417,7 @@ def _working(started: Started, node: Node | None) -> float:
         experts=weight.shape[2],
         used=ids.shape[0],
     )
-    return working_of(case, TraceHead(kernel=started.kernel, grid=started.grid))
+    return working_of(case, TraceHead(kernel=started.kernel, grid=started.grid), is_drawn=True)
 
 
 def _unplayed(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gpu.modelled.operation import attention_case, matrix_case, working_of
+from patchkit.gpu.modelled.operation import attention_case, drawn_tiles, matrix_case, working_of
 from patchkit.gpu.modelled.recording import Recorded, TraceHead
+from patchkit.gpu.modelled.roofline import distinct_experts
 
 MMQ = "_Z9mul_mat_qIL9ggml_type12ELi128ELb0EL9ggml_prec10EEvPKc"
 
@@ -28,6 +29,20 @@ def test_blocks_beyond_the_tokens_of_an_expert_have_no_work():
     # 512 tokens: 32 for each expert, in one of four tiles of 128.
     assert _working(512, (6, 4, 128)) == pytest.approx(1 / 4)
     assert _working(2048, (6, 16, 128)) == pytest.approx(1 / 16)
+
+
+def test_experts_that_are_drawn_need_tiles_for_more_than_the_mean():
+    # Two tokens take one of two experts: both the same one, or one each.
+    assert drawn_tiles(2, 1 / 2, 1) == pytest.approx(1)
+    assert drawn_tiles(2, 1 / 2, 2) == pytest.approx(3 / 4)
+    assert drawn_tiles(96, 1.0, 32) == 3
+    # What a batch touches, as the bound has it.
+    assert drawn_tiles(4, 8 / 128, 128) == pytest.approx(distinct_experts(128, 8, 4) / 128)
+    # 512 tokens, 32 for each of 128 experts on average: with tiles of 32 nearly every second one has two.
+    case = matrix_case("q4_K", 768, 2048, 512, experts=128, used=8)
+    head = TraceHead(kernel=MMQ.replace("Li128E", "Li32E"), grid=(12, 16, 128))
+    assert working_of(case, head) * 16 == pytest.approx(1)
+    assert working_of(case, head, is_drawn=True) * 16 == pytest.approx(1.455, abs=0.01)
 
 
 def test_other_launches_stand_for_themselves():
