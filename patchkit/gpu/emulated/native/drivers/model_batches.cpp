@@ -127,20 +127,31 @@ bool has(const std::string & name, std::initializer_list<const char *> parts) {
 // What these write is read by host code, or says which blocks of others have work.
 bool decides(const std::string & name) { return has(name, {"topk_moe", "argsort", "mm_ids_helper", "mask_to_KV_max"}); }
 
-// In place of what was not computed: token t picks the experts from t * used on.
-void choose_experts(void ** values) {
+// In place of what was not computed: token t picks the experts from t * used on. For how many tokens.
+int64_t choose_experts(void ** values) {
     const auto logits = *static_cast<const uintptr_t *>(values[0]);
     const auto found  = std::find_if(results.rbegin(), results.rend(), [&](const seen_tensor & one) {
         return one.at == logits && one.columns == experts && one.type == GGML_TYPE_F32;
     });
     if (experts == 0 || found == results.rend() || patchkit::allocation_of(logits).size == 0) {
-        return;
+        return 0;
     }
     auto * const to = reinterpret_cast<float *>(logits); // NOLINT(performance-no-int-to-ptr)
     for (int64_t row = 0; row < found->rows; ++row) {
         for (int64_t one = 0; one < experts; ++one) {
             const int64_t place = (one - row * used % experts + experts) % experts;
             to[row * experts + one] = -float(place) / 8;
+        }
+    }
+    return found->rows;
+}
+
+// A block sorts one token's experts, and not all blocks of a launch run: what the others would have written.
+void write_order(void ** values, int64_t rows) {
+    auto * const order = *static_cast<int32_t **>(values[1]);
+    for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t place = 0; place < experts; ++place) {
+            order[row * experts + place] = int32_t((row * used + place) % experts);
         }
     }
 }
@@ -181,11 +192,13 @@ hipError_t start(launch_call run, const void * function, dim3 grid, dim3 block, 
     if (!runs) {
         return hipSuccess;
     }
-    if (has(name, {"topk_moe", "argsort"})) {
-        choose_experts(values);
-    }
+    const int64_t chosen = has(name, {"topk_moe", "argsort"}) ? choose_experts(values) : 0;
     ++traces;
-    return run(function, grid, block, values, lds, stream);
+    const hipError_t done = run(function, grid, block, values, lds, stream);
+    if (done == hipSuccess && has(name, {"argsort"})) {
+        write_order(values, chosen);
+    }
+    return done;
 }
 
 // ---- Copies.
