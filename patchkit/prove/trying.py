@@ -243,7 +243,8 @@ def _changed_rows(
 def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], list[str]]:
     """Units that differ in the bytes they can read, and of these those that name most of what changed.
 
-    By how many words of a unit's own text stand in changed lines; the others may change all the same.
+    By what share of the words of a unit's own text stands in changed lines, as a long unit names nearly
+    everything; a unit that changed itself comes first. The others may change all the same.
     """
     both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
     units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
@@ -255,9 +256,13 @@ def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], l
             changed |= _words_of_changes(*texts)
     words = {unit: set(_WORD.findall(after.read(unit))) for unit in units}
     everywhere = set.intersection(*words.values()) if len(words) > 1 else set()
-    named = {unit: len((words[unit] - everywhere) & changed) for unit in units}
+    named: dict[str, float] = {}
+    for unit, mine in words.items():
+        own = mine - everywhere
+        is_changed = before.read(unit) != after.read(unit)
+        named[unit] = 1.0 if is_changed else len(own & changed) / max(1, len(own))
     units.sort(key=lambda unit: -named[unit])
-    most = max(named.values(), default=0)
+    most = max(named.values(), default=0.0)
     return units, [unit for unit in units if most and named[unit] == most]
 
 

@@ -25,6 +25,7 @@ UNITS = {
     "a.cu": '#include "table.cuh"\nCASE(TYPE_A);\n',
     "b.cu": '#include "table.cuh"\nCASE(TYPE_B);\n',
     "other.cu": '#include "table.cuh"\nCASE(TYPE_C);\n',
+    "host.cu": '#include "table.cuh"\nenum { A = TYPE_A, B = TYPE_B };\n',  # names all of them
     "alone.cu": "int alone();\n",
 }
 
@@ -53,7 +54,7 @@ def test_of_a_row_the_units_that_name_it_come_first(
 ) -> None:
     before, after = tree(tmp_path / "old", TABLE), tree(tmp_path / "new", TABLE.replace(old, new))
     units, likely = differing_units(before, after)
-    assert set(units) == {f"{FOLDER}/{name}.cu" for name in ("a", "b", "other")}
+    assert set(units) == {f"{FOLDER}/{name}.cu" for name in ("a", "b", "other", "host")}
     assert likely == units[: len(named)] == [f"{FOLDER}/{name}.cu" for name in named]
 
 
