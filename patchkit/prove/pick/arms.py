@@ -43,10 +43,12 @@ class Arms:
     def members(self) -> tuple[Member, ...]:
         """The patches that can be picked, each with those it needs and those whose kernel it touches."""
         plan = self.whole
+        mending = {one.fault.patch for one in plan.faults}
         touched = {each.id: frozenset(_touched(plan, each.id)) for each in plan.patches if each.placed}
         return tuple(
             Member(
                 id=name,
+                mends=name in mending,
                 requires=frozenset(_requires(plan, name)),
                 touches=frozenset(
                     other for other, theirs in touched.items() if other != name and _meet(mine, theirs)

@@ -59,9 +59,13 @@ _NO_CHANCE = 0.5  # one value without noise is its own bounds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A patch to decide on. ``requires`` and ``touches`` name patches: those it needs, those whose kernel."""
+    """A patch to decide on. ``requires`` and ``touches`` name patches: those it needs, those whose kernel.
+
+    ``mends``: without it this build is known to compute something wrong, so it need not gain to be kept.
+    """
 
     id: str
+    mends: bool = False
     requires: frozenset[str] = frozenset()
     touches: frozenset[str] = frozenset()
 
@@ -385,22 +389,31 @@ class _Pick:
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
         hopes = rough if self.plan.is_exact else self._bounds(averages, one.rounds, _IDLE_DROP)
-        if all(each.high < least for each in hopes.values()):
+        mends = next(member.mends for member in self.plan.members if member.id == one.member)
+        if not mends and all(each.high < least for each in hopes.values()):
             return "leave out", f"no test gains {self.plan.least:.1%} by it"
         if self.plan.is_exact:
-            return self._worth(rough, rough)
+            return self._worth(rough, rough, mends=mends)
         if one.rounds < self._first_keep(one.number):
             return None
         one.keep_looks += 1
         loss, idle = self._chances(one.number, one.keep_looks)
-        return self._worth(self._bounds(averages, one.rounds, loss), self._bounds(averages, one.rounds, idle))
+        safe, shown = (self._bounds(averages, one.rounds, chance) for chance in (loss, idle))
+        return self._worth(safe, shown, mends=mends)
 
-    def _worth(self, safe: Mapping[Key, Effect], shown: Mapping[Key, Effect]) -> tuple[Verdict, str] | None:
-        """To keep, if some test gains and no test may lose; ``safe`` are the bounds for the second."""
+    def _worth(
+        self, safe: Mapping[Key, Effect], shown: Mapping[Key, Effect], *, mends: bool
+    ) -> tuple[Verdict, str] | None:
+        """To keep, if some test gains or it mends, and no test may lose; ``safe`` has bounds for that."""
         least = math.log1p(self.plan.least)
         gains = [key for key, each in shown.items() if each.low > 0 and each.middle >= least]
-        if not gains or any(each.low <= -least for each in safe.values()):
+        if not (gains or mends) or any(each.low <= -least for each in safe.values()):
             return None
+        if not gains:
+            return (
+                "keep",
+                f"mends what this build computes wrong, and no test loses {self.plan.least:.1%} by it",
+            )
         best = max(gains, key=lambda key: shown[key].middle)
         return "keep", f"faster in {_name(best)} by {_size(shown[best])}"
 

@@ -178,6 +178,23 @@ def test_a_picked_set_that_computes_wrong_without_the_others_is_not_picked() -> 
     assert "computes wrong without the others: ROPE of one case" in _why(picked)["a"][1]
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_what_mends_need_not_gain_and_may_not_lose(is_exact: bool) -> None:
+    def factor(arm: Arm, *_: str) -> float:
+        return 1.05 if "slow" in arm else 1.0
+
+    machine = SimulatedMachine(
+        seed=1, noise=0.0 if is_exact else 0.002, factor=factor, stalls=0.0, throttling=0.0
+    )
+    members = (Member(id="right", mends=True), Member(id="slow", mends=True), Member(id="nothing"))
+    plan = Plan(members=members, models=("m",), seconds=1e6, is_exact=is_exact)
+    picked = pick(plan, machine)
+    assert picked.picked == ("right",)
+    assert _why(picked)["right"][1].startswith("mends what this build computes wrong")
+    assert _why(picked)["slow"][1].startswith("slower in ")
+    assert _why(picked)["nothing"][1] == "no test gains 2.0% by it"
+
+
 def test_without_noise_one_round_tells_all() -> None:
     class Model:
         visits = 0
