@@ -102,7 +102,12 @@ def read_tests(folder: Path, rows: Sequence[dict[str, object]]) -> tuple[Upstrea
 def _build(source: Source, targets: Sequence[str], workshop: Workshop) -> Path:
     compiler = host_compiler(workshop.reporter)
     part = programs_part(
-        source.root, build=source.build, commit=source.commit, compiler=compiler, is_timed=False
+        source.root,
+        build=source.build,
+        commit=source.commit,
+        compiler=compiler,
+        is_timed=False,
+        has_cpu=True,
     )
     return build_part(part, source.root, targets, workshop).folder / "build"
 

@@ -123,14 +123,18 @@ def programs_part(
     compiler: str,
     is_timed: bool = True,
     wanted: Sequence[str] = (),
+    has_cpu: bool = False,
 ) -> Part:
     """llama.cpp's programs and the libraries they link; ``build`` and ``commit`` are what they print.
 
     Those whose times nobody looks at need not be ``is_timed``: they are built with less optimization, and
     where none but :data:`GATE_PROGRAMS` are ``wanted``, without what those never call. The CPU backend is a
-    part of its own and always built as upstream builds it.
+    part of its own and always built as upstream builds it; with ``has_cpu`` it can be built in this build,
+    too, for upstream's own tests, which CTest runs where they lie.
     """
     entries = {**_EVERYWHERE, **_PROGRAMS, "LLAMA_BUILD_NUMBER": str(build), "LLAMA_BUILD_COMMIT": commit}
+    if has_cpu:
+        entries["GGML_CPU"] = True
     if not is_timed:
         entries |= _UNTIMED
         if wanted and set(wanted) <= set(GATE_PROGRAMS):
@@ -138,7 +142,7 @@ def programs_part(
     return Part(
         name="programs",
         backend="cpu",
-        sources=_digest(tree, READ_BY_PROGRAMS, frozenset()),
+        sources=_digest(tree, READ_BY_PROGRAMS, frozenset({"ggml-cpu"} if has_cpu else ())),
         entries=entries,
         compiler=compiler,
     )

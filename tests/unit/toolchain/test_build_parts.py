@@ -41,6 +41,7 @@ def tree(tmp_path: Path) -> Path:
 def keys(tree: Path) -> dict[str, str]:
     return {
         "programs": programs_part(tree, build=6900, commit="c22473b58", compiler="c").key,
+        "with tests": programs_part(tree, build=6900, commit="c22473b58", compiler="c", has_cpu=True).key,
         "cpu": cpu_part(tree, compiler="c").key,
         "hip": gpu_part(tree, "hip", entries={}, environment={}, compiler="c").key,
         "cuda": gpu_part(tree, "cuda", entries={}, environment={}, compiler="c").key,
@@ -50,12 +51,12 @@ def keys(tree: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        ("src/llama.cpp", {"programs"}),
-        ("tests/test-backend-ops.cpp", {"programs"}),
-        ("ggml/src/ggml.c", {"programs", "cpu", "hip", "cuda"}),
-        ("ggml/src/ggml-backend.cpp", {"programs", "cpu", "hip", "cuda"}),
-        ("CMakeLists.txt", {"programs", "cpu", "hip", "cuda"}),
-        ("ggml/src/ggml-cpu/ops.cpp", {"cpu"}),
+        ("src/llama.cpp", {"programs", "with tests"}),
+        ("tests/test-backend-ops.cpp", {"programs", "with tests"}),
+        ("ggml/src/ggml.c", {"programs", "with tests", "cpu", "hip", "cuda"}),
+        ("ggml/src/ggml-backend.cpp", {"programs", "with tests", "cpu", "hip", "cuda"}),
+        ("CMakeLists.txt", {"programs", "with tests", "cpu", "hip", "cuda"}),
+        ("ggml/src/ggml-cpu/ops.cpp", {"with tests", "cpu"}),
         ("ggml/src/ggml-cuda/fattn.cu", {"hip", "cuda"}),
         ("ggml/src/ggml-hip/CMakeLists.txt", {"hip"}),
         ("ggml/src/ggml-vulkan/vk.cpp", set()),
