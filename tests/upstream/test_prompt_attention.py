@@ -6,23 +6,18 @@ V by 1, 4 and 12, sinks, several sequences, and a cache that is made f16 first.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command_line import run_patchkit
-from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
-from filelock import FileLock
+from emulated_trees import EmulatedTrees
+from own_graphs import tree_with
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.exported import export_tree
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
 from patchkit.gpu.emulated.names import read_name
@@ -50,19 +45,8 @@ class Ran:
 @pytest.fixture(scope="module")
 def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with this patch and no other."""
-    series = tmp_path_factory.mktemp("prompt-series") / "series"
-    for name in ("patches", "templates", "arch_profiles"):
-        shutil.copytree(ROOT / name, series / name)
-    shutil.copy(CORPUS, series / "patches" / "upstream.lock")
-    cache = test_cache / "corpus"
-    where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{BUILD}", "--arch", ARCH)
-    with FileLock(test_cache / "corpus.lock"):
-        done = run_patchkit("apply", *where, "--with", PATCH, "--only", PATCH, "--unlocked", "--json")
-        assert done.returncode == 0, done.stderr
-        repository = open_cache(cache).peek(NullReporter())
-        assert repository is not None
-        tip = json.loads(done.stdout)["commits"][-1]["commit"]
-        return export_tree(repository, tip, gates_cache / "trees").root
+    folder = tmp_path_factory.mktemp("prompt-series")
+    return tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
 
 
 @pytest.fixture

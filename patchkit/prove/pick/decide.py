@@ -389,7 +389,7 @@ class _Pick:
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
         hopes = rough if self.plan.is_exact else self._bounds(averages, one.rounds, _IDLE_DROP)
-        mends = next(member.mends for member in self.plan.members if member.id == one.member)
+        mends = self._member(one.member).mends
         if not mends and all(each.high < least for each in hopes.values()):
             return "leave out", f"no test gains {self.plan.least:.1%} by it"
         if self.plan.is_exact:

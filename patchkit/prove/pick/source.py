@@ -136,11 +136,10 @@ class BenchSource:
             machine=self.machine, elsewhere=elsewhere, ops=self._wrong_ops if is_search else ()
         )
         result = ops.run(subject)
+        is_wrong = result.verdict == "failed"
         if not is_search:
-            self._wrong_ops = ()
-        if result.verdict == "failed":
-            if not is_search:
-                self._wrong_ops = tuple(sorted(set(_CASE.findall(_whys(result)))))
+            self._wrong_ops = tuple(sorted(set(_CASE.findall(_whys(result))))) if is_wrong else ()
+        if is_wrong:
             return f"{told_failure(result)}{self._emulated_word(arm)}"
         if is_search and self._wrong_ops:
             return None  # what was wrong was seen above; logits of ten models take minutes
