@@ -596,15 +596,11 @@ def _files_below(folder: Path) -> list[str]:
 
 
 def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
-    source, folder = checkout / program.folder, setting.root / program.folder
     if (unbuilt := built_or_why(program, setting, checkout)) is not None:
         return unbuilt, []
-    lines = program.runs(folder)
+    lines, launches = _lines_of(program, setting, checkout)
     if not lines:
         return Judged(verdict="wrong", why="nothing says how it is run"), []
-    repeats = repeats_of(_texts(source))
-    lines = [fewer_repeats(line, repeats) for line in lines]
-    launches = any(_LAUNCHES.search(text) for text in _texts(source))
     rans = _run_lines(lines, program, setting)
     write_log(rans, program, setting, "w")
     return judge_all(rans, launches=launches), rans
@@ -615,12 +611,9 @@ def smaller_verdict_of(
 ) -> str | None:
     """What is told beside a time limit: with which smaller arguments it ends right, None where with none."""
     setting = replace(setting, arch=old["arch"])
-    source, folder = checkout / program.folder, setting.root / program.folder
     if built_or_why(program, setting, checkout) is not None:
         return None
-    texts = list(_texts(source))
-    lines = [fewer_repeats(line, repeats_of(texts)) for line in program.runs(folder)]
-    launches = any(_LAUNCHES.search(text) for text in texts)
+    lines, launches = _lines_of(program, setting, checkout)
     too_large = 0
     for divisor, size, least in _DIVISORS:
         shorter = [smaller(line, divisor, size, least) for line in lines]
@@ -636,6 +629,14 @@ def smaller_verdict_of(
             told = f"{_SMALLER_IS_RIGHT}: sizes divided by {divisor}{small}"
             return f"{told}; {found.why}" if found.why else told
     return None
+
+
+def _lines_of(program: Program, setting: Setting, checkout: Path) -> tuple[list[str], bool]:
+    """The lines that run a built program, with one repetition, and whether its sources launch anything."""
+    texts = list(_texts(checkout / program.folder))
+    repeats = repeats_of(texts)
+    lines = [fewer_repeats(line, repeats) for line in program.runs(setting.root / program.folder)]
+    return lines, any(_LAUNCHES.search(text) for text in texts)
 
 
 def write_log(rans: Sequence[Ran], program: Program, setting: Setting, mode: str) -> None:
