@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from patchkit.prove.pick.decide import Arm, Measured, Member, Visit
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Measured, Member, Visit
 
 TESTS = ("pp512", "tg128")
 MODELS = ("small", "large")

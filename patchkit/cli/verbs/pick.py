@@ -75,6 +75,14 @@ _plan_options = packed(
     metavar="PERCENT",
     help="The smallest change that counts; a smaller one takes more rounds.",
 )
+@click.option(
+    "--builds",
+    type=_NUMBER,
+    default=24,
+    show_default=True,
+    metavar="N",
+    help="To measure side by side: more spare rounds, 1 leaves each patch out of all others only.",
+)
 @_plan_options
 @click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")
 @click.option("--emulated", is_flag=True, help="With --modelled: right or wrong on the emulated GPU.")
@@ -102,10 +110,11 @@ def command(
 ) -> None:
     """Find the patches that pay on this machine for these models, by measuring.
 
-    First all patches must compute right here: one that does not is out. Then each is left out of the rest, in
-    rounds that run every build once, in an order drawn by lot, until it is clear whether it pays: keep, leave
-    out, or cannot tell. What is kept makes some test faster, and none slower by --least or more; that is
-    wrong in at most one run of a hundred. Patches that a GPU has as opt-in are tried, too.
+    First all patches must compute right here: one that does not is out. Then each is left out of the rest,
+    those of different kernels in all combinations, in rounds that run every build once, in an order drawn by
+    lot, until it is clear whether it pays: keep, leave out, or cannot tell. What is kept makes some test
+    faster, and none slower by --least or more; that is wrong in at most one run of a hundred. Patches that a
+    GPU has as opt-in are tried, too.
 
     Every finished call is kept: after a Ctrl-C, a hang or a reboot the same command goes on, and with more
     --minutes it goes on where the time was over. Building comes on top of the time. The folder has the

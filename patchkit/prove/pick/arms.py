@@ -13,7 +13,8 @@ from patchkit.carry.following.onto.pin import Onto
 from patchkit.carry.following.onto.plan import plan_onto
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.build import build_tree
-from patchkit.prove.pick.decide import Arm, Member
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Member
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName

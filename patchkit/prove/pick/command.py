@@ -22,7 +22,7 @@ from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, rea
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.build import Machine
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import LEAST, EffectOnTest, Picked, Plan, pick
+from patchkit.prove.pick.decide import BUILDS, LEAST, EffectOnTest, Picked, Plan, pick
 from patchkit.prove.pick.journal import JOURNAL, Journal, KeptMeter, Source, Visited, open_journal
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
@@ -42,6 +42,7 @@ _ELSEWHERE = "name another folder with --out"
 class PickRequest:
     """``patches`` names GPUs, pin and candidate patches; ``minutes`` is for measuring, builds not counted.
 
+    ``builds``: as :class:`patchkit.prove.pick.decide.Plan`.
     ``is_modelled``: on the emulated GPU and the timing model, and nothing is measured. ``backend`` None: HIP,
     if the GPU is here. ``out`` None: a folder in the cache. ``plan`` has what all
     tests share, its ``repetitions`` are of one visit.
@@ -54,6 +55,7 @@ class PickRequest:
     plan: BenchPlan
     minutes: float
     least: float = LEAST
+    builds: int = BUILDS
     backend: BackendName | None = None
     out: Path | None = None
     fresh: bool = False
@@ -140,6 +142,7 @@ def run_pick(
         models=tuple(models),
         seconds=60.0 * request.minutes,
         least=request.least,
+        builds=request.builds,
         seed=_key(setup),
         is_exact=request.is_modelled,
     )
@@ -234,7 +237,7 @@ def as_json(report: PickReport) -> dict[str, object]:
                 "id": one.id,
                 "verdict": one.verdict,
                 "why": one.why,
-                "rounds": one.rounds,
+                "pairs": one.pairs,
                 "context": list(one.context),
                 "effects": effects(one.effects),
             }
@@ -337,6 +340,7 @@ def _setup(
         "cache_type": plan.cache_type,
         "threads": plan.threads,
         "least": request.least,
+        "builds": request.builds,
     }
 
 

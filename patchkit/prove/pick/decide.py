@@ -4,8 +4,9 @@ The steps:
 
 1. Right before measured: a patch with which all of them compute wrong is out.
 2. All of them against none, some rounds: what there is to gain, and how noisy the machine is.
-3. Each is left out of the rest. All arms of a round run one after the other, in an order drawn by lot. A
-   patch is looked at after 8 rounds and then ever more rarely, until it is clear: kept, or left out.
+3. Each is left out of the rest, and those that have nothing to do with each other in all combinations. All
+   arms of a round run one after the other, in an order drawn by lot; two that differ by one patch are a value
+   of its effect. A patch is looked at after 8 values and then ever more rarely, until it is clear.
 4. Of the patches that touch one kernel at most one is left out at a time; then its neighbours are measured
    anew without it, because what one of them brings may hang on the other.
 5. What is picked must compute right by itself, and is measured against none, in rounds of its own.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from patchkit.prove.pick.crossing import Arm, cross
 from patchkit.prove.pick.statistics import (
     Effect,
     bound_averages,
@@ -29,8 +31,8 @@ from patchkit.prove.pick.statistics import (
     walsh_averages,
 )
 
-Arm = tuple[str, ...]
-"""The patches of a build, in the order of the series; none: upstream."""
+BUILDS = 24
+"""So many builds are measured side by side, if that spares rounds: what four or five patches cross in."""
 Verdict = Literal["keep", "leave out", "cannot tell"]
 Stage = Literal["whole", "each", "check"]
 
@@ -50,7 +52,7 @@ _WIDENING = 1.25  # between two looks
 _FIRST_SHARE = 0.3
 _LATER_LOOKS = 9.0
 _WHOLE_ROUNDS = 5
-_MOST_ROUNDS = 200  # of one patch: a bound then is a quarter of the noise of single rounds
+_MOST_PAIRS = 200  # of one patch: a bound then is a quarter of the noise of single ones
 _CHECK_ROUNDS = 8
 _CHECK_SHARE = 0.15  # of the time, which the last step is to have
 _SHOWN_CHANCE = 0.025  # on either side of an interval in a table
@@ -113,8 +115,9 @@ class Meter(Protocol):
 class Plan:
     """``models`` by name; ``seconds`` is the time for measuring; ``seed`` draws the orders.
 
-    ``is_exact``: the meter has no noise, as the timing model: one round tells all, and an effect counts from
-    ``least`` on, which then is the meter's own error.
+    ``builds`` is the most that are measured side by side to cross patches; each is left out once however many
+    that takes. ``is_exact``: the meter has no noise, as the timing model: one round tells all, and an effect
+    counts from ``least`` on, which then is the meter's own error.
     """
 
     members: tuple[Member, ...]
@@ -122,6 +125,7 @@ class Plan:
     seconds: float
     least: float = LEAST
     seed: str = ""
+    builds: int = BUILDS
     is_exact: bool = False
 
 
@@ -138,13 +142,16 @@ class EffectOnTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of a patch, and why. ``context`` is the set that it was left out of."""
+    """What became of a patch, and why, after so many ``pairs`` of runs with it and without it.
+
+    ``context`` is the set that it was left out of.
+    """
 
     id: str
     verdict: Verdict
     why: str
     effects: tuple[EffectOnTest, ...] = ()
-    rounds: int = 0
+    pairs: int = 0
     context: Arm = ()
 
 
@@ -170,7 +177,10 @@ Key = tuple[str, str]  # model and test
 
 @dataclass(slots=True, kw_only=True)
 class _Evaluation:
-    """One patch being left out of ``context``; ``number`` counts the contexts it was tried in."""
+    """One patch being left out of ``context``; ``number`` counts the contexts it was tried in.
+
+    ``values`` has a logarithm of each pair of runs.
+    """
 
     member: str
     context: Arm
@@ -182,7 +192,8 @@ class _Evaluation:
     next_look: int = _FIRST_LOOK
 
     @property
-    def rounds(self) -> int:
+    def pairs(self) -> int:
+        """How many pairs of runs, with it and without it, there are of each test."""
         return min((len(values) for values in self.values.values()), default=0)
 
 
@@ -308,7 +319,7 @@ class _Pick:
         self.meter.prepare([(), picked])
         for number in range(1 if self.plan.is_exact else _CHECK_ROUNDS):
             try:
-                times = self._round("check", number, [(), picked], again=True, is_last=True)
+                times = self._round("check", number, [(), picked], again=True)
             except _OutOfTime:
                 return tuple(_fractions(values, self._chance_shown())), False
             _add(values, times, (), picked)
@@ -334,28 +345,37 @@ class _Pick:
     ) -> tuple[bool, int]:
         """Rounds until every one is clear; False when the time is over before."""
         open_ = list(evaluations)
-        self.meter.prepare([current, *(one.without for one in open_)])
+        crossing = cross(
+            current,
+            {one.member: frozenset(one.context) - set(one.without) for one in open_},
+            {name: frozenset(self._neighbours(name)) for name in current},
+            1 if self.plan.is_exact else self.plan.builds,
+        )
+        self.meter.prepare(crossing.arms)
         while open_:
-            arms = list(dict.fromkeys([current, *(one.without for one in open_)]))
+            crossing = crossing.only(frozenset(one.member for one in open_))
+            if not self._has_time("each", len(crossing.arms)):
+                crossing = crossing.one_by_one()
             try:
-                times = self._round("each", number, arms)
+                times = self._round("each", number, crossing.arms)
             except _OutOfTime:
                 for one in open_:
                     self._still_open(one)
                 return False, number
             number += 1
             for one in open_:
-                _add(one.values, times, one.without, one.context)
+                for without, with_ in crossing.pairs(one.member):
+                    _add(one.values, times, without, with_)
             open_ = [one for one in open_ if not self._look(one)]
         return True, number
 
     def _look(self, one: _Evaluation) -> bool:
         """Whether it is clear now; the decision is noted then."""
         if not self.plan.is_exact:
-            if one.rounds < one.next_look:
+            if one.pairs < one.next_look:
                 return False
-            one.next_look = max(one.rounds + 1, math.ceil(one.rounds * _WIDENING))
-            if one.rounds < self._first_keep(one.number) <= one.next_look:
+            one.next_look = max(one.pairs + 1, math.ceil(one.pairs * _WIDENING))
+            if one.pairs < self._first_keep(one.number) <= one.next_look:
                 one.next_look = self._first_keep(one.number)
         averages = {key: walsh_averages(values) for key, values in one.values.items()}
         if verdict := self._told_apart(one, averages):
@@ -365,12 +385,12 @@ class _Pick:
                 word,
                 why,
                 effects=tuple(_fractions(one.values, self._chance_shown())),
-                rounds=one.rounds,
+                pairs=one.pairs,
                 context=one.context,
             )
-            self.heard(f"{one.member}: {word} after {one.rounds} rounds, {why}")
+            self.heard(f"{one.member}: {word} after {one.pairs} pairs of runs, {why}")
             return True
-        if one.rounds >= _MOST_ROUNDS or self.plan.is_exact:
+        if one.pairs >= _MOST_PAIRS or self.plan.is_exact:
             self._still_open(one)
             return True
         return False
@@ -381,24 +401,24 @@ class _Pick:
         least = math.log1p(self.plan.least)
         one.looks += 1
         chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks**2
-        rough = self._bounds(averages, one.rounds, chance)
+        rough = self._bounds(averages, one.pairs, chance)
         lost = [key for key, each in rough.items() if each.high < 0 and each.middle < -least]
         won = [key for key, each in rough.items() if each.low > 0 and each.middle > least]
         if lost:
             worst = min(lost, key=lambda key: rough[key].middle)
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
-        hopes = rough if self.plan.is_exact else self._bounds(averages, one.rounds, _IDLE_DROP)
+        hopes = rough if self.plan.is_exact else self._bounds(averages, one.pairs, _IDLE_DROP)
         mends = self._member(one.member).mends
         if not mends and all(each.high < least for each in hopes.values()):
             return "leave out", f"no test gains {self.plan.least:.1%} by it"
         if self.plan.is_exact:
             return self._worth(rough, rough, mends=mends)
-        if one.rounds < self._first_keep(one.number):
+        if one.pairs < self._first_keep(one.number):
             return None
         one.keep_looks += 1
         loss, idle = self._chances(one.number, one.keep_looks)
-        safe, shown = (self._bounds(averages, one.rounds, chance) for chance in (loss, idle))
+        safe, shown = (self._bounds(averages, one.pairs, chance) for chance in (loss, idle))
         return self._worth(safe, shown, mends=mends)
 
     def _worth(
@@ -418,9 +438,9 @@ class _Pick:
         return "keep", f"faster in {_name(best)} by {_size(shown[best])}"
 
     def _bounds(
-        self, averages: Mapping[Key, Sequence[float]], rounds: int, chance: float
+        self, averages: Mapping[Key, Sequence[float]], count: int, chance: float
     ) -> dict[Key, Effect]:
-        return {key: bound_averages(values, rounds, chance) for key, values in averages.items()}
+        return {key: bound_averages(values, count, chance) for key, values in averages.items()}
 
     def _chances(self, number: int, look: int) -> tuple[float, float]:
         """How wrong a bound may be at this look: all looks in all contexts of all patches share the whole.
@@ -439,10 +459,10 @@ class _Pick:
     def _still_open(self, one: _Evaluation) -> None:
         effects = tuple(_fractions(one.values, self._chance_shown()))
         why = "the time was over before its first round"
-        if one.rounds:
+        if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
-            why = f"after {one.rounds} rounds {widest.test} of {widest.model} is still {_told(widest)}"
-        self._decide(one.member, "cannot tell", why, effects=effects, rounds=one.rounds, context=one.context)
+            why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {_told(widest)}"
+        self._decide(one.member, "cannot tell", why, effects=effects, pairs=one.pairs, context=one.context)
         self.heard(f"{one.member}: cannot tell, {why}")
 
     def _to_drop(self, current: Arm, kept: set[str]) -> set[str]:
@@ -520,14 +540,17 @@ class _Pick:
 
     # -- rounds
 
+    def _has_time(self, stage: Stage, runs: int) -> bool:
+        limit = self.plan.seconds * (1.0 if stage == "check" else 1.0 - _CHECK_SHARE)
+        needs = sum(self.pace.get(model, 0.0) for model in self.plan.models) * runs
+        return self.spent + needs <= limit
+
     def _round(
-        self, stage: Stage, number: int, arms: Sequence[Arm], *, again: bool = False, is_last: bool = False
+        self, stage: Stage, number: int, arms: Sequence[Arm], *, again: bool = False
     ) -> dict[tuple[Arm, bool], dict[Key, float]]:
         """Every arm once with every model, in an order drawn by lot."""
         runs = [(arm, False) for arm in arms] + ([((), True)] if again else [])
-        limit = self.plan.seconds * (1.0 if is_last else 1.0 - _CHECK_SHARE)
-        needs = sum(self.pace.get(model, 0.0) for model in self.plan.models) * len(runs)
-        if self.spent + needs > limit:
+        if not self._has_time(stage, len(runs)):
             raise _OutOfTime
         times: dict[tuple[Arm, bool], dict[Key, float]] = {run: {} for run in runs}
         for model in self.plan.models:
@@ -557,14 +580,14 @@ class _Pick:
         why: str,
         *,
         effects: tuple[EffectOnTest, ...] = (),
-        rounds: int = 0,
+        pairs: int = 0,
         context: Arm = (),
     ) -> None:
         earlier = self.decisions.get(name)
         if earlier is not None and not effects:
-            effects, rounds, context = earlier.effects, earlier.rounds, earlier.context
+            effects, pairs, context = earlier.effects, earlier.pairs, earlier.context
         self.decisions[name] = Decision(
-            id=name, verdict=verdict, why=why, effects=effects, rounds=rounds, context=context
+            id=name, verdict=verdict, why=why, effects=effects, pairs=pairs, context=context
         )
 
 

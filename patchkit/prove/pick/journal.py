@@ -29,7 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.gpu.hardware.bench.folder import alone_in
-from patchkit.prove.pick.decide import Arm, Measured, Stage, Visit
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Measured, Stage, Visit
 
 _DOING = "keeping what was measured"
 _ELSEWHERE = "name another folder with --out"

@@ -25,7 +25,8 @@ from patchkit.prove.build import Machine, build_tree
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import Arm, Visit
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.journal import Sampled
 from patchkit.prove.pick.source import told_arm, told_failure
 from patchkit.prove.pick.wanted import WantedTest

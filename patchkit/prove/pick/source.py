@@ -36,7 +36,8 @@ from patchkit.prove.gates.logits_scenes import Group
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.reuse import machine_facts
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import Arm, Visit
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.journal import Sampled
 from patchkit.prove.pick.wanted import WantedTest, plans_of
 from patchkit.toolchain.hip import toolchain_identity

@@ -17,7 +17,8 @@ from simulated_machine import PLANTED, RIGHT, SimulatedMachine
 from small_disk import on_small_disk
 
 from patchkit.base.errors import UsageError
-from patchkit.prove.pick.decide import Arm, Picked, Plan, Visit, pick
+from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
 from patchkit.prove.pick.journal import JOURNAL, KeptMeter, Sampled, load_journal, open_journal
 
 _SETUP = {"models": ["small"], "least": 0.02}

@@ -23,7 +23,7 @@ def _report(label: str = "measured") -> PickReport:
         picked=("a",),
         decisions=(
             Decision(
-                id="a", verdict="keep", why="faster in pp512 of m by 10.0%", effects=(_EFFECT,), rounds=11
+                id="a", verdict="keep", why="faster in pp512 of m by 10.0%", effects=(_EFFECT,), pairs=11
             ),
             Decision(id="b", verdict="cannot tell", why="not measured"),
         ),
