@@ -26,7 +26,7 @@ from patchkit.base.series_folder import is_editors
 
 MOST_BYTES = 8 * 2**20
 """Of a file. Twenty arms in eighty rounds of six tests have 0.3 MB, three arms in ten rounds 15 kB."""
-MOST_ARMS, MOST_TESTS, MOST_ROUNDS = 40, 50, 300
+MOST_ARMS, MOST_TESTS, MOST_ROUNDS = 100, 50, 300
 MOST_VERDICTS = 500  # each takes a tenth of a second to compute
 _MOST_SAMPLES = 50  # of an arm in one round
 _DEEPEST = 12  # brackets within brackets; the form needs seven
@@ -161,6 +161,8 @@ class MeasuredVerdict(_Part):
 
     Changes are fractions, positive is faster, with the ends of their interval; ``noise`` is how far the
     machine differed from itself, null where no build was measured twice: then nothing is decided.
+    ``rounds`` counts pairs of runs: where several pairs of arms differ by the same one patch and have too few
+    rounds each, all of theirs, and the first of them is named.
     """
 
     test: _Count

@@ -16,7 +16,7 @@ from patchkit.base.errors import ErrorGroup, GateError, Location, PatchkitError
 from patchkit.base.evidence import MOST_VERDICTS, EvidenceFile, MeasuredArm, MeasuredVerdict
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
-from patchkit.prove.evidence.figures import pairs_of, verdicts_of
+from patchkit.prove.evidence.figures import comparisons_of, verdicts_of
 from patchkit.prove.evidence.possible import (
     copied_test,
     impossible_day,
@@ -192,7 +192,7 @@ def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
     names = [arm.name for arm in file.arms]
     if len(set(names)) < len(names):
         yield "two arms have one name", "$.arms"
-    if len(pairs_of(file.arms)) * len(file.tests) > MOST_VERDICTS:
+    if sum(len(comparisons_of(file.arms, test)) for test in file.tests) > MOST_VERDICTS:
         yield f"its arms and tests ask for more than {MOST_VERDICTS} comparisons", "$.arms"
     seen = set()
     for number, test in enumerate(file.tests):

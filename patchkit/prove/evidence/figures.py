@@ -17,9 +17,11 @@ from patchkit.prove.bench.judge import LEAST
 FEWEST = 8
 """Rounds for a verdict. The median lies beyond all of n values with probability 2^(1-n): the least n at which
 the range of the values is an interval of 99 %."""
+Pair = tuple[str, str]
+"""The names of two arms: which is compared, and with which."""
 
 
-def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[tuple[str, str], ...]:
+def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[Pair, ...]:
     """Which arm is compared with which, by name: what has more patches with what has some of these.
 
     Each with those it differs least from, no other arm being between the two, and with the one that has least
@@ -41,48 +43,78 @@ def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def comparisons_of(arms: Sequence[MeasuredArm], test: MeasuredTest) -> tuple[tuple[Pair, ...], ...]:
+    """What a test compares: pairs of arms that took part in the same rounds.
+
+    A pair stands alone. But pairs that differ by the same one patch, in rounds that they share, and have too
+    few rounds each, say together what it does: ``pick`` leaves patches out in many combinations, each a few
+    times.
+    """
+    sets = {arm.name: frozenset(arm.patches) for arm in arms}
+    found: list[list[Pair]] = []
+    thin: dict[str, list[tuple[set[int], list[Pair]]]] = {}
+    for of, against in pairs_of(arms):
+        rounds = {number for number, one in enumerate(test.rounds) if of in one and against in one}
+        differing = sets[of] - sets[against]
+        if not rounds:
+            continue
+        if len(rounds) >= FEWEST or len(differing) > 1:
+            found.append([(of, against)])
+            continue
+        others = thin.setdefault(next(iter(differing)), [])
+        beside = next(((seen, pairs) for seen, pairs in others if seen & rounds), None)
+        if beside is None:
+            found.append([(of, against)])
+            others.append((rounds, found[-1]))
+        else:
+            beside[0].update(rounds)
+            beside[1].append((of, against))
+    return tuple(tuple(pairs) for pairs in found)
+
+
 def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> tuple[MeasuredVerdict, ...]:
     """Every verdict that the rounds allow, test by test, in the order of the arms."""
-    pairs = pairs_of(arms)
     found: list[MeasuredVerdict] = []
     for number, test in enumerate(tests):
         medians = [{arm: statistics.median(times) for arm, times in one.items()} for one in test.rounds]
         noises: dict[str, Interval | None] = {}
-        for of, against in pairs:
+        for pairs in comparisons_of(arms, test):
+            against = pairs[0][1]
             if against not in noises:
                 noises[against] = _noise(medians, arms, against)
-            verdict = _verdict(number, medians, of, against, arms, noises[against])
-            found += [verdict] if verdict is not None else []
+            found.append(_verdict(number, medians, pairs, arms, noises[against]))
     return tuple(found)
 
 
 def _verdict(
     number: int,
     medians: Sequence[dict[str, float]],
-    of: str,
-    against: str,
+    pairs: Sequence[Pair],
     arms: Sequence[MeasuredArm],
     noise: Interval | None,
-) -> MeasuredVerdict | None:
-    """The verdict of one pair in a test; None where no round has both."""
-    shared = [one for one in medians if of in one and against in one]
-    if not shared:
-        return None
-    again = _doubles(arms, against)
-    effects = [_reference(one, against, again) - math.log(one[of]) for one in shared]
+) -> MeasuredVerdict:
+    """The verdict of the pairs of a comparison in a test, named by the first of them."""
+    again = {against: _doubles(arms, against) for _, against in pairs}
+    effects = [
+        _reference(one, against, again[against]) - math.log(one[of])
+        for one in medians
+        for of, against in pairs
+        if of in one and against in one
+    ]
     effect = bootstrap_median(effects)
     comparison = Comparison(
         effect=effect,
         noise=noise or Interval(low=0.0, middle=0.0, high=0.0),
         least=math.log1p(LEAST),
-        rounds=len(shared),
+        rounds=len(effects),
     )
-    is_decided = noise is not None and len(shared) >= FEWEST
+    is_decided = noise is not None and len(effects) >= FEWEST
+    of, against = pairs[0]
     return MeasuredVerdict(
         test=number,
         of=of,
         against=against,
-        rounds=len(shared),
+        rounds=len(effects),
         change=_fraction(effect.middle),
         low=_fraction(effect.low),
         high=_fraction(effect.high),

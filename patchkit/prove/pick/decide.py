@@ -42,7 +42,7 @@ WRONG_KEEP = 0.01
 """The chance that a run keeps any patch that makes some test slower by ``least`` or more."""
 IDLE_KEEP = 0.05
 """The chance that a run keeps any patch that makes no test faster."""
-_WRONG_DROP = 0.004  # of a bound at the first look, as nothing is kept because of it; then a quarter
+_WRONG_DROP = 0.001  # of a bound at the first look, as nothing is kept because of it; then a quarter
 _IDLE_DROP = 0.01  # of the bounds that say that no test gains, at each look: what it costs is a gain of least
 _FIRST_LOOK = fewest_rounds(_WRONG_DROP)
 _WIDENING = 1.25  # between two looks

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from measured_files import BOTH, FIRST, UPSTREAM, measured
+from measured_files import BOTH, FIRST, SECOND, UPSTREAM, measured
 
-from patchkit.base.evidence import MeasuredArm, MeasuredVerdict
+from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.prove.bench.judge import Promise, judge
@@ -88,3 +88,46 @@ def test_the_gate_bench_says_the_same_of_the_same_rounds() -> None:
     assert found.noise is not None
     assert (found.noise.low, found.noise.high) == judged.noise
     assert found.verdict == judged.comparison.verdict
+
+
+def _crossed(rounds: int) -> tuple[list[MeasuredArm], MeasuredTest]:
+    """Two patches in all combinations: ``a`` gains a tenth, ``b`` nothing; upstream twice in eight rounds."""
+    arms = [
+        arm("both", BOTH, "a", "b"),
+        arm("a", FIRST, "a"),
+        arm("b", SECOND, "b"),
+        arm("none", UPSTREAM),
+        arm("again", UPSTREAM),
+    ]
+
+    def time(each: MeasuredArm, number: int) -> tuple[int, ...]:
+        wobble = 1 + 0.0003 * ((number + len(each.name)) % 3)
+        return (int(1e9 * wobble / (1.1 if "a" in each.patches else 1.0)),)
+
+    crossed = [{each.name: time(each, number) for each in arms[:4]} for number in range(rounds)]
+    twice = [{each.name: time(each, number) for each in arms[3:]} for number in range(8)]
+    return arms, measured().tests[0].model_copy(update={"rounds": (*crossed, *twice)})
+
+
+def test_pairs_with_too_few_rounds_each_say_together_what_a_patch_does() -> None:
+    arms, test = _crossed(4)
+    found = {(one.of, one.against): one for one in verdicts_of(arms, [test])}
+    assert {pair: one.rounds for pair, one in found.items()} == {
+        ("both", "a"): 8,  # b, with a and without it
+        ("both", "b"): 8,
+        ("both", "none"): 4,
+    }
+    assert found["both", "b"].verdict == "faster"
+    assert found["both", "a"].verdict == "same"
+    assert found["both", "none"].verdict == "undecided"
+
+
+def test_pairs_with_enough_rounds_speak_for_themselves() -> None:
+    arms, test = _crossed(8)
+    assert {(one.of, one.against): one.rounds for one in verdicts_of(arms, [test])} == {
+        ("both", "a"): 8,
+        ("both", "b"): 8,
+        ("both", "none"): 8,
+        ("a", "none"): 8,
+        ("b", "none"): 8,
+    }
