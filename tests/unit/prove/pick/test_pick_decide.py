@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -165,6 +166,21 @@ def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
     picked, _ = _pick([Member(id="a", touches=frozenset("b")), Member(id="b")], factor)
     assert picked.picked == ()
     assert all(why.startswith("the picked set together is slower") for _, why in _why(picked).values())
+
+
+def test_a_picked_set_that_is_slower_for_eight_rounds_by_chance_is_picked() -> None:
+    class Unlucky(SimulatedMachine):
+        def measure(self, visit: Visit) -> Measured:
+            found = SimulatedMachine.measure(self, visit)
+            is_hit = visit.stage == "check" and visit.round < 8 and visit.arm
+            return replace(
+                found, times={name: time * (1.2 if is_hit else 1.0) for name, time in found.times.items()}
+            )
+
+    machine = Unlucky(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 if arm else 1.0)
+    picked = pick(Plan(members=(Member(id="a"),), models=("m",), seconds=1e6), machine)
+    assert picked.picked == ("a",)
+    assert 8 < picked.rounds["check"] <= 24
 
 
 def test_a_picked_set_that_computes_wrong_without_the_others_is_not_picked() -> None:
