@@ -1160,6 +1160,21 @@ handler check_behind(const facts & known, const checks & wanted) {
     return check_before(known, wanted) == check_access ? check_done : nullptr;
 }
 
+// With -fsanitize=array-bounds or local-bounds, and -fsanitize-minimal-runtime, the compiler calls one of these with the
+// lanes that are about to leave an array by its index, or what their pointer was made of. Nobody else knows where one
+// `__shared__` variable ends and the next begins.
+void check_call(const instruction * i, wave & w, std::string_view callee) {
+    const bool is_index = callee == "__ubsan_handle_out_of_bounds_minimal";
+    if (!is_index && callee != "__ubsan_handle_local_out_of_bounds_minimal") {
+        return;
+    }
+    if (w.checks != nullptr && w.checks->wanted.memory && w.exec() != 0) {
+        report(i, w, kinds::memory,
+               "lane " + std::to_string(std::countr_zero(w.exec())) +
+                   (is_index ? " uses an index that its array does not have" : " goes beyond the variable that its address is made of"));
+    }
+}
+
 void check_meeting(const std::vector<wave *> & waves) {
     const wave * first = nullptr;
     const wave * ended = nullptr;

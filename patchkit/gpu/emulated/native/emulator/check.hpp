@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -342,6 +343,9 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
 // The step before an instruction with such facts, null where nothing is to be checked; and the step behind it, null
 // where none is needed.
 handler check_before(const facts & known, const checks & wanted);
+
+// The wave calls this function.
+void check_call(const instruction * i, wave & w, std::string_view callee);
 
 // Waves of the block wait at barriers: whether at one, and whether others left. Asked before they go on.
 void check_meeting(const std::vector<wave *> & waves);

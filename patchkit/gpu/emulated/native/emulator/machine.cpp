@@ -1178,7 +1178,7 @@ const std::byte * address_behind(const instruction * i, const wave & w) {
     return p->begin + p->offsets[n + 1];
 }
 
-const instruction * instruction_at(const instruction * i, const wave & w, u64 address) {
+const instruction * instruction_at(const instruction * i, wave & w, u64 address) {
     job & on = *w.on->current;
     const auto * place = reinterpret_cast<const std::byte *>(address);
     const auto * known = on.wanted->code == nullptr ? nullptr : on.wanted->code->function_at(place);
@@ -1187,13 +1187,16 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
     }
     const float_mode mode{(i->modifiers & modifier::flush_f32) != 0, (i->modifiers & modifier::ieee) != 0};
     const symbol & s = known->second;
+    if (place == s.address) {
+        check_call(i, w, known->first);
+    }
     const program & to = on.code->at(place, mode, library::extent{known->first, s.address, s.address + s.size});
     const auto found = std::lower_bound(to.offsets.begin(), to.offsets.end(), u32(place - to.begin));
     if (found == to.offsets.end() || *found != u32(place - to.begin)) {
         fault(i, w, "it jumps into the middle of an instruction");
     }
     // The function may be new: its instructions want counters, too.
-    const_cast<wave &>(w).marks = w.on->marks_of(*on.code);
+    w.marks = w.on->marks_of(*on.code);
     return to.steps + to.entries[size_t(found - to.offsets.begin())];
 }
 

@@ -25,7 +25,7 @@ void rest(const instruction * next, wave & w, standing how = standing::resting);
 
 // Address of the instruction behind i, and the instruction at an address. Throws kernel_fault when there is none.
 const std::byte * address_behind(const instruction * i, const wave & w);
-const instruction * instruction_at(const instruction * i, const wave & w, u64 address);
+const instruction * instruction_at(const instruction * i, wave & w, u64 address);
 
 void serve_host_calls(wave & w);
 
