@@ -9,7 +9,8 @@ The steps:
    of its effect. A patch is looked at after 8 values and then ever more rarely, until it is clear.
 4. Of the patches that touch one kernel at most one is left out at a time; then its neighbours are measured
    anew without it, because what one of them brings may hang on the other.
-5. What is picked must compute right by itself, and is measured against none, in rounds of its own.
+5. What is picked must compute right by itself, and is measured against none, in rounds of its own. Where
+   nothing is picked, these rounds are none against itself.
 
 A real GPU, the CPU and the simulated machine of the tests drive this very code.
 """
@@ -316,8 +317,10 @@ class _Pick:
         return tuple(name for name in current if name in kept)
 
     def _check(self, picked: Arm, noise: dict[Key, list[float]]) -> tuple[tuple[EffectOnTest, ...], bool]:
+        """Picked against none. Where nothing is picked, the noise alone: evidence of a loss needs it."""
         values: dict[Key, list[float]] = {}
         if not picked:
+            self._only_noise(noise)
             return (), False
         self.meter.prepare([(), picked])
         least = 1 if self.plan.is_exact else _CHECK_ROUNDS
@@ -334,6 +337,15 @@ class _Pick:
             if number + 1 >= least and not self._slower(effects):
                 break
         return effects, True
+
+    def _only_noise(self, noise: dict[Key, list[float]]) -> None:
+        if not noise or self.plan.is_exact:
+            return
+        for number in range(_CHECK_ROUNDS):
+            try:
+                _add_again(noise, self._round("check", number, [()], again=True))
+            except _OutOfTime:
+                return
 
     # -- leaving out
 

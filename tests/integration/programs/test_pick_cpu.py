@@ -116,7 +116,7 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
 
 @pytest.mark.parametrize(("most", "exact"), [(3, 1), pytest.param(10, 9, marks=pytest.mark.hours)])
 def test_the_planted_set_is_found(source: BenchSource, most: int, exact: int) -> None:
-    # Mostly a run takes half a minute; beside a load of 9, 17 runs took 14 to 106 s, and 15 were exact (2026-11-27).
+    # Mostly half a minute each: 17 runs beside a load of 9 took 14 to 106 s, 15 were exact (2026-11-27).
     found: list[Arm] = []
     while found.count(EXPECTED) < exact and len(found) < most:
         seed = str(len(found))

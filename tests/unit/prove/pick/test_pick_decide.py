@@ -168,6 +168,13 @@ def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
     assert all(why.startswith("the picked set together is slower") for _, why in _why(picked).values())
 
 
+def test_where_nothing_is_picked_upstream_still_runs_twice_for_the_noise() -> None:
+    picked, machine = _pick([Member(id="a")], lambda arm, *_: 1.1 if arm else 1.0)
+    assert picked.picked == ()
+    last = [(visit.round, visit.arm) for visit in machine.visits if visit.stage == "check"]
+    assert last == [(number, ()) for number in range(8) for _ in range(2)]
+
+
 def test_a_picked_set_that_is_slower_for_eight_rounds_by_chance_is_picked() -> None:
     class Unlucky(SimulatedMachine):
         def measure(self, visit: Visit) -> Measured:
