@@ -23,6 +23,7 @@ from patchkit.base.reporter import Work as ToolWork
 from patchkit.toolchain.compiler import Compiler, run_clang
 from patchkit.toolchain.heads import Head, head_of, heads_of
 from patchkit.toolchain.hip import Toolchain, hip_flags
+from patchkit.toolchain.opened import obtain_by_opened
 from patchkit.toolchain.remarks import (
     REMARK_FLAG,
     Diagnostic,
@@ -251,7 +252,7 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
 def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> CompiledUnit:
     """Compile, or take what the store has for these bytes, flags and this compiler.
 
-    The front end runs when a byte that it can read has changed, the code generator when what the front end
+    The front end runs when a file that it opens has changed, the code generator when what the front end
     leaves is new (:mod:`patchkit.toolchain.steps`). A device object is assembled from the assembly. Neither
     step takes longer than ``timeout_s``, or it is stopped.
 
@@ -380,30 +381,27 @@ class _Work:
         """The file of the IR, what the front end said, and whether it was there."""
         job, compiler = self.job, self.compiler
         argv = self._argv
-        key = key_of(
-            {
-                "format": _FORMAT,
-                "what": "front end",
-                "compiler": compiler.identity,
-                "argv": compiler.portable(_read_by_front_end(argv)),
-                "sources": job.tree.digest(job.unit),
-            }
-        )
+        told = {
+            "format": _FORMAT,
+            "what": "front end",
+            "compiler": compiler.identity,
+            "argv": compiler.portable(_read_by_front_end(argv)),
+        }
 
-        def fill(folder: Path) -> None:
+        def make(folder: Path, opened: Path) -> None:
             steps = two_steps(argv, job.unit, self.run)
             # A unit has one precompiled header: whoever brings his own gets no other.
             head = None if "-include-pch" in argv else head_of(job.tree, job.unit)
-            facts = None if head is None else self._behind(head, steps, folder / _IR_FILE)
+            facts = None if head is None else self._behind(head, steps, folder / _IR_FILE, opened)
             if facts is None:
-                facts = _facts(self.run(steps.front_argv(job.unit, folder / _IR_FILE), "compile"), ())
+                front = steps.front_argv(job.unit, folder / _IR_FILE, opened)
+                facts = _facts(self.run(front, "compile"), ())
             _keep(folder, facts)
 
-        was_there = compiler.store.find(key) is not None
-        folder = compiler.store.obtain(key, fill, of=job.tree.root)
+        folder, was_there = obtain_by_opened(compiler.store, told, job.tree, job.unit, make)
         return folder / _IR_FILE, _kept(folder), was_there
 
-    def _behind(self, head: Head, steps: Steps, output: Path) -> _Facts | None:
+    def _behind(self, head: Head, steps: Steps, output: Path, opened: Path) -> _Facts | None:
         """The IR of a unit behind its head; None where there are errors: the unit itself tells them."""
         job, compiler = self.job, self.compiler
 
@@ -413,7 +411,7 @@ class _Work:
         key = key_of({"steps": steps.head, "tree": str(job.tree.root), "of": job.tree.digest(head.path)})
         try:
             with heads_of(compiler.cache_root).parsed(key, parse) as (path, said):
-                argv = steps.rest_argv(job.unit, path, job.tree.root, output)
+                argv = steps.rest_argv(job.unit, path, job.tree.root, output, opened)
                 told = self.run(argv, "compile", stdin=head.rest_of(job.unit))
         except CompileFailed:
             return None

@@ -13,11 +13,12 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import tool_failure
 from patchkit.toolchain.compiler import Compiler, run_clang
+from patchkit.toolchain.opened import obtain_by_opened
 from patchkit.toolchain.remarks import parse_diagnostics
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree
 
-_FORMAT = 1
+_FORMAT = 2
 _TIMEOUT_S = 300.0
 _SHOWN_ERRORS = 4
 
@@ -51,20 +52,7 @@ def reading_digest(reading: Reading, compiler: Compiler) -> str:
         PreprocessFailed: clang refused.
         ToolMissing, ToolTimeout, ToolCrashed: it could not be asked.
     """
-    key = key_of(
-        {
-            "format": _FORMAT,
-            "compiler": compiler.identity,
-            "flags": [*_ALWAYS, *_TOKENS, *compiler.portable(reading.flags)],
-            "sources": reading.tree.digest(reading.unit),
-        }
-    )
-
-    def fill(folder: Path) -> None:
-        digest = hashlib.sha256(_run(reading, compiler, _TOKENS)).hexdigest()
-        (folder / "tokens").write_text(digest, "ascii")
-
-    return (compiler.store.obtain(key, fill, of=reading.tree.root) / "tokens").read_text("ascii")
+    return _tokens_digest(reading, compiler, _TOKENS, reading.unit)
 
 
 def head_digest(reading: Reading, compiler: Compiler) -> str | None:
@@ -80,21 +68,28 @@ def head_digest(reading: Reading, compiler: Compiler) -> str | None:
     if head is None or reading.tree.mentions(reading.unit, _COUNTER):
         return None
     path, rest = head
-    key = key_of(
-        {
-            "format": _FORMAT,
-            "compiler": compiler.identity,
-            "flags": [*_ALWAYS, *_TOKENS, *_MACROS, *compiler.portable(reading.flags)],
-            "sources": reading.tree.digest(path),
-        }
-    )
+    # As its own file it would be the main one, in which "#pragma once" says nothing.
+    text = f'#include "{path}"\n'.encode()
+    read = _tokens_digest(reading, compiler, (*_TOKENS, *_MACROS), path, stdin=text)
+    return key_of({"head": read, "rest": rest.hex()})
 
-    def fill(folder: Path) -> None:
-        text = _run(reading, compiler, (*_TOKENS, *_MACROS), stdin=f'#include "{path}"\n'.encode())
+
+def _tokens_digest(
+    reading: Reading, compiler: Compiler, layout: Sequence[str], of: str, *, stdin: bytes | None = None
+) -> str:
+    """sha256 of what clang writes for the file ``of``; remembered while no file that it opens changes."""
+    told = {
+        "format": _FORMAT,
+        "compiler": compiler.identity,
+        "flags": [*_ALWAYS, *layout, *compiler.portable(reading.flags)],
+    }
+
+    def make(folder: Path, opened: Path) -> None:
+        text = _run(reading, compiler, [*layout, "-MMD", "-MF", str(opened)], stdin=stdin)
         (folder / "tokens").write_text(hashlib.sha256(text).hexdigest(), "ascii")
 
-    read = (compiler.store.obtain(key, fill, of=reading.tree.root) / "tokens").read_text("ascii")
-    return key_of({"head": read, "rest": rest.hex()})
+    folder, _ = obtain_by_opened(compiler.store, told, reading.tree, of, make)
+    return (folder / "tokens").read_text("ascii")
 
 
 def reading_text(reading: Reading, compiler: Compiler) -> bytes:

@@ -57,9 +57,9 @@ class Steps:
     front: tuple[str, ...]
     back: tuple[str, ...]
 
-    def front_argv(self, unit: str, output: Path) -> list[str]:
-        """The front end on a unit: its IR before any optimization."""
-        return [*self.front, *self._own(unit), "-o", str(output), "-x", "hip", unit]
+    def front_argv(self, unit: str, output: Path, opened: Path) -> list[str]:
+        """The front end on a unit: its IR before any optimization. What it reads is listed in ``opened``."""
+        return [*self.front, *self._own(unit), *_listing(opened), "-o", str(output), "-x", "hip", unit]
 
     def _own(self, unit: str) -> list[str]:
         """Names of what both passes must find again. Clang makes them of the folder, which says nothing."""
@@ -79,14 +79,20 @@ class Steps:
         """The front end on a head, from its input: a precompiled header."""
         return [*self.head, "-o", str(output), "-x", "hip", "-"]
 
-    def rest_argv(self, unit: str, head: Path, tree: Path, output: Path) -> list[str]:
-        """The front end on the rest of a unit, from its input, behind its head: its IR."""
+    def rest_argv(self, unit: str, head: Path, tree: Path, output: Path, opened: Path) -> list[str]:
+        """The front end on the rest of a unit, from its input, behind its head, both listed in ``opened``."""
         names = ("-include-pch", str(head), _SHORT, f"-fdebug-prefix-map={tree}/=")
-        return [*self.front, *names, *self._own(unit), "-o", str(output), "-x", "hip", "-"]
+        own = [*self._own(unit), *_listing(opened)]
+        return [*self.front, *names, *own, "-o", str(output), "-x", "hip", "-"]
 
     def back_argv(self, ir: Path, output: Path) -> list[str]:
         """The code generator on what the front end left."""
         return [*self.back, "-o", str(output), "-x", "ir", str(ir)]
+
+
+def _listing(opened: Path) -> list[str]:
+    """Have clang write which files it opens, those of the system left out."""
+    return ["-dependency-file", str(opened), "-MT", "unit"]
 
 
 def alone_argv(opt: Path, kernel: str, ir: Path, output: Path) -> list[str]:

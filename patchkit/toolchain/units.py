@@ -78,6 +78,10 @@ _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 
 # Blank lines and comments of one line, then an include of a file of the tree.
 _HEAD = re.compile(rb'(?:[ \t]*(?://[^\n\\]*)?\n)*#[ \t]*include[ \t]+"([^"\n]+)"[ \t]*\n')
+# A line that may hold a directive, or hide one: by a comment of many lines, or by going on in the next.
+_DIRECTS = re.compile(rb"#|/\*|\*/|\\[ \t\r]*$")
+# What the lines of directives do not tell: raw strings, other ways to write "#", macros changed without one.
+_HIDES = re.compile(rb'(?<!\w)(?:u8?|[UL])?R"|\?\?|%:|_Pragma|__COUNTER__')
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
@@ -136,6 +140,8 @@ class SourceTree:
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._files: dict[str, str] = {}
         self._units: dict[str, str] = {}
+        self._directives: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
         self._mentions: dict[tuple[str, bytes], bool] = {}
         self._lock = threading.Lock()
 
@@ -165,13 +171,34 @@ class SourceTree:
         """The names in angle brackets that the closure of a unit includes, sorted."""
         return tuple(sorted({name for path in self.closure(unit) for name in self._includes_of(path)[1]}))
 
-    def digest(self, unit: str) -> str:
-        """sha256 over the paths and bytes of the closure of a unit."""
+    def digest(self, unit: str, opened: Iterable[str] | None = None) -> str:
+        """sha256 over the paths and bytes of the closure of a unit, or of what is ``opened`` of it."""
         with self._lock:
+            if opened is not None:
+                return self._over(unit, opened, self._file)
             if unit not in self._units:
-                lines = [f"{path} {self._file(path)}\n" for path in self.closure(unit)]
-                self._units[unit] = hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
+                self._units[unit] = self._over(unit, self.closure(unit), self._file)
             return self._units[unit]
+
+    def directives(self, unit: str) -> str:
+        """sha256 over the directives of the closure of a unit: all that decides which files a pass opens.
+
+        Of each file its path, and the lines that hold or can hide a directive, with their numbers; where
+        lines do not tell, all of it.
+        """
+        with self._lock:
+            if unit not in self._directives:
+                self._directives[unit] = self._over(unit, self.closure(unit), self._directives_of)
+            return self._directives[unit]
+
+    def _over(self, unit: str, paths: Iterable[str], told: Callable[[str], str]) -> str:
+        lines = [f"{path} {told(path)}\n" for path in paths]
+        return hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
+
+    def _directives_of(self, path: str) -> str:
+        if path not in self._lines:
+            self._lines[path] = hashlib.sha256(directive_lines(self.read(path))).hexdigest()
+        return self._lines[path]
 
     def head(self, unit: str) -> tuple[str, bytes] | None:
         """The file of the tree that a unit begins with, and its text behind that line; None for other units.
@@ -232,6 +259,25 @@ class SourceTree:
             if not joined.startswith("../") and (self.root / joined).is_file():
                 return joined
         return None
+
+
+def directive_lines(text: bytes) -> bytes:
+    """The lines of a file that decide which files are opened, numbered; all of it where lines do not tell.
+
+    Numbered, because an ``#if`` may ask for ``__LINE__``. More lines than needed do no harm: what looks like
+    a directive in a comment is taken, too.
+    """
+    if _HIDES.search(text):
+        return text
+    kept: list[bytes] = []
+    goes_on = False
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if goes_on or _DIRECTS.search(line):
+            kept.append(b"%d %b" % (number, line))
+        if b"#" in line and line.rfind(b"/*") > line.rfind(b"*/"):
+            return text  # a directive that goes on behind a comment of many lines
+        goes_on = line.rstrip(b" \t\r").endswith(b"\\")
+    return b"\n".join(kept)
 
 
 @lru_cache(maxsize=8)

@@ -135,8 +135,9 @@ try:
 except PatchkitError as error:
     print("error", error.code)
 files = (path for path in Path(sys.argv[2]).rglob("*") if path.is_file())
-# What the front end left is whole, as long as its facts are there.
-whole = lambda folder: (folder / "unit.bc").is_file() and (folder / "facts.json").is_file()
+# What the front end left is whole, as long as its facts are there; so is the list of what it opened.
+holds = lambda folder, *names: all((folder / name).is_file() for name in names)
+whole = lambda folder: holds(folder, "unit.bc", "facts.json") or holds(folder, "opened.json")
 files = (path for path in files if not whole(path.parent))
 print(sorted({path.parent.name for path in files}))
 """
