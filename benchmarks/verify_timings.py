@@ -9,12 +9,15 @@ results are packed and taken by the run ``packed``, which begins as empty as the
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --upstream b6900 --only unchanged
 
 The prepared cache is one in which ``patchkit sdk install`` and ``patchkit apply`` ran. ``--work`` keeps the
-folder of the last cold run: scenarios that begin with it can be run again by themselves.
+folder of the last cold run: scenarios that begin with it can be run again by themselves. What another
+patchkit made counts for less: after a change of the emulator or of a key its results are made again, and the
+table says so (a packed run of build 11549 once looked 200 processor seconds slower for it).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -37,7 +40,10 @@ _ROW = re.compile(r"(\[\[tuning\.mmq\]\][^\[]*?\noccupancy = )(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: seconds by the clock, of processors, and per stage; megabytes of its largest process."""
+    """One run: seconds by the clock, of processors, and per stage; megabytes of its largest process.
+
+    ``by_same``: whether this patchkit also made what the run began with.
+    """
 
     scenario: str
     clock_s: float
@@ -45,6 +51,7 @@ class Run:
     peak_mb: float
     status: int
     stages: dict[str, tuple[float, float]]
+    by_same: bool = True
 
 
 class Bench:
@@ -67,6 +74,11 @@ class Bench:
             if source.is_dir():
                 shutil.copytree(source, cache / lent, symlinks=True)
         return cache
+
+    @property
+    def made_by(self) -> Path:
+        """The file that says which patchkit made the cold cache."""
+        return self.work / "made-by"
 
     def patchkit(
         self, cache: Path, *words: str, series: Path | None = None, store: Path | None = None
@@ -107,6 +119,7 @@ class Bench:
         series, store = None, None
         if scenario == "cold":
             cache = self.empty("cache")
+            self.made_by.write_text(code_digest(), "ascii")
             self.patchkit(cache, "apply")
         elif scenario == "packed":
             self.patchkit(cache, "store", "pack", "--to", str(self.place))
@@ -118,7 +131,8 @@ class Bench:
         done = self.patchkit(cache, "verify", *self.more, series=series, store=store)
         if scenario == "changed":  # the candidate of the series itself again
             self.patchkit(cache, "apply")
-        return Run(**{**asdict(done), "scenario": scenario})
+        made_by = self.made_by.read_text("ascii") if self.made_by.is_file() else ""
+        return Run(**{**asdict(done), "scenario": scenario, "by_same": made_by == code_digest()})
 
     def _changed(self) -> Path:
         """A copy of the series with another number in one row of a table."""
@@ -136,6 +150,17 @@ class Bench:
         return series
 
 
+def code_digest() -> str:
+    """sha256 over all files of the package, by which results of another patchkit are told."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "patchkit").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(
+                f"{path.relative_to(ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode()
+            )
+    return digest.hexdigest()
+
+
 def table(runs: Sequence[Run]) -> list[str]:
     """Stages as rows, runs as columns: seconds by the clock / of processors."""
     names = list(dict.fromkeys(name for run in runs for name in run.stages))
@@ -148,7 +173,12 @@ def table(runs: Sequence[Run]) -> list[str]:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines.append(f"| all | {' | '.join(f'{run.clock_s:.0f} / {run.cpu_s:.0f}' for run in runs)} |")
     lines.append(f"| largest process, MB | {' | '.join(f'{run.peak_mb:.0f}' for run in runs)} |")
+    lines.append(f"| begins with results of this patchkit | {' | '.join(_told(run) for run in runs)} |")
     return lines
+
+
+def _told(run: Run) -> str:
+    return "yes" if run.by_same else "no, of another one"
 
 
 def main() -> int:
