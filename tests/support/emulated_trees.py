@@ -1,9 +1,9 @@
-"""Trees of upstream's, and candidates over them, whose programs run on the emulated gfx1151."""
+"""Trees of upstream's, and candidates over them, whose programs run on an emulated GPU."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class EmulatedTrees:
 
     cache: Path
     compiler: Compiler
+    arch: str = ARCH
 
     @contextlib.contextmanager
     def running(
@@ -40,22 +41,26 @@ class EmulatedTrees:
         *,
         programs: Sequence[str] = ("test-backend-ops",),
         candidate: Path | None = None,
+        whole: Collection[str] | None = None,
     ) -> Iterator[BuiltSide]:
-        """Upstream's programs of a build; the HIP backend is that of ``candidate`` where there is one."""
+        """Upstream's programs of a build; the HIP backend is that of ``candidate`` where there is one.
+
+        ``whole``: as :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
+        """
         commit, root = self._tree(build)
         built = build_side(
             Source(root=root, tree=str(build), build=build, commit=commit[:9]),
             "cpu",
-            archs=(ARCH,),
+            archs=(self.arch,),
             toolchain=self.compiler.toolchain,
             programs=programs,
             workshop=Workshop(cache_root=self.cache, reporter=self.compiler.reporter),
             with_rocwmma=True,
             is_timed=False,
         )
-        gpu = emulated_gpu(device_of(load_profile(ROOT / "arch_profiles", ARCH)), self.compiler)
+        gpu = emulated_gpu(device_of(load_profile(ROOT / "arch_profiles", self.arch)), self.compiler)
         tree = SourceTree(candidate if candidate is not None else root)
-        with emulated_side(built, tree, gpu, self.compiler, options) as side:
+        with emulated_side(built, tree, gpu, self.compiler, options, whole=whole) as side:
             yield side.built
 
     def root(self, build: int) -> Path:
