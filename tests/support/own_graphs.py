@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from command_line import run_patchkit
@@ -28,8 +29,10 @@ def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) 
     return made
 
 
-def tree_with(patch: str, build: int, *, test_cache: Path, gates_cache: Path, folder: Path) -> Path:
-    """The tree of a build with this patch; the series is copied to ``folder``."""
+def tree_with(
+    patch: str, build: int, *, needs: Sequence[str] = (), test_cache: Path, gates_cache: Path, folder: Path
+) -> Path:
+    """The tree of a build with this patch and those it ``needs``; the series is copied to ``folder``."""
     series = folder / "series"
     for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
@@ -37,7 +40,8 @@ def tree_with(patch: str, build: int, *, test_cache: Path, gates_cache: Path, fo
     cache = test_cache / "corpus"
     where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{build}", "--arch", ARCH)
     with FileLock(test_cache / "corpus.lock"):
-        done = run_patchkit("apply", *where, "--with", patch, "--only", patch, "--unlocked", "--json")
+        named = [part for name in (*needs, patch) for part in ("--with", name, "--only", name)]
+        done = run_patchkit("apply", *where, *named, "--unlocked", "--json")
         assert done.returncode == 0, done.stderr
         repository = open_cache(cache).peek(NullReporter())
         assert repository is not None

@@ -6,147 +6,12 @@
 // with HIP graphs the first two run directly, the third is captured, the others are replayed. Per scene, round and result one
 // line; "same-place 1" says that two tensors of the scene share an address, where the scene is about that.
 
-#include "ggml.h"
-#include "ggml-alloc.h"
-#include "ggml-backend.h"
-
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
+#include "scene.hpp"
 
 namespace {
 
-constexpr int64_t WIDTH  = 512;
-constexpr int     ROUNDS = 5;
-
-[[noreturn]] void refuse(const std::string & what) {
-    std::fprintf(stderr, "shared_activations: %s\n", what.c_str());
-    std::exit(2);
-}
-
-std::vector<float> numbers(size_t count, uint64_t seed) {
-    std::vector<float> made(count);
-    uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
-    for (float & one : made) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        one = float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
-    }
-    return made;
-}
-
-// A scene's tensors while it is put together: weights lie in the GPU's memory before, all else is the scheduler's.
-class scene {
-  public:
-    scene(ggml_backend_t gpu, ggml_backend_t cpu) : gpu(gpu), cpu(cpu) {
-        const ggml_init_params params{size_t(64) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
-        of_weights = ggml_init(params);
-        of_graph   = ggml_init(params);
-        graph      = ggml_new_graph(of_graph);
-    }
-
-    ~scene() {
-        ggml_backend_buffer_free(buffer);
-        ggml_free(of_weights);
-        ggml_free(of_graph);
-    }
-
-    scene(const scene &) = delete;
-    scene & operator=(const scene &) = delete;
-
-    ggml_tensor * weight(ggml_type type, int64_t rows = 64, int64_t width = WIDTH) {
-        weights.push_back(ggml_new_tensor_2d(of_weights, type, width, rows));
-        return weights.back();
-    }
-
-    ggml_tensor * input(int64_t columns, int64_t width = WIDTH) {
-        inputs.push_back(ggml_new_tensor_2d(of_graph, GGML_TYPE_F32, width, columns));
-        ggml_set_input(inputs.back());
-        return inputs.back();
-    }
-
-    // The next product of the graph: in the order of these calls, whatever it depends on.
-    ggml_tensor * product(ggml_tensor * by, ggml_tensor * of) {
-        ggml_tensor * made = ggml_mul_mat(of_graph, by, of);
-        result(made);
-        return made;
-    }
-
-    void result(ggml_tensor * one) {
-        ggml_set_output(one);
-        compute(one);
-        results.push_back(one);
-    }
-
-    void compute(ggml_tensor * one) { ggml_build_forward_expand(graph, one); }
-
-    // Says in the output whether both lie at one address.
-    void expect_same_place(ggml_tensor * one, ggml_tensor * other) { places.emplace_back(one, other); }
-
-    ggml_context * ctx() { return of_graph; }
-
-    void run(const std::string & name) {
-        buffer = ggml_backend_alloc_ctx_tensors(of_weights, gpu);
-        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-        uint64_t seed = 1;
-        for (ggml_tensor * one : weights) {
-            const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), seed++);
-            std::vector<uint8_t>     packed(ggml_nbytes(one));
-            ggml_quantize_chunk(one->type, wanted.data(), packed.data(), 0, one->ne[1], one->ne[0], nullptr);
-            ggml_backend_tensor_set(one, packed.data(), 0, packed.size());
-        }
-        ggml_backend_t       backends[] = {gpu, cpu};
-        ggml_backend_sched_t sched      = ggml_backend_sched_new(backends, nullptr, 2, 256, false, true);
-        for (ggml_tensor * one : inputs) {
-            ggml_backend_sched_set_tensor_backend(sched, one, gpu);
-        }
-        if (!ggml_backend_sched_alloc_graph(sched, graph)) {
-            refuse("no memory for " + name);
-        }
-        for (const auto & [one, other] : places) {
-            std::printf("%s same-place %d\n", name.c_str(), one->data == other->data);
-        }
-        for (int round = 0; round < ROUNDS; ++round) {
-            for (ggml_tensor * one : inputs) {
-                const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), 1000 * seed++);
-                ggml_backend_tensor_set(one, wanted.data(), 0, ggml_nbytes(one));
-            }
-            if (ggml_backend_sched_graph_compute(sched, graph) != GGML_STATUS_SUCCESS) {
-                refuse(name + " was not computed");
-            }
-            for (size_t i = 0; i < results.size(); ++i) {
-                print(name, round, i);
-            }
-        }
-        ggml_backend_sched_free(sched);
-    }
-
-  private:
-    void print(const std::string & name, int round, size_t i) {
-        std::vector<float> got(size_t(ggml_nelements(results[i])));
-        ggml_backend_tensor_get(results[i], got.data(), 0, got.size() * sizeof(float));
-        std::printf("%s round %d result %zu:", name.c_str(), round, i);
-        for (size_t k = 0; k < got.size(); k += (got.size() + 15) / 16) {
-            std::printf(" %a", double(got[k]));
-        }
-        std::printf("\n");
-    }
-
-    ggml_backend_t            gpu, cpu;
-    ggml_context *            of_weights = nullptr;
-    ggml_context *            of_graph   = nullptr;
-    ggml_cgraph *             graph      = nullptr;
-    ggml_backend_buffer_t     buffer     = nullptr;
-    std::vector<ggml_tensor *> weights, inputs, results;
-    std::vector<std::pair<ggml_tensor *, ggml_tensor *>> places;
-};
-
 // What each scene puts together. One column is the vector kernel's, 64 are the matrix kernel's.
-const std::map<std::string, std::function<void(scene &)>> SCENES = {
+const scenes SCENES = {
     {"shared", [](scene & s) {
         ggml_tensor * x = s.input(1);
         s.product(s.weight(GGML_TYPE_Q4_K), x);
@@ -255,25 +120,4 @@ const std::map<std::string, std::function<void(scene &)>> SCENES = {
 
 }  // namespace
 
-int main(int argc, char ** argv) {
-    if (argc < 2) {
-        refuse("shared_activations FOLDER [SCENE]");
-    }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
-    ggml_backend_t cpu = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr);
-    if (gpu == nullptr || cpu == nullptr) {
-        refuse("there is no ROCm0, or no CPU");
-    }
-    for (const auto & [name, put_together] : SCENES) {
-        if (argc > 2 && name != argv[2]) {
-            continue;
-        }
-        scene made(gpu, cpu);
-        put_together(made);
-        made.run(name);
-    }
-    ggml_backend_free(gpu);
-    ggml_backend_free(cpu);
-    return 0;
-}
+int main(int argc, char ** argv) { return run_scenes(SCENES, argc, argv); }

@@ -1,0 +1,213 @@
+// Small graphs of ggml's, put together by hand, computed on the GPU and printed to the last bit.
+#pragma once
+
+#include "ggml.h"
+#include "ggml-alloc.h"
+#include "ggml-backend.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+inline constexpr int64_t WIDTH  = 512;
+inline constexpr int     ROUNDS = 5;
+
+[[noreturn]] inline void refuse(const std::string & what) {
+    std::fprintf(stderr, "%s\n", what.c_str());
+    std::exit(2);
+}
+
+inline std::vector<float> numbers(size_t count, uint64_t seed) {
+    std::vector<float> made(count);
+    uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
+    for (float & one : made) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        one = float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
+    }
+    return made;
+}
+
+// A scene's tensors while it is put together: weights lie in the GPU's memory before, all else is the scheduler's.
+class scene {
+  public:
+    scene(ggml_backend_t gpu, ggml_backend_t cpu) : gpu(gpu), cpu(cpu) {
+        const ggml_init_params params{size_t(64) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
+        of_weights = ggml_init(params);
+        of_graph   = ggml_init(params);
+        graph      = ggml_new_graph(of_graph);
+    }
+
+    ~scene() {
+        ggml_backend_buffer_free(buffer);
+        ggml_free(of_weights);
+        ggml_free(of_graph);
+    }
+
+    scene(const scene &) = delete;
+    scene & operator=(const scene &) = delete;
+
+    ggml_tensor * weight(ggml_type type, int64_t rows = 64, int64_t width = WIDTH, int64_t many = 1) {
+        weights.push_back(ggml_new_tensor_3d(of_weights, type, width, rows, many));
+        return weights.back();
+    }
+
+    // Rows of f16 that graphs write to; nothing but zeros in the beginning, printed as one number after each round.
+    ggml_tensor * cache(int64_t width, int64_t rows = 16) {
+        caches.push_back(ggml_new_tensor_2d(of_weights, GGML_TYPE_F16, width, rows));
+        return caches.back();
+    }
+
+    // Whole numbers, i32 or i64, each one more in every round.
+    ggml_tensor * whole(ggml_type type, std::vector<int64_t> first, int64_t columns = 1) {
+        ggml_tensor * made = ggml_new_tensor_2d(of_graph, type, int64_t(first.size()) / columns, columns);
+        ggml_set_input(made);
+        wholes.emplace_back(made, std::move(first));
+        return made;
+    }
+
+    ggml_tensor * input(int64_t columns, int64_t width = WIDTH) {
+        inputs.push_back(ggml_new_tensor_2d(of_graph, GGML_TYPE_F32, width, columns));
+        ggml_set_input(inputs.back());
+        return inputs.back();
+    }
+
+    // The next product of the graph: in the order of these calls, whatever it depends on.
+    ggml_tensor * product(ggml_tensor * by, ggml_tensor * of) {
+        ggml_tensor * made = ggml_mul_mat(of_graph, by, of);
+        result(made);
+        return made;
+    }
+
+    void result(ggml_tensor * one) {
+        ggml_set_output(one);
+        compute(one);
+        results.push_back(one);
+    }
+
+    void compute(ggml_tensor * one) { ggml_build_forward_expand(graph, one); }
+
+    // Says in the output whether both lie at one address.
+    void expect_same_place(ggml_tensor * one, ggml_tensor * other) { places.emplace_back(one, other); }
+
+    ggml_context * ctx() { return of_graph; }
+
+    void run(const std::string & name) {
+        buffer = ggml_backend_alloc_ctx_tensors(of_weights, gpu);
+        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        uint64_t seed = 1;
+        for (ggml_tensor * one : weights) {
+            const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), seed++);
+            std::vector<uint8_t>     packed(ggml_nbytes(one));
+            ggml_quantize_chunk(one->type, wanted.data(), packed.data(), 0, ggml_nrows(one), one->ne[0], nullptr);
+            ggml_backend_tensor_set(one, packed.data(), 0, packed.size());
+        }
+        for (ggml_tensor * one : caches) {
+            ggml_backend_tensor_memset(one, 0, 0, ggml_nbytes(one));
+        }
+        ggml_backend_t       backends[] = {gpu, cpu};
+        ggml_backend_sched_t sched      = ggml_backend_sched_new(backends, nullptr, 2, 256, false, true);
+        for (ggml_tensor * one : inputs) {
+            ggml_backend_sched_set_tensor_backend(sched, one, gpu);
+        }
+        for (const auto & one : wholes) {
+            ggml_backend_sched_set_tensor_backend(sched, one.first, gpu);
+        }
+        if (!ggml_backend_sched_alloc_graph(sched, graph)) {
+            refuse("no memory for " + name);
+        }
+        for (const auto & [one, other] : places) {
+            std::printf("%s same-place %d\n", name.c_str(), one->data == other->data);
+        }
+        for (int round = 0; round < ROUNDS; ++round) {
+            for (ggml_tensor * one : inputs) {
+                const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), 1000 * seed++);
+                ggml_backend_tensor_set(one, wanted.data(), 0, ggml_nbytes(one));
+            }
+            for (const auto & [one, first] : wholes) {
+                put(one, first, round);
+            }
+            if (ggml_backend_sched_graph_compute(sched, graph) != GGML_STATUS_SUCCESS) {
+                refuse(name + " was not computed");
+            }
+            for (size_t i = 0; i < results.size(); ++i) {
+                print(name, round, i);
+            }
+            for (ggml_tensor * one : caches) {
+                print_whole(name, round, one);
+            }
+        }
+        ggml_backend_sched_free(sched);
+    }
+
+  private:
+    static void put(ggml_tensor * tensor, const std::vector<int64_t> & first, int round) {
+        for (size_t i = 0; i < first.size(); ++i) {
+            const int64_t wide   = first[i] + round;
+            const int32_t narrow = int32_t(wide);
+            const bool    is_wide = tensor->type == GGML_TYPE_I64;
+            const size_t  size    = is_wide ? sizeof(wide) : sizeof(narrow);
+            ggml_backend_tensor_set(tensor, is_wide ? (const void *) &wide : (const void *) &narrow, i * size, size);
+        }
+    }
+
+    // FNV-1a of all bytes.
+    static void print_whole(const std::string & name, int round, ggml_tensor * tensor) {
+        std::vector<uint8_t> got(ggml_nbytes(tensor));
+        ggml_backend_tensor_get(tensor, got.data(), 0, got.size());
+        uint64_t sum = 0xCBF29CE484222325ull;
+        for (uint8_t one : got) {
+            sum = (sum ^ one) * 0x100000001B3ull;
+        }
+        std::printf("%s round %d cache %016llx\n", name.c_str(), round, (unsigned long long) sum);
+    }
+
+    void print(const std::string & name, int round, size_t i) {
+        std::vector<float> got(size_t(ggml_nelements(results[i])));
+        ggml_backend_tensor_get(results[i], got.data(), 0, got.size() * sizeof(float));
+        std::printf("%s round %d result %zu:", name.c_str(), round, i);
+        for (size_t k = 0; k < got.size(); k += (got.size() + 15) / 16) {
+            std::printf(" %a", double(got[k]));
+        }
+        std::printf("\n");
+    }
+
+    ggml_backend_t            gpu, cpu;
+    ggml_context *            of_weights = nullptr;
+    ggml_context *            of_graph   = nullptr;
+    ggml_cgraph *             graph      = nullptr;
+    ggml_backend_buffer_t     buffer     = nullptr;
+    std::vector<ggml_tensor *> weights, inputs, results, caches;
+    std::vector<std::pair<ggml_tensor *, std::vector<int64_t>>> wholes;
+    std::vector<std::pair<ggml_tensor *, ggml_tensor *>> places;
+};
+
+using scenes = std::map<std::string, std::function<void(scene &)>>;
+
+// The main function of a program of scenes: PROGRAM FOLDER [SCENE], where FOLDER has the backends.
+inline int run_scenes(const scenes & all, int argc, char ** argv) {
+    if (argc < 2) {
+        refuse("which folder has the backends?");
+    }
+    ggml_backend_load_all_from_path(argv[1]);
+    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
+    ggml_backend_t cpu = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr);
+    if (gpu == nullptr || cpu == nullptr) {
+        refuse("there is no ROCm0, or no CPU");
+    }
+    for (const auto & [name, put_together] : all) {
+        if (argc > 2 && name != argv[2]) {
+            continue;
+        }
+        scene made(gpu, cpu);
+        put_together(made);
+        made.run(name);
+    }
+    ggml_backend_free(gpu);
+    ggml_backend_free(cpu);
+    return 0;
+}
