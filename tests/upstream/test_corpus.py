@@ -18,7 +18,10 @@ from thorough import ordinary
 
 OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
-MODELLED = ("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts")
+MODELLED = (
+    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
+    *("norm-quantized", "attention-inputs"),
+)
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
 
@@ -90,6 +93,8 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "quantize-once": build >= 11549,
         "moe-reduction-columns": build >= 11549,
         "fattn-mma-prompts": build >= 11549,
+        "norm-quantized": build >= 11549,
+        "attention-inputs": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

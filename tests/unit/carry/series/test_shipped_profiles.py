@@ -43,6 +43,8 @@ UNSETTLED = (
     "moe-reduction-columns",
     "quantize-once",
     "fattn-mma-prompts",
+    "norm-quantized",
+    "attention-inputs",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
