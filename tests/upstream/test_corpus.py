@@ -19,7 +19,7 @@ from thorough import ordinary
 OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 MODELLED = (
-    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
+    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts", "mul-mat-prompts"),
     *("norm-quantized", "attention-inputs"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
@@ -93,6 +93,7 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "quantize-once": build >= 11549,
         "moe-reduction-columns": build >= 11549,
         "fattn-mma-prompts": build >= 11549,
+        "mul-mat-prompts": build >= 11549,
         "norm-quantized": build >= 11549,
         "attention-inputs": build >= 11549,
     }

@@ -34,8 +34,9 @@ MOST_INSTRUCTIONS = 12_000_000
 # Figures of what is not played instruction by instruction.
 _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
-Kind = Literal["mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec", "attention", "other"]
-"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention.
+Kind = Literal["mmvq", "mmvf", "mmq", "gemm", "tile", "mma", "wmma", "vec", "attention", "other"]
+"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, that of patch
+mul-mat-prompts (gemm), attention.
 
 Of attention: without matrix instructions, with them, with them by rocWMMA, the vector kernel, and what joins
 parts of a result.

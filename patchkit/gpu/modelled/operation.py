@@ -20,6 +20,7 @@ from patchkit.toolchain.compiler import Compiler
 _KINDS: tuple[tuple[str, Kind], ...] = (
     ("mul_mat_vec_q", "mmvq"),
     ("mul_mat_vec", "mmvf"),
+    ("mul_mat_promptsI", "gemm"),
     ("mul_mat_q", "mmq"),
     ("flash_attn_tile", "tile"),
     ("flash_attn_ext_vec", "vec"),
@@ -30,7 +31,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
 # Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
 _MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb|flash_attn_mma")
 # Kernels that read a model's weights or its K and V. The others read what the kernel before has just written.
-READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "tile", "mma", "wmma", "vec"})
+READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "gemm", "tile", "mma", "wmma", "vec"})
 # What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
 # matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
 _STEEPNESS = 8.0
@@ -243,19 +244,15 @@ def time_recorded(
 def working_of(case: Timed, head: TraceHead, *, is_drawn: bool = False) -> float:
     """The part of a launch's blocks that has work.
 
-    mul_mat_q of experts has blocks for as many tokens as there are, for every expert, and those beyond an
-    expert's tokens end at once. Tokens take the experts in turn (native/drivers/op_cases.cpp), or by lot
-    (``is_drawn``), each for itself, as of a router that prefers none: then many need one tile more.
+    mul_mat_q and mul_mat_prompts of experts have blocks for as many tokens as there are, for every expert,
+    and those beyond an expert's tokens end at once. Tokens take the experts in turn
+    (native/drivers/op_cases.cpp), or by lot (``is_drawn``), each for itself, as of a router that prefers
+    none: then many need one tile more.
     """
-    columns = read_name(head.kernel).integer(1)
-    if (
-        not isinstance(case, OperationCase)
-        or case.experts == 1
-        or kind_of(head.kernel) != "mmq"
-        or not columns
-    ):
+    kind, columns = kind_of(head.kernel), read_name(head.kernel).integer(1)
+    if not isinstance(case, OperationCase) or case.experts == 1 or kind not in {"mmq", "gemm"} or not columns:
         return 1.0
-    _, tiles, experts = head.grid
+    tiles, experts = head.grid[0 if kind == "gemm" else 1], head.grid[2]
     if experts != case.experts:
         return 1.0  # a kernel that splits its work otherwise
     if is_drawn:

@@ -406,7 +406,7 @@ def _sum(one: Work, other: Work) -> Work:
 
 
 def _working(started: Started, node: Node | None) -> float:
-    if node is None or node.op != "MUL_MAT_ID" or kind_of(started.kernel) != "mmq":
+    if node is None or node.op != "MUL_MAT_ID" or kind_of(started.kernel) not in {"mmq", "gemm"}:
         return 1.0
     weight, ids = node.sources[0], node.sources[2]
     case = matrix_case(

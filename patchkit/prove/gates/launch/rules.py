@@ -21,7 +21,8 @@ from patchkit.prove.subject import PatchPart
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _MATRIX_FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549
 # The product with a quantized matrix: compiled for one block size, as attention is; and what prepares it.
-MATRIX_KERNELS = ("mul_mat_q", "mul_mat_vec_q")
+# The last one is of our own patch.
+MATRIX_KERNELS = ("mul_mat_q", "mul_mat_vec_q", "mul_mat_prompts")
 # Activations for the kernels of quantized matrices; weights, activations and results for a BLAS library.
 _AROUND_MATRICES = ("quantize_", "dequantize_block", "convert_unary")
 _AROUND_ATTENTION = "flash_attn"  # and attention itself; their number depends on the kernel

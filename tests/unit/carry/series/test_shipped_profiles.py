@@ -43,6 +43,7 @@ UNSETTLED = (
     "moe-reduction-columns",
     "quantize-once",
     "fattn-mma-prompts",
+    "mul-mat-prompts",
     "norm-quantized",
     "attention-inputs",
 )

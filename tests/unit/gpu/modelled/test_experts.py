@@ -45,6 +45,14 @@ def test_experts_that_are_drawn_need_tiles_for_more_than_the_mean():
     assert working_of(case, head, is_drawn=True) * 16 == pytest.approx(1.455, abs=0.01)
 
 
+def test_our_own_kernel_has_its_tiles_of_columns_first():
+    case = matrix_case("q4_K", 768, 2048, 512, experts=128, used=8)
+    own = "_ZL15mul_mat_promptsIL9ggml_type12ELi64ELb1EEvPKc"
+    head = TraceHead(kernel=own, grid=(8, 6, 128))
+    assert working_of(case, head) * 8 == pytest.approx(1)
+    assert working_of(case, head, is_drawn=True) * 8 == pytest.approx(1, abs=0.001)
+
+
 def test_other_launches_stand_for_themselves():
     experts = matrix_case("q4_K", 768, 2048, 2, experts=128, used=8)
     for case, kernel, grid in (

@@ -82,6 +82,13 @@ def test_other_matrix_kernels_are_a_changed_graph_unless_a_patch_is_about_them(c
     assert "launch 1 was mul_mat_vec_q<12, 4, false>" in (problem.why or "")
 
 
+def test_a_product_of_our_own_kernel_is_one_of_matrices(compared) -> None:
+    own = [("mul_mat_prompts_activations<1>", 1024), ("mul_mat_prompts<(ggml_type)2, 128, false>", 128)]
+    moved = compared([(_NORM, 256), (_QUANTIZE, 128), (_MMQ, 256)], [(_NORM, 256), *own])
+    assert check_graphs(moved, matrices_may_change=True) == []
+    assert check_graphs(moved, matrices_may_change=False) != []
+
+
 def test_what_prepared_a_product_for_the_blas_library_may_go_with_it(compared) -> None:
     library = [("dequantize_block_q6_K<half>", 64), ("convert_unary<float, half>", 256)]
     moved = compared([(_NORM, 256), *library], [(_NORM, 256), (_QUANTIZE, 128), (_MMQ, 128)])
