@@ -19,8 +19,8 @@ from thorough import ordinary
 OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 MODELLED = (
-    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts", "mul-mat-prompts"),
-    *("norm-quantized", "attention-inputs"),
+    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
+    *("mul-mat-prompts", "norm-quantized", "attention-inputs"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
