@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -143,13 +147,22 @@ def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
+# An assertion about a shape. Errors of the runtime, memory among them, end otherwise: "ROCm error".
+_ASSERTED = re.compile(
+    rb"^(?:\S*/)?ggml/src/ggml-cuda/\S+:\d+: (?:GGML_ASSERT\(.*\) failed|fatal error)$", re.MULTILINE
+)
+_OF_REFUSAL = ("message", "why", "hint", "case")
 _MISCONFIGURED = 86  # exit_misconfigured, native/runtime/recorder.hpp
 
 
 class RecordedRunFailed(CaseAborted):
-    """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known."""
+    """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known.
+
+    ``is_refusal``: an assertion of the backend's host code about that case, which it meets again every time.
+    """
 
     code = "RECORDED_RUN_FAILED"
+    is_refusal = False
 
 
 class RecordedRunHangs(ToolchainError):
@@ -244,15 +257,39 @@ class Session:
             }
         )
 
+        refused = key_of({"refused": key})
+
         def fill(folder: Path) -> None:
+            self._raise_kept(store.look(refused))
             log = folder / "log.jsonl"
             with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-                completed = self._spawn(argv, files, Path(work), log, traced=traced)
+                try:
+                    completed = self._spawn(argv, files, Path(work), log, traced=traced)
+                except RecordedRunFailed as error:
+                    if error.is_refusal:
+                        # On each of 16 GPUs the list of cases ran anew up to this one (issue 43).
+                        store.obtain(refused, partial(self._keep_refusal, error), of=backend.tree.root)
+                    raise
             (folder / "stdout").write_bytes(completed.stdout)
             (folder / "digest").write_text(hashlib.sha256(log.read_bytes()).hexdigest(), "ascii")
 
         found = store.obtain(key, fill, of=backend.tree.root)
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
+
+    def _keep_refusal(self, error: RecordedRunFailed, folder: Path) -> None:
+        told = {name: getattr(error, name) for name in _OF_REFUSAL}
+        text = json.dumps(told).replace(str(self.compiler.cache_root), "{cache}")
+        (folder / "refusal.json").write_text(text, "utf-8")
+
+    def _raise_kept(self, refusal: Path | None) -> None:
+        """Raise what an earlier run was refused with, if one was."""
+        if refusal is None:
+            return
+        text = (refusal / "refusal.json").read_text("utf-8")
+        told = json.loads(text.replace("{cache}", str(self.compiler.cache_root)))
+        failed = RecordedRunFailed(told["message"], why=told["why"], hint=told["hint"])
+        failed.case = told["case"]
+        raise failed
 
     def _spawn(
         self, argv: Sequence[str], files: Mapping[str, str], work: Path, log: Path, *, traced: bool
@@ -306,6 +343,8 @@ class Session:
             hint=failure.hint,
         )
         failed.case = _last_case(log)
+        is_abort = completed.returncode == -signal.SIGABRT and failed.case is not None
+        failed.is_refusal = is_abort and _ASSERTED.search(completed.stderr) is not None
         raise failed
 
     def _figures_text(self) -> str:

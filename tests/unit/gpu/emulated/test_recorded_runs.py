@@ -166,6 +166,35 @@ def test_an_abort_names_the_case_it_happened_in_and_is_not_kept(session, tmp_pat
     assert session(_GOOD).run_cases(_CASES)
 
 
+def _ending(said: str, end: str = "kill -ABRT $$") -> str:
+    begin = """echo run >> COUNT; echo '{"mark":"case one"}' >> "$PATCHKIT_RECORDER_LOG" """
+    return f"{begin}; echo '{said}' >&2; {end}"
+
+
+@pytest.mark.parametrize(
+    ("script", "is_kept"),
+    [
+        (_ending("ggml/src/ggml-cuda/fattn.cu:7: GGML_ASSERT(gqa % 4 == 0) failed"), True),
+        (_ending("/tree/ggml/src/ggml-cuda/fattn.cu:7: fatal error"), True),
+        (_ending("ggml/src/ggml-cuda/ggml-cuda.cu:7: ROCm error"), False),  # the machine may be at fault
+        (_ending("ggml/src/ggml.c:7: GGML_ASSERT(mem != NULL) failed"), False),
+        (_ending("ggml/src/ggml-cuda/fattn.cu:7: fatal error", "kill -KILL $$"), False),
+    ],
+)
+def test_an_assertion_of_the_backend_about_a_case_is_met_once(session, tmp_path, script, is_kept):
+    errors = []
+    for _ in range(2):
+        with pytest.raises(RecordedRunFailed) as caught:
+            session(script).run_cases(_CASES)
+        errors.append((caught.value.message, caught.value.why, caught.value.hint, caught.value.case))
+    assert errors[0] == errors[1]
+    assert errors[0][3] == "one"
+    assert (tmp_path / "count").read_text("utf-8") == "run\n" * (1 if is_kept else 2)
+    with pytest.raises(RecordedRunFailed):
+        session(script).run_cases(_CASES[:1])  # another list, another run
+    assert (tmp_path / "count").read_text("utf-8") == "run\n" * (2 if is_kept else 3)
+
+
 def test_another_bad_end_is_a_failed_run(session):
     with pytest.raises(RecordedRunFailed) as caught:
         session("echo unknown type q9 >&2; exit 2").run_cases(_CASES)
