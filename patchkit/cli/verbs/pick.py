@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from patchkit.gpu.hardware.bench.options import BenchPlan
 
 _NUMBER = click.IntRange(min=1)
+
+
+class _Size(click.FloatRange):
+    """A number within bounds. ``nan`` is within all of them, and a time without end is none to keep."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number itself."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number to count with", param, ctx)
+        return found
 
 
 def _make_plan(**values: Any) -> BenchPlan:
@@ -64,12 +76,10 @@ _plan_options = packed(
     metavar="LIST",
     help="pp512 reads a prompt, tg128 generates, @d16384 behind that many tokens.",
 )
-@click.option(
-    "--minutes", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="For measuring."
-)
+@click.option("--minutes", type=_Size(min=0.1), default=30.0, show_default=True, help="For measuring.")
 @click.option(
     "--least",
-    type=click.FloatRange(min=0.1, max=50.0),
+    type=_Size(min=0.1, max=50.0),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
@@ -81,7 +91,7 @@ _plan_options = packed(
     default=24,
     show_default=True,
     metavar="N",
-    help="To measure side by side: more spare rounds, 1 leaves each patch out of all others only.",
+    help="The most to build and measure side by side: more spare rounds; 1: one build per patch, without it.",
 )
 @_plan_options
 @click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")

@@ -23,7 +23,16 @@ from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.build import Machine
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, LEAST, EffectOnTest, Picked, Plan, pick
-from patchkit.prove.pick.journal import JOURNAL, Journal, KeptMeter, Source, Visited, open_journal
+from patchkit.prove.pick.journal import (
+    JOURNAL,
+    PICKED,
+    RESULT,
+    Journal,
+    KeptMeter,
+    Source,
+    Visited,
+    open_journal,
+)
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.pick.wanted import WantedTest
@@ -32,8 +41,6 @@ from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1
 MEASURED = "measured"
-PICKED = "picked.toml"
-RESULT = "result.json"
 _DOING = "keeping the result"
 _ELSEWHERE = "name another folder with --out"
 
@@ -67,7 +74,7 @@ class PickRequest:
 class PickReport:
     """``picked`` is the decision, ``file`` what apply takes; ``kept`` visits and checks were made before.
 
-    ``label`` says on what the times rest.
+    ``label`` says on what the times rest, ``onto`` on which commit of the user's clone the builds stand.
     """
 
     picked: Picked
@@ -85,6 +92,7 @@ class PickReport:
     measured: int
     kept: int
     conditions: tuple[str, ...] = field(default=())
+    onto: Onto | None = None
 
 
 def run_pick(
@@ -195,6 +203,7 @@ def decide(
         measured=len(journal.entries) - kept,
         kept=kept,
         conditions=summarise([visit.conditions for visit in visits if visit.conditions]),
+        onto=request.onto,
     )
     write_whole(report.file, picked_text(picked_file(report)), _DOING, _ELSEWHERE)
     write_whole(folder / RESULT, json.dumps(as_json(report), indent=1) + "\n", _DOING, _ELSEWHERE)
@@ -265,10 +274,17 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
     for path in paths:
         if not path.is_file():
             raise UsageError(
-                "there is no such model",
+                "that is no file" if path.exists() else "there is no such model",
                 code="MODEL_MISSING",
                 where=Location(path=str(path)),
                 hint="--model names a GGUF",
+            )
+        if not _is_text(path.name):
+            raise UsageError(
+                f"the name of a model is not UTF-8: {path.name!r}",
+                code="MODEL_UNREADABLE",
+                why="the journal and picked.toml go by the names of models",
+                hint="rename the file",
             )
         head_size_of(path)
         name = path.name.removesuffix(".gguf")
@@ -281,6 +297,11 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
             )
         found[name] = path
     return found
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name that the system gave can be written down: bytes that are not UTF-8 are surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _backend_here(archs: tuple[str, ...], runner: Runner) -> BackendName:

@@ -29,12 +29,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.gpu.hardware.bench.folder import alone_in
+from patchkit.gpu.hardware.machine_facts import MACHINE_FILE
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Measured, Stage, Visit
 
 _DOING = "keeping what was measured"
 _ELSEWHERE = "name another folder with --out"
 JOURNAL = "journal.jsonl"
+PICKED = "picked.toml"
+RESULT = "result.json"
 _LOCK = "lock"
 _Name = Annotated[str, Field(max_length=300)]
 _Seconds = Annotated[float, Field(ge=0, le=10**7, allow_inf_nan=False)]
@@ -188,6 +191,9 @@ def _digest(body: str) -> str:
 def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = False) -> Iterator[Journal]:
     """Begin a measurement in a folder, or go on with the one of equal setup that lies there.
 
+    ``fresh`` throws away what was measured there, and all that was made of it or said about it: a driver may
+    be another one now, and an old answer beside new rounds would be taken for theirs.
+
     Raises:
         PICK_FOLDER_BUSY: another process measures into it.
         PICK_JOURNAL_OTHER: what lies there is of another measurement, or was changed.
@@ -196,8 +202,9 @@ def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = Fal
     path = folder / JOURNAL
     with alone_in(folder, _LOCK, code="PICK_FOLDER_BUSY", doing=_DOING, elsewhere=_ELSEWHERE):
         with disk_errors(path, _DOING, _ELSEWHERE):
-            if fresh:
-                path.unlink(missing_ok=True)
+            if fresh:  # the journal last: a kill before it leaves what is not begun anew
+                for name in (PICKED, RESULT, MACHINE_FILE, JOURNAL):
+                    (folder / name).unlink(missing_ok=True)
             file = path.open("a+b", buffering=0)
         with file:
             with disk_errors(path, _DOING, _ELSEWHERE):

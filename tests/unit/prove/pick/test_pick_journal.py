@@ -162,8 +162,14 @@ def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_pa
     assert refused.value.code == "PICK_JOURNAL_OTHER"
     assert refused.value.why == "least was 0.02, is 0.01"
     assert (tmp_path / JOURNAL).read_bytes() == data
+    made = [tmp_path / name for name in ("picked.toml", "result.json", "machine.json")]
+    for path in made:
+        path.write_text("of the measurement before")
+    with open_journal(tmp_path, _SETUP):
+        assert all(path.is_file() for path in made)
     with open_journal(tmp_path, {**_SETUP, "least": 0.01}, fresh=True) as journal:
         assert journal.kept == 0
+        assert not any(path.exists() for path in made)
 
 
 def _swap(lines: list[bytes]) -> None:
