@@ -59,7 +59,7 @@ _CHECK_ROUNDS = 8
 # a loss has to last: on a busy CPU one of 11 right sets had been withdrawn (2026-11-27).
 _CHECK_MOST = 24
 _CHECK_SHARE = 0.15  # of the time, which the last step is to have
-_SHOWN_CHANCE = 0.025  # on either side of an interval in a table
+SHOWN_CHANCE = 0.025  # on either side of an interval in a table
 _NO_CHANCE = 0.5  # one value without noise is its own bounds
 
 
@@ -142,6 +142,12 @@ class EffectOnTest:
     low: float
     change: float
     high: float
+
+    @property
+    def told(self) -> str:
+        """The change with its interval; one value has none, and ``+108.1% to +108.1%`` would look certain."""
+        interval = f" ({self.low:+.1%} to {self.high:+.1%})" if self.low < self.high else ""
+        return f"{self.change:+.1%}{interval}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +237,7 @@ class _Pick:
         if is_checked and check and self._slower(check):
             worst = min(check, key=lambda one: one.change)
             where = f"{worst.test} of {worst.model}"
-            self._withdraw(picked, f"the picked set together is slower in {where}: {_told(worst)}")
+            self._withdraw(picked, f"the picked set together is slower in {where}: {worst.told}")
             picked = ()
         return Picked(
             picked=picked,
@@ -283,7 +289,7 @@ class _Pick:
             _add_again(noise, times)
         effects = tuple(_fractions(values, self._chance_shown()))
         for one in effects:
-            self.heard(f"all against none, {one.test} of {one.model}: {_told(one)}")
+            self.heard(f"all against none, {one.test} of {one.model}: {one.told}")
         return effects, noise
 
     def _each(self, right: Arm) -> Arm:
@@ -482,7 +488,7 @@ class _Pick:
         why = "the time was over before its first round"
         if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
-            why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {_told(widest)}"
+            why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {widest.told}"
         self._decide(one.member, "cannot tell", why, effects=effects, pairs=one.pairs, context=one.context)
         self.heard(f"{one.member}: cannot tell, {why}")
 
@@ -592,7 +598,7 @@ class _Pick:
 
     def _chance_shown(self) -> float:
         """That a bound of an interval in a table is wrong."""
-        return _NO_CHANCE if self.plan.is_exact else _SHOWN_CHANCE
+        return _NO_CHANCE if self.plan.is_exact else SHOWN_CHANCE
 
     def _decide(
         self,
@@ -652,7 +658,3 @@ def _name(key: Key) -> str:
 
 def _size(effect: Effect) -> str:
     return f"{abs(math.expm1(effect.middle)):.1%}"
-
-
-def _told(one: EffectOnTest) -> str:
-    return f"{one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%})"

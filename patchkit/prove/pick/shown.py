@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from patchkit.base.files import write_output
 from patchkit.base.text import counted
 from patchkit.gpu.hardware.bench.plots import PlotFormat, draw_changes
 from patchkit.prove.pick.command import MEASURED, PickReport
-from patchkit.prove.pick.decide import EffectOnTest
+from patchkit.prove.pick.decide import SHOWN_CHANCE, EffectOnTest
+from patchkit.prove.pick.statistics import fewest_rounds
 
 _ELSEWHERE = "name another file with --plot"
 
@@ -32,12 +34,21 @@ def lines(report: PickReport) -> Iterator[str]:
     if picked.picked:
         checked = "" if picked.is_checked else " (the time was over before it was measured against upstream)"
         yield f"picked: {', '.join(picked.picked)}{checked}"
-        yield f"next:   patchkit apply --picked {report.file}"
+        yield f"next:   {_next(report)}"
     else:
         yield "picked: nothing; upstream as it is stays"
     unsure = [one.id for one in picked.decisions if one.verdict == "cannot tell"]
     if unsure:
         yield f"open:   {', '.join(unsure)}; the same command with more --minutes goes on"
+
+
+def _next(report: PickReport) -> str:
+    """The command that applies what was picked where it was picked, in a clone of the user's, too."""
+    words = ["patchkit", "apply", "--picked", str(report.file)]
+    if (onto := report.onto) is not None:
+        words += ["--onto", onto.revision, "--repo", str(onto.directory)]
+        words += ["--as-build", str(onto.as_build)] if onto.as_build is not None else []
+    return shlex.join(words)
 
 
 def _table(report: PickReport, width: int) -> Iterator[str]:
@@ -47,26 +58,32 @@ def _table(report: PickReport, width: int) -> Iterator[str]:
         return
     tests = list(dict.fromkeys(test for _, test, *_ in rows))
     name_width = max(width, *(len(name) for name, *_ in rows))
-    cells = {(name, test): f"{mid:+.1%} ({low:+.1%} to {high:+.1%})" for name, test, low, mid, high in rows}
+    cells = {(name, f"{one.model} {one.test}"): one.told for name, one in _effects(report)}
     widths = [max(len(test), *(len(cells.get((name, test), "-")) for name, *_ in rows)) for test in tests]
     head = "  ".join(test.rjust(wide) for test, wide in zip(tests, widths, strict=True))
     yield f"{'faster with it by':<{name_width}}  {head}"
     for name in dict.fromkeys(name for name, *_ in rows):
         found = (cells.get((name, test), "-").rjust(wide) for test, wide in zip(tests, widths, strict=True))
         yield f"{name:<{name_width}}  {'  '.join(found)}"
-    yield "intervals of 95 %; upstream twice: how far two equal builds were apart"
+    if report.label == MEASURED:
+        few = f"of fewer than {fewest_rounds(SHOWN_CHANCE)} pairs they are all that was seen"
+        yield f"intervals of 95 %, {few}; upstream twice: how far two equal builds were apart"
 
 
 _Row = tuple[str, str, float, float, float]
 
 
-def _rows(report: PickReport) -> Iterator[_Row]:
+def _effects(report: PickReport) -> Iterator[tuple[str, EffectOnTest]]:
     picked = report.picked
     for one in picked.decisions:
-        yield from (_row(one.id, effect) for effect in one.effects)
-    yield from (_row("all of them", effect) for effect in picked.whole)
-    yield from (_row("what was picked", effect) for effect in picked.check)
-    yield from (_row("upstream twice", effect) for effect in picked.noise)
+        yield from ((one.id, effect) for effect in one.effects)
+    yield from (("all of them", effect) for effect in picked.whole)
+    yield from (("what was picked", effect) for effect in picked.check)
+    yield from (("upstream twice", effect) for effect in picked.noise)
+
+
+def _rows(report: PickReport) -> Iterator[_Row]:
+    return (_row(name, effect) for name, effect in _effects(report))
 
 
 def _row(name: str, effect: EffectOnTest) -> _Row:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import UsageError
+from patchkit.carry.following.onto.pin import Onto
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.prove.pick.command import PickReport
 from patchkit.prove.pick.decide import Decision, EffectOnTest, Picked
@@ -49,6 +50,22 @@ def test_each_patch_has_a_sentence_and_a_row_and_what_is_open_is_said() -> None:
     assert "open:   b; the same command with more --minutes goes on" in text
     assert "next:   patchkit apply --picked f/picked.toml" in text
     assert "no GPU" not in text
+
+
+def test_what_was_picked_in_a_clone_is_applied_in_that_clone() -> None:
+    onto = Onto(revision="HEAD", directory=Path("my clone"), as_build=6901)
+    text = "\n".join(lines(replace(_report(), onto=onto)))
+    command = "patchkit apply --picked f/picked.toml --onto HEAD --repo 'my clone' --as-build 6901"
+    assert f"next:   {command}" in text
+
+
+def test_one_pair_of_runs_has_no_interval_and_few_are_said_to_be_few() -> None:
+    report = _report()
+    once = EffectOnTest(model="m", test="pp512", low=1.081, change=1.081, high=1.081)
+    text = list(lines(replace(report, picked=replace(report.picked, whole=(once,)))))
+    row = next(line for line in text if line.startswith("all of them"))
+    assert row.split() == ["all", "of", "them", "+108.1%"]
+    assert any("of fewer than 6 pairs they are all that was seen" in line for line in text)
 
 
 def test_modelled_times_are_called_so_first_and_last() -> None:
