@@ -475,7 +475,8 @@ def _machine_of_journal(
         try:
             return MeasuredMachine.model_validate_json(path.read_bytes())
         except (OSError, ValueError) as error:
-            raise not_exported(str(path), "it does not say on which machine") from error
+            hint = "move it away; the same patchkit pick writes it again, on the machine that measured"
+            raise not_exported(str(path), "it does not say on which machine", hint) from error
     if begun.runner != _HERE:
         raise not_exported(str(folder), f"it was measured on {begun.runner}, of which nothing is noted")
     return machine_here("cpu" if begun.device == "cpu" else begun.archs[0], begun.device)

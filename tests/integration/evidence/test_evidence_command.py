@@ -356,6 +356,17 @@ def test_a_journal_that_was_edited_is_not_exported(world: World, trees: dict[tup
     assert "not as it was written" in done.stderr
 
 
+def test_a_damaged_machine_is_not_exported_and_how_to_go_on_is_said(
+    world: World, trees: dict[tuple[str, ...], str]
+) -> None:
+    folder = journal(world, trees, 0.08)
+    (folder / "machine.json").write_text('{"token":')
+    done = evidence(world, "export", "--from", folder)
+    assert done.returncode == 2
+    assert "EVIDENCE_NOT_EXPORTED" in done.stderr
+    assert "the same patchkit pick writes it again" in done.stderr
+
+
 def test_what_was_modelled_is_no_measurement(world: World, trees: dict[tuple[str, ...], str]) -> None:
     folder = journal(world, trees, 0.08, device="emulated")
     done = evidence(world, "export", "--from", folder)
