@@ -24,7 +24,7 @@ _NUMBER = click.IntRange(min=1)
 class _Size(click.FloatRange):
     """A number within bounds. ``nan`` is within all of them, and a time without end is none to keep."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number itself."""
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
