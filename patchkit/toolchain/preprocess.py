@@ -15,6 +15,7 @@ from patchkit.base.process import tool_failure
 from patchkit.toolchain.compiler import Compiler, run_clang
 from patchkit.toolchain.opened import obtain_by_opened
 from patchkit.toolchain.remarks import parse_diagnostics
+from patchkit.toolchain.steps import listing_words
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree
 
@@ -85,7 +86,9 @@ def _tokens_digest(
     }
 
     def make(folder: Path, opened: Path) -> None:
-        text = _run(reading, compiler, [*layout, "-MMD", "-MF", str(opened)], stdin=stdin)
+        # Of clang itself, because its driver drops -MD for the device pass of HIP.
+        listing = [part for word in listing_words(opened) for part in ("-Xclang", word)]
+        text = _run(reading, compiler, [*layout, *listing], stdin=stdin)
         (folder / "tokens").write_text(hashlib.sha256(text).hexdigest(), "ascii")
 
     folder, _ = obtain_by_opened(compiler.store, told, reading.tree, of, make)

@@ -59,7 +59,7 @@ class Steps:
 
     def front_argv(self, unit: str, output: Path, opened: Path) -> list[str]:
         """The front end on a unit: its IR before any optimization. What it reads is listed in ``opened``."""
-        return [*self.front, *self._own(unit), *_listing(opened), "-o", str(output), "-x", "hip", unit]
+        return [*self.front, *self._own(unit), *listing_words(opened), "-o", str(output), "-x", "hip", unit]
 
     def _own(self, unit: str) -> list[str]:
         """Names of what both passes must find again. Clang makes them of the folder, which says nothing."""
@@ -82,7 +82,7 @@ class Steps:
     def rest_argv(self, unit: str, head: Path, tree: Path, output: Path, opened: Path) -> list[str]:
         """The front end on the rest of a unit, from its input, behind its head, both listed in ``opened``."""
         names = ("-include-pch", str(head), _SHORT, f"-fdebug-prefix-map={tree}/=")
-        own = [*self._own(unit), *_listing(opened)]
+        own = [*self._own(unit), *listing_words(opened)]
         return [*self.front, *names, *own, "-o", str(output), "-x", "hip", "-"]
 
     def back_argv(self, ir: Path, output: Path) -> list[str]:
@@ -90,8 +90,8 @@ class Steps:
         return [*self.back, "-o", str(output), "-x", "ir", str(ir)]
 
 
-def _listing(opened: Path) -> list[str]:
-    """Have clang write which files it opens, those of the system left out."""
+def listing_words(opened: Path) -> list[str]:
+    """Options of clang's front end: it writes which files it opens, those of the system left out."""
     return ["-dependency-file", str(opened), "-MT", "unit"]
 
 

@@ -44,6 +44,7 @@ int before = 7; // and so on
     "many.cuh": "int many = 1;\n",
 }
 TUNED = ("-DTUNED",)
+LANGUAGE = ("-x", "c++", "-nostdinc")
 
 
 @dataclass
@@ -65,7 +66,7 @@ class World:
 
     def read(self, changed: Mapping[str, str], flags: tuple[str, ...], cache: str = "cache") -> list[str]:
         """The digests of the unit, whole and by its head; what clang refuses is a digest of its own."""
-        flags = ("-x", "c++", "-nostdinc", *flags)
+        flags = (*LANGUAGE, *flags) if "-x" not in flags else flags
         reading = Reading(tree=self.tree(changed), unit=f"{FOLDER}/unit.cu", flags=flags, name="test")
         compiler = open_compiler(self.toolchain, self.folder / cache, self.watch)
         found = []
@@ -110,6 +111,23 @@ def test_only_what_a_pass_opened_makes_it_run_again(
         again = world.read(changed, flags)
     assert world.runs() == runs
     assert (again == first) is (not runs or changed == _with("rows.cuh", "ROWS 8", "ROWS 6"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-x", "hip", "--offload-arch=gfx1100", "--cuda-device-only", "-nogpuinc", "-nogpulib"),
+        ("-x", "hip", "--offload-arch=gfx1100", "--cuda-host-only", "-nogpuinc", "-nogpulib"),
+        ("-x", "cuda", "--cuda-gpu-arch=sm_70", "--cuda-device-only", "-nocudainc", "-nocudalib"),
+        ("-x", "cuda", "--cuda-gpu-arch=sm_70", "--cuda-host-only", "-nocudainc", "-nocudalib"),
+    ],
+    ids=["hip device", "hip host", "cuda device", "cuda host"],
+)
+def test_every_kind_of_pass_says_what_it_opens(world: World, flags: tuple[str, ...]) -> None:
+    first = world.read({}, flags)
+    with world.watch.stage("again"):
+        assert world.read(_with("rows.cuh", "64", "32"), flags) == first
+    assert world.runs() == 0
 
 
 @pytest.mark.parametrize(
