@@ -37,7 +37,7 @@ from patchkit.prove.gates.launch.rules import (
     unshown_matrices,
     upstream_own,
 )
-from patchkit.prove.gates.launch.runs import CandidateAborts, CasePair, Comparison, Sides, compare_on
+from patchkit.prove.gates.launch.runs import CandidateAborts, CasePair, Comparison, Played, Sides, compare_all
 from patchkit.prove.gates.touched import Pair, compile_touched
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
@@ -99,16 +99,15 @@ class LaunchGate:
         every: list[Comparison] = []
         unshown: list[str] = []
         family: list[str] = []
-        for device in cast.devices:
-            subject.reporter.step(f"recording launches as {device.arch}")
+        wanted = [self._played(device, subject) for device in cast.devices]
+        subject.reporter.step(f"recording launches as {' '.join(one.device.arch for one in wanted)}")
+        for compared in compare_all(wanted, sides, compiler):
+            if isinstance(compared, CandidateAborts):
+                problems.append(compared)
+                continue
+            device = compared.device
             is_mine = device.arch in subject.archs
             is_live = any(device.arch in patch.archs for patch in subject.patches)
-            matrices = is_mine or bool(about_matrices(subject.patches))
-            try:
-                compared = compare_on(device, sides, compiler, deep=self.deep and is_mine, matrices=matrices)
-            except CandidateAborts as error:
-                problems.append(error)
-                continue
             every.append(compared)
             problems += check_support(device.arch, *compared.support)
             if not (is_mine or is_live):
@@ -137,6 +136,11 @@ class LaunchGate:
             not_run=(*cast.remarks, *unshown, *_NOT_PROVEN, *_not_understood(every), *aborting_lines(every)),
             lines=(*guarded_rows, *other_lines(others)),
         )
+
+    def _played(self, device: PlayedDevice, subject: Subject) -> Played:
+        is_mine = device.arch in subject.archs
+        matrices = is_mine or bool(about_matrices(subject.patches))
+        return Played(device=device, deep=self.deep and is_mine, matrices=matrices)
 
     def _not_built(self, errors: Sequence[PatchkitError]) -> GateResult:
         return GateResult(

@@ -151,33 +151,115 @@ def bench_runs(*, deep: bool, matrices: bool) -> tuple[BenchRun, ...]:
     return tuple(runs)
 
 
-def compare_on(
-    device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: bool, matrices: bool
-) -> Comparison:
-    """Run everything on one GPU, both sides.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A GPU to be played; ``deep`` and ``matrices`` as of :func:`bench_runs`."""
+
+    device: PlayedDevice
+    deep: bool
+    matrices: bool
+
+
+def compare_all(
+    wanted: Sequence[Played], sides: Sides, compiler: Compiler
+) -> list[Comparison | CandidateAborts]:
+    """Run everything on every GPU, both sides; in the order of ``wanted``.
+
+    No GPU waits for another: a list of cases is one program, which takes as long as 30 runs of llama-bench.
+    A GPU on which the candidate's host code ended badly where the baseline's ended well has that error for a
+    result; what of it did not begin is left out, for each of its runs may hang.
 
     Raises:
-        CandidateAborts: the candidate's host code ended badly where the baseline's ended well.
         RecordedRunFailed, RecordedRunHangs: the baseline's did, and not because of single shapes.
         RECORDER_MISCONFIGURED, SupportMalformed: a program or the recorder did something else.
     """
-    before, after = sides.sessions(device, compiler)
+    sessions = [sides.sessions(one.device, compiler) for one in wanted]
+    runs = [bench_runs(deep=one.deep, matrices=one.matrices) for one in wanted]
+    aborted: dict[int, CandidateAborts] = {}
+
+    def cases_of(number: int) -> _Cases | None:
+        try:
+            return _record_cases(*sessions[number])
+        except CandidateAborts as error:
+            aborted[number] = error
+            return None
+
+    def bench_of(item: tuple[int, int, BenchRun]) -> RecordedRun | None:
+        number, side, run = item
+        if number in aborted:
+            return None
+        try:
+            return _record_bench(sessions[number], side, run)
+        except CandidateAborts as error:
+            aborted.setdefault(number, error)
+            return None
+
+    cases = run_parallel(
+        range(len(wanted)),
+        cases_of,
+        reporter=compiler.reporter,
+        what="attention cases",
+        unit="GPUs",
+        stop=compiler.stop,
+    )
+    items = [(number, side, run) for number in range(len(wanted)) for run in runs[number] for side in (0, 1)]
+    made = run_parallel(
+        items, bench_of, reporter=compiler.reporter, what="llama-bench", unit="runs", stop=compiler.stop
+    )
+    benched = {item: done for item, done in zip(items, made, strict=True) if done is not None}
+    found: list[Comparison | CandidateAborts] = []
+    for number, (one, of_cases) in enumerate(zip(wanted, cases, strict=True)):
+        if of_cases is None or number in aborted:
+            found.append(aborted[number])
+            continue
+        found.append(
+            Comparison(
+                device=one.device,
+                support=of_cases.support,
+                asked=of_cases.asked,
+                not_understood=of_cases.not_understood,
+                aborting=of_cases.aborting,
+                cases=of_cases.runs,
+                benches=tuple(
+                    (run, benched[number, 0, run], benched[number, 1, run]) for run in runs[number]
+                ),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cases:
+    """The cases of one GPU, as :class:`Comparison` has them."""
+
+    support: tuple[tuple[OpRow, ...], tuple[OpRow, ...]]
+    asked: tuple[Case, ...]
+    not_understood: tuple[str, ...]
+    aborting: tuple[str, ...]
+    runs: tuple[RecordedRun, RecordedRun]
+
+
+def _record_cases(before: Session, after: Session) -> _Cases:
+    """All cases of one GPU, both sides. Raises as :func:`compare_all`, and CandidateAborts."""
     old_support = before.support()
     known, unknown = known_cases(old_support)
     asked, old_cases, aborting = without_aborts(before.run_cases, known)
     with _blaming_the_candidate():
         new_support, new_cases = after.support(), after.run_cases(asked)
-    runs = bench_runs(deep=deep, matrices=matrices)
-    made = _benches((before, after), runs, compiler)
-    return Comparison(
-        device=device,
+    return _Cases(
         support=(old_support, new_support),
         asked=asked,
         not_understood=unknown,
         aborting=aborting,
-        cases=(old_cases, new_cases),
-        benches=tuple(zip(runs, made[::2], made[1::2], strict=True)),
+        runs=(old_cases, new_cases),
     )
+
+
+def _record_bench(sessions: tuple[Session, Session], side: int, run: BenchRun) -> RecordedRun:
+    if side == 0:
+        return sessions[0].run_bench(run)
+    with _blaming_the_candidate():
+        return sessions[1].run_bench(run)
 
 
 @contextmanager
@@ -194,23 +276,3 @@ def last_step(recorded: RecordedRun) -> tuple[Launch, ...]:
     """The launches of the last graph: the last chunk of the prompt, or the last generated token."""
     steps = recorded.recording().sections[0].steps
     return steps[-1] if steps else ()
-
-
-def _benches(
-    sessions: tuple[Session, Session], runs: Sequence[BenchRun], compiler: Compiler
-) -> list[RecordedRun]:
-    def work(item: tuple[Session, BenchRun]) -> RecordedRun:
-        session, run = item
-        if session is sessions[0]:
-            return session.run_bench(run)
-        with _blaming_the_candidate():
-            return session.run_bench(run)
-
-    return run_parallel(
-        [(session, run) for run in runs for session in sessions],
-        work,
-        reporter=compiler.reporter,
-        what=f"llama-bench as {sessions[0].device.arch}",
-        unit="runs",
-        stop=compiler.stop,
-    )
