@@ -751,48 +751,67 @@ bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
     return true;
 }
 
-// Loads of all lanes from one allocation, wherever each goes: first what is there, without branches, then the notes.
-// False when somebody may be in the way; then nothing was noted.
+// Loads from one allocation, wherever each lane goes: first what is there, for all lanes at once, then the notes. False
+// when somebody may be in the way; then nothing was noted.
 bool read_scattered(const toucher & t, const memory_range & range, const u64x & addresses, u32 exec) {
     const u32 size = t.f.size;
     const u64x starts = addresses - range.traced->begin;
-    const bool is_in_dwords = size < 4 ? !any((starts & 3) + size > 4) : size % 4 == 0 && !any((starts & 3) != 0);
-    if (exec != ~0u || !is_in_dwords || lanes_outside(range, addresses, size, exec) != 0) {
+    const u32 is_split = size < 4        ? lane_bits((starts & 3) + size > 4)
+                         : size % 4 == 0 ? lane_bits((starts & 3) != 0)
+                                         : ~0u;
+    if ((is_split & exec) != 0 || lanes_outside(range, addresses, size, exec) != 0) {
         return false;
     }
     const traces & to = *range.traced;
-    alignas(256) u64 at[lanes], bytes[lanes];
-    const u64x dwords = starts >> 2;
+    // Lanes that do nothing look where one does that does.
+    const u64x dwords = (exec == ~0u ? starts : lane_mask_wide(exec) ? starts : u64x(starts[std::countr_zero(exec)])) >> 2;
     const u64x parts = size < 4 ? u64x((u64(1) << size) - 1) << (starts & 3) : u64x(15);
-    const u64x whole = parts << touch::bytes_at;
-    std::memcpy(at, &dwords, sizeof(at));
-    std::memcpy(bytes, &whole, sizeof(bytes));
-    const u64 own = t.own >> touch::who_at, own_before = t.own_before >> touch::who_at, run = t.b.run;
-    const auto is_own = [&](u64 one) { return (one >> touch::who_at == own) | (one >> touch::who_at == own_before); };
-    const auto is_mine = [&](u64 one) { return is_own(one) | ((one >> touch::who_at) - run <= own - run); };
+    const u64x bytes = parts << touch::bytes_at;
     const u32 words = std::max(size / 4, u32(1));
+    u64x first; // of the last dword
     for (u32 n = 0; n < words; ++n) {
-        u64 is_in_the_way = 0;
-        for (int lane = 0; lane < lanes; ++lane) {
-            const u64 written = to.written[at[lane] + n], read = to.read[at[lane] + n];
-            const bool is_whole = (written >> touch::bytes_at & 15) == 15;
-            const bool is_written_before = (written < t.floor) | (is_mine(written) & is_whole & !t.is_of_others(written));
-            const bool is_read_before = (read < t.floor) | (read >= t.first) | is_mine(read);
-            is_in_the_way |= u64(!(is_written_before & is_read_before));
-        }
-        if (is_in_the_way != 0) {
+        const u64x written = gathered(to.written + n, dwords);
+        first = gathered(to.read + n, dwords);
+        const u64x is_written_before = u64x(written < t.floor) | (is_mine<lanes>(t, written) & is_whole<lanes>(written) &
+                                                                  ~is_of_others<lanes>(t, written));
+        const u64x is_read_before = u64x(first < t.floor) | u64x(first >= t.first) | is_mine<lanes>(t, first);
+        if ((lane_bits((is_written_before & is_read_before) == 0) & exec) != 0) {
             return false;
         }
     }
+    alignas(256) u64 at[lanes], part[lanes];
+    std::memcpy(at, &dwords, sizeof(at));
+    std::memcpy(part, &bytes, sizeof(part));
     const u64 now = t.trace(0);
+    const auto is_taken = [&](const u64x & touches) { return u64x(touches < t.floor) | is_mine<lanes>(t, touches); };
     for (u32 n = 0; n < words; ++n) {
-        for (int lane = 0; lane < lanes; ++lane) {
-            u64 & first = to.read[at[lane] + n];
-            const u64 there = get(first);
-            u64 & place = (there < t.floor) | is_mine(there) ? first : to.read_too[at[lane] + n];
-            const u64 before = get(place);
-            if (((before < t.floor) | is_mine(before)) && !t.is_told(before, bytes[lane])) {
-                put(place, t.joined_read(before, now | bytes[lane]));
+        first = words == 1 ? first : gathered(to.read + n, dwords);
+        const u64x is_first = is_taken(first);
+        const u32 others = lane_bits(is_first == 0) & exec;
+        const u64x before = others == 0 ? first : is_first != 0 ? first : gathered(to.read_too + n, dwords);
+        const u64x is_told = is_own<lanes>(t, before) & u64x((before & bytes) == bytes) &
+                             (u64x(((before ^ t.of_wave) & touch::of_wave_mask) == 0) |
+                              (u64x((before & touch::several_bit) != 0) &
+                               u64x((before >> touch::epoch_at & touch::epoch_mask) == u64(t.b.epoch))));
+        const u32 fresh = lane_bits((is_taken(before) & ~is_told) != 0) & exec;
+        if (fresh == 0) {
+            continue;
+        }
+        // Lanes with parts of one dword change what the next one finds.
+        const bool is_simple =
+            size >= 4 && (lane_bits((is_mine<lanes>(t, before) & is_of_others<lanes>(t, before)) != 0) & fresh) == 0;
+        for (u32 left = size < 4 ? exec : fresh; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            u64 & own = to.read[at[lane] + n];
+            if (is_simple) {
+                put((others >> lane & 1) != 0 ? to.read_too[at[lane] + n] : own, now | part[lane]);
+                continue;
+            }
+            const u64 there = get(own);
+            u64 & place = there < t.floor || t.is_mine(there) ? own : to.read_too[at[lane] + n];
+            const u64 latest = get(place);
+            if ((latest < t.floor || t.is_mine(latest)) && !t.is_told(latest, part[lane])) {
+                put(place, t.joined_read(latest, now | part[lane]));
             }
         }
     }

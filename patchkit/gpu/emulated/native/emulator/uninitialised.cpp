@@ -139,12 +139,27 @@ class trial {
         if (!run_once(nullptr)) {
             return; // it will be a fault in earnest
         }
+        // What it writes, of what it touches: where that is known before.
+        int compared[256], compared_count = 0;
         for (int n = 0; n < count; ++n) {
-            first[n] = spare.vgpr(vgprs[n]);
-            differs[n] = 0;
+            if (f.is_moved || f.writes.holds_vgpr(vgprs[n])) {
+                first[n] = spare.vgpr(vgprs[n]);
+                differs[n] = 0;
+                compared[compared_count++] = n;
+            }
         }
-        u32 scalars[slot::count], scalars_differ[slot::count]{};
-        std::copy(std::begin(spare.scalar), std::end(spare.scalar), scalars);
+        int slots[slot::count], slot_count = 0;
+        f.writes.each_slot([&](int n) {
+            if (n != slot::exec) {
+                slots[slot_count++] = n;
+            }
+        });
+        slots[slot_count++] = slot::exec; // which lanes go on
+        u32 scalars[slot::count], scalars_differ[slot::count];
+        for (int k = 0; k < slot_count; ++k) {
+            scalars[slots[k]] = spare.scalar[slots[k]];
+            scalars_differ[slots[k]] = 0;
+        }
         const bool scc = spare.scc;
         bool scc_differs = false;
         for (int n = 0; n < most_guesses; ++n) {
@@ -152,18 +167,19 @@ class trial {
             if (!run_once(&taken, n % 2 == 0)) {
                 continue;
             }
-            for (int k = 0; k < count; ++k) {
-                differs[k] |= spare.vgpr(vgprs[k]) ^ first[k];
+            for (int k = 0; k < compared_count; ++k) {
+                const int at = compared[k];
+                differs[at] |= spare.vgpr(vgprs[at]) ^ first[at];
             }
-            for (int k = 0; k < slot::count; ++k) {
-                scalars_differ[k] |= spare.scalar[k] ^ scalars[k];
+            for (int k = 0; k < slot_count; ++k) {
+                scalars_differ[slots[k]] |= spare.scalar[slots[k]] ^ scalars[slots[k]];
             }
             scc_differs |= spare.scc != scc;
         }
         register_set written = f.writes;
-        for (int n = 0; n < count; ++n) {
+        for (int n = 0; f.is_moved && n < count; ++n) {
             const u32x & before = v.vgprs[size_t(vgprs[n])];
-            if (f.is_moved && __builtin_reduce_or(differs[n] ^ before) != 0) {
+            if (__builtin_reduce_or(differs[n] ^ before) != 0) {
                 written.add_vgpr(vgprs[n]);
             }
         }
@@ -174,7 +190,7 @@ class trial {
             }
             set_vgpr(c, n, differs[at], from);
         });
-        written.each_slot([&](int n) { set_slot(c, n, n == slot::exec ? 0 : scalars_differ[n], from); });
+        f.writes.each_slot([&](int n) { set_slot(c, n, n == slot::exec ? 0 : scalars_differ[n], from); });
         if (f.is_scalar) {
             v.scc = scc_differs;
             v.scc_from = from;
@@ -694,10 +710,19 @@ void follow_scalar_load(const instruction * i, wave & w, const facts & f) {
 
 template <class T> bool is_all_known(const std::byte * known, const u32 * offsets, u32 exec) {
     T all = T(~T(0));
-    for (u32 left = exec; left != 0; left &= left - 1) {
+    const auto look = [&](int lane) {
         T one;
-        std::memcpy(&one, known + offsets[std::countr_zero(left)], sizeof(T));
+        std::memcpy(&one, known + offsets[lane], sizeof(T));
         all = T(all & one);
+    };
+    if (exec == ~0u) { // no lane waits for the number of the one before
+        for (int lane = 0; lane < lanes; ++lane) {
+            look(lane);
+        }
+    } else {
+        for (u32 left = exec; left != 0; left &= left - 1) {
+            look(std::countr_zero(left));
+        }
     }
     return all == T(~T(0));
 }

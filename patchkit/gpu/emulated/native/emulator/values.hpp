@@ -98,6 +98,27 @@ inline u32x picked(const u32x & values, const u32x & from) {
 #endif
 }
 
+// What lies at start[at[n]], in lane n.
+inline u64x gathered(const u64 * start, const u64x & at) {
+#ifdef __AVX512F__
+    const auto * places = reinterpret_cast<const __m512i *>(&at);
+    alignas(256) __m512i found[4];
+    for (int n = 0; n < 4; ++n) {
+        found[n] = _mm512_i64gather_epi64(places[n], start, 8);
+    }
+    return *reinterpret_cast<const u64x *>(found);
+#else
+    alignas(256) u64 numbers[lanes], found[lanes];
+    std::memcpy(numbers, &at, sizeof(numbers));
+    for (int lane = 0; lane < lanes; ++lane) {
+        found[lane] = start[numbers[lane]];
+    }
+    u64x result;
+    std::memcpy(&result, found, sizeof(result));
+    return result;
+#endif
+}
+
 // Between the half formats and f32, with round to nearest even; both ways keep NaN a NaN.
 inline f32x widened(const u16x & half) { return convert<f32x>(as<f16x>(half)); }
 inline u16x narrowed(const f32x & value) { return as<u16x>(convert<f16x>(value)); }
