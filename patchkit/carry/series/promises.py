@@ -98,13 +98,16 @@ class LaunchPromises(TomlTable):
     """The ``[launches]`` table: what a patch promises about the launches of the GPUs it is on.
 
     ``tables`` are tables of the GPU's profile that the kernels of that name and their launches both follow.
-    ``to_host`` are kernels, by name without template arguments, that a model may launch less often: the
-    scheduler gives their work to the CPU.
+    Kernels go by name without template arguments. ``to_host`` are those that a model may launch less often:
+    the scheduler gives their work to the CPU. ``replaces`` are the same where kernels of the patch, ``own``, do
+    their work.
     """
 
     tables: Several[Literal["wmma"]] = ()
     cases: Several[CasePromise] = ()
     to_host: Several[Words] = ()
+    replaces: Several[Words] = ()
+    own: Several[Words] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

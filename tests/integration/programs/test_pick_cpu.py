@@ -23,7 +23,6 @@ from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Picked, Plan, pick
 from patchkit.prove.pick.journal import JOURNAL, KeptMeter, open_journal
 from patchkit.prove.pick.source import BenchSource
@@ -114,12 +113,12 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
         assert not waiting.done()
 
 
-@pytest.mark.parametrize(("most", "exact"), [(3, 1), pytest.param(10, 9, marks=pytest.mark.hours)])
-def test_the_planted_set_is_found(source: BenchSource, most: int, exact: int) -> None:
-    # Mostly half a minute each: 17 runs beside a load of 9 took 14 to 106 s, 15 were exact (2026-11-27).
-    found: list[Arm] = []
-    while found.count(EXPECTED) < exact and len(found) < most:
-        seed = str(len(found))
-        found.append(_pick(replace(source, folder=source.folder / seed), 200.0, seed=seed, least=0.03).picked)
-        assert set(found[-1]) <= set(EXPECTED)
-    assert found.count(EXPECTED) == exact, found
+@pytest.mark.hours  # beside the compilers of other tests, as in .ci/run, no run was clear in 200 s
+def test_the_planted_set_is_found_in_nine_of_ten_runs(source: BenchSource) -> None:
+    # Mostly half a minute each: 17 beside a load of 9 took 14 to 106 s, 15 were exact (2026-11-27).
+    found = [
+        _pick(replace(source, folder=source.folder / str(seed)), 200.0, seed=str(seed), least=0.03).picked
+        for seed in range(10)
+    ]
+    assert all(set(picked) <= set(EXPECTED) for picked in found)
+    assert found.count(EXPECTED) >= 9, found

@@ -156,7 +156,7 @@ def _broken_rules(compared: Comparison, pairs: Sequence[CasePair], guarded: Guar
     may_change = bool(guarded.about_matrices)
     return [
         *check_guarded(pairs, guarded),
-        *check_graphs(compared, matrices_may_change=may_change, to_host=guarded.to_host),
+        *check_graphs(compared, matrices_may_change=may_change, leaving=guarded.leaving, own=guarded.own),
         *check_matrices(compared, guarded),
     ]
 
@@ -185,7 +185,10 @@ def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) 
         moves=tuple(move for patch in live for move in patch.patch.moves),
         promises=tuple(promise for patch in live for promise in patch.patch.launches.cases),
         about_matrices=about_matrices(live),
-        to_host=tuple(name for patch in live for name in patch.patch.launches.to_host),
+        leaving=tuple(
+            name for patch in live for name in (*patch.patch.launches.to_host, *patch.patch.launches.replaces)
+        ),
+        own=tuple(name for patch in live for name in patch.patch.launches.own),
     )
 
 

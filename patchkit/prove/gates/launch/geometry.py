@@ -28,7 +28,8 @@ class Guarded:
 
     ``moves`` and ``promises`` are what its patches say; ``rows`` are those of the WMMA table when a patch
     promises to follow it, by head size, columns and accumulator; ``about_matrices`` are the patches that
-    change how quantized matrices are multiplied; ``to_host`` kernels whose work may become the CPU's.
+    change how quantized matrices are multiplied; ``leaving`` kernels whose work the CPU or
+    kernels of a patch may do, ``own`` these kernels.
     """
 
     device: PlayedDevice
@@ -38,7 +39,8 @@ class Guarded:
     moves: tuple[KernelMove, ...] = ()
     promises: tuple[CasePromise, ...] = ()
     about_matrices: tuple[str, ...] = ()
-    to_host: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
     @property
     def before(self) -> Guarded:

@@ -235,16 +235,21 @@ def _launches(pairs: Sequence[CasePair]) -> Iterator[tuple[CasePair, Launch]]:
 
 
 def check_graphs(
-    compared: Comparison, *, matrices_may_change: bool, to_host: Collection[str] = ()
+    compared: Comparison,
+    *,
+    matrices_may_change: bool,
+    leaving: Collection[str] = (),
+    own: Collection[str] = (),
 ) -> list[PatchkitError]:
     """A model's graph launches the same besides attention, and besides matrices if these may change.
 
-    Kernels that ``to_host`` names may be launched less often.
+    Kernels that ``leaving`` names may be launched less often, those of ``own`` are new.
     """
     changed = []
     for run, before, after in compared.benches:
         was, new = (_others(side, matrices_may_change=matrices_may_change) for side in (before, after))
-        old = _without_moved(was, new, to_host)
+        new = [shape for shape in new if _name(shape) not in own]
+        old = _without_moved(was, new, leaving)
         if not old or old != new:
             changed.append(f"{run}: {_first_difference(old, new)}")
     if not changed:
@@ -253,16 +258,20 @@ def check_graphs(
     return [finding(message, changed, code="LAUNCH_GRAPH_CHANGED", hint=_IN_EVIDENCE)]
 
 
-def _without_moved(old: Sequence[_Shape], new: Sequence[_Shape], to_host: Collection[str]) -> list[_Shape]:
+def _without_moved(old: Sequence[_Shape], new: Sequence[_Shape], leaving: Collection[str]) -> list[_Shape]:
     """``old`` without the launches that ``new`` does not have at that place and that may go."""
     kept: list[_Shape] = []
     at = 0
     for shape in old:
         stays = at < len(new) and shape == new[at]
-        if stays or shape[0].partition("<")[0] not in to_host:
+        if stays or _name(shape) not in leaving:
             kept.append(shape)
         at += stays
     return kept
+
+
+def _name(shape: _Shape) -> str:
+    return shape[0].partition("<")[0]
 
 
 def _others(recorded: RecordedRun, *, matrices_may_change: bool) -> list[_Shape]:

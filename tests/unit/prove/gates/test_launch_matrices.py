@@ -100,11 +100,22 @@ def test_work_that_goes_to_the_host_may_leave_a_graph_and_nothing_else_may(compa
     rows = "_Z10k_get_rowsILi64EEvPKv"
     graph = [(rows, 256), (_NORM, 256), (rows, 256), (_MMQ, 128)]
     fewer = compared(graph, graph[1:])
-    assert check_graphs(fewer, matrices_may_change=False, to_host=("k_get_rows",)) == []
-    assert check_graphs(fewer, matrices_may_change=False, to_host=("k_get_row",)) != []
+    assert check_graphs(fewer, matrices_may_change=False, leaving=("k_get_rows",)) == []
+    assert check_graphs(fewer, matrices_may_change=False, leaving=("k_get_row",)) != []
     for other in (graph[2:], [*graph[1:3], (rows, 256), graph[3]], [(rows, 128), *graph[1:]]):
-        found = check_graphs(compared(graph, other), matrices_may_change=False, to_host=("k_get_rows",))
+        found = check_graphs(compared(graph, other), matrices_may_change=False, leaving=("k_get_rows",))
         assert [problem.code for problem in found] == ["LAUNCH_GRAPH_CHANGED"]
+
+
+def test_a_kernel_of_a_patch_may_do_the_work_of_those_it_replaces_and_of_no_other(compared) -> None:
+    ours = ("norm_quantized<256, 4>", 256)
+    moved = compared([(_NORM, 256), (_MMQ, 128), (_NORM, 256)], [ours, (_MMQ, 128), (_NORM, 256)])
+    assert (
+        check_graphs(moved, matrices_may_change=False, leaving=("rms_norm_f32",), own=("norm_quantized",))
+        == []
+    )
+    assert check_graphs(moved, matrices_may_change=False, leaving=("rms_norm_f32",)) != []
+    assert check_graphs(moved, matrices_may_change=False, own=("norm_quantized",)) != []
 
 
 @pytest.mark.parametrize("matrices_may_change", [True, False])
