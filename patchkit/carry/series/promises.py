@@ -99,8 +99,8 @@ class LaunchPromises(TomlTable):
 
     ``tables`` are tables of the GPU's profile that the kernels of that name and their launches both follow.
     Kernels go by name without template arguments. ``to_host`` are those that a model may launch less often:
-    the scheduler gives their work to the CPU. ``replaces`` are the same where kernels of the patch, ``own``, do
-    their work.
+    the scheduler gives their work to the CPU. ``replaces`` are the same where kernels of the patch, ``own``,
+    do it.
     """
 
     tables: Several[Literal["wmma"]] = ()
