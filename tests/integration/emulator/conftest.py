@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +22,13 @@ from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.device import PlayedDevice, device_of, device_text
 from patchkit.gpu.emulated.emulator import (
     EmulationOptions,
+    Found,
     build_alone,
     emulated_gpu,
     find_disassembler,
     this_level,
 )
+from patchkit.gpu.emulated.findings import SourceLines, distinct
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import Toolchain, hip_flags
@@ -192,5 +195,18 @@ def found(emulate, tmp_path: Path, every_kind: str):
         assert ended.returncode == 0, ended.stderr
         findings: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["findings"]
         return findings
+
+    return run
+
+
+@pytest.fixture
+def told(found, tmp_path: Path):
+    """The findings of one case with their source lines, as users get them."""
+
+    def run(program: Path, case: str, arch: str, schedule: str = "in-order") -> list[Found]:
+        objects = Path(tempfile.mkdtemp(dir=tmp_path))
+        settings = {"PATCHKIT_EMULATOR_OBJECTS": str(objects), "PATCHKIT_EMULATOR_SCHEDULE": schedule}
+        seen = found(program, case, arch=arch, **settings)
+        return distinct([Found.model_validate_json(json.dumps(one)) for one in seen], SourceLines(objects))
 
     return run

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-
-from patchkit.gpu.emulated.emulator import Found
-from patchkit.gpu.emulated.findings import SourceLines, distinct
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -46,27 +40,13 @@ def every_kind() -> str:
     return _ALL
 
 
-@pytest.fixture
-def told(found, programs, tmp_path: Path):
-    """The findings of a case with their source lines, as users get them."""
-
-    def run(case: str, kinds: str, arch: str, schedule: str = "in-order"):
-        objects = tmp_path / f"{kinds} {arch} {schedule} {case}"
-        objects.mkdir()
-        settings = {"PATCHKIT_EMULATOR_OBJECTS": str(objects), "PATCHKIT_EMULATOR_SCHEDULE": schedule}
-        seen = found(programs[kinds, arch], case, arch=arch, **settings)
-        return distinct([Found.model_validate_json(json.dumps(one)) for one in seen], SourceLines(objects))
-
-    return run
-
-
 @pytest.mark.parametrize("arch", _ARCHS)
 @pytest.mark.parametrize("case", _FAULTS)
-def test_who_goes_from_one_array_into_another_is_told(told, case, arch):
+def test_who_goes_from_one_array_into_another_is_told(told, programs, case, arch):
     for schedule in _SCHEDULES:
         findings = [
             one
-            for one in told(case, "local-bounds", arch, schedule)
+            for one in told(programs["local-bounds", arch], case, arch, schedule)
             if "goes beyond the variable that its address is made of" in one.what
         ]
         assert findings
@@ -76,9 +56,9 @@ def test_who_goes_from_one_array_into_another_is_told(told, case, arch):
 
 
 @pytest.mark.parametrize("arch", _ARCHS)
-def test_an_index_that_only_its_own_member_lacks_is_told_where_indices_are_asked_for(told, arch):
-    assert told("member", "local-bounds", arch) == []
-    findings = told("member", "array-bounds,local-bounds", arch)
+def test_an_index_that_only_its_own_member_lacks_is_told_where_indices_are_asked_for(told, programs, arch):
+    assert told(programs["local-bounds", arch], "member", arch) == []
+    findings = told(programs["array-bounds,local-bounds", arch], "member", arch)
     assert ["uses an index that its array does not have" in one.what for one in findings] == [True]
 
 
@@ -88,4 +68,4 @@ def test_who_stays_in_its_array_is_none(told, emulate, programs, kinds, arch):
     listed = emulate(programs[kinds, arch], arch=arch).stdout.splitlines()
     clean = [name for name in listed if name.startswith("clean: ")]
     assert len(clean) == 8
-    assert {name: told(name, kinds, arch) for name in clean} == {name: [] for name in clean}
+    assert {name: told(programs[kinds, arch], name, arch) for name in clean} == {name: [] for name in clean}

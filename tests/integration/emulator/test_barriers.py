@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gpu.emulated.emulator import Found
-from patchkit.gpu.emulated.findings import SourceLines, distinct
-
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _ALL = "memory,waits,races,hidden,barriers,uninitialised,asynchrony"
@@ -46,26 +43,12 @@ def every_kind() -> str:
     return _ALL
 
 
-@pytest.fixture
-def told(found, programs, tmp_path: Path):
-    """The findings of a case with their source lines, as users get them."""
-
-    def run(case: str, arch: str, schedule: str):
-        objects = tmp_path / f"{arch} {schedule} {case}"
-        objects.mkdir()
-        settings = {"PATCHKIT_EMULATOR_OBJECTS": str(objects), "PATCHKIT_EMULATOR_SCHEDULE": schedule}
-        seen = found(programs[arch], case, arch=arch, **settings)
-        return distinct([Found.model_validate_json(json.dumps(one)) for one in seen], SourceLines(objects))
-
-    return run
-
-
 @pytest.mark.parametrize("arch", _ARCHS)
 @pytest.mark.parametrize("case", _FAULTS | _NOTES)
-def test_who_does_not_come_to_a_barrier_is_told(told, case, arch):
+def test_who_does_not_come_to_a_barrier_is_told(told, programs, case, arch):
     said, is_note = (_FAULTS | _NOTES)[case], case in _NOTES
     for schedule in _SCHEDULES:
-        findings = [one for one in told(case, arch, schedule) if one.kind == "barriers"]
+        findings = [one for one in told(programs[arch], case, arch, schedule) if one.kind == "barriers"]
         assert any(said in one.what and one.is_note == is_note for one in findings), (schedule, findings)
         assert all(one.is_note for one in findings) == is_note
         assert all(one.at.file is not None for one in findings)
@@ -78,7 +61,9 @@ def test_barriers_of_all_waves_are_none(told, emulate, programs, arch, schedule)
         name for name in emulate(programs[arch], arch=arch).stdout.splitlines() if name.startswith("clean: ")
     ]
     assert len(clean) == 5
-    assert {name: told(name, arch, schedule) for name in clean} == {name: [] for name in clean}
+    assert {name: told(programs[arch], name, arch, schedule) for name in clean} == {
+        name: [] for name in clean
+    }
 
 
 @pytest.fixture
