@@ -109,7 +109,8 @@ class PlacedEdit:
 
     ``entity_digest`` is the entity's before the edit, ``seen_in`` the passes (``device gfx1151``) whose AST
     shows the edit in its entity: none where there is only the word of the tokens, for the file as a whole
-    and for macros.
+    and for macros. ``at`` is the selector that told the place, and ``parameters`` what tells the entity from
+    its twins, both as patch.toml has them, whose line is ``where``.
     """
 
     id: str
@@ -121,6 +122,9 @@ class PlacedEdit:
     text: str
     entity_digest: str
     seen_in: tuple[str, ...]
+    at: str | None
+    parameters: str | None
+    where: Location
 
     @property
     def confidence(self) -> Literal["ast", "tokens"]:
@@ -409,6 +413,9 @@ def _placed(scopes: ScopeMap, anchor: Anchor, text: str, seen_in: tuple[str, ...
         text=text,
         entity_digest=anchor.digest,
         seen_in=seen_in,
+        at=None if edit.at is None else str(edit.at),
+        parameters=edit.parameters,
+        where=edit.where,
     )
 
 

@@ -20,6 +20,8 @@ from patchkit.carry.series.trust import (
     standing_of,
 )
 
+LEFT_OUT = "left out on request"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
@@ -224,7 +226,7 @@ def _choose(
         reason = f"out of era: for b{patch.builds.first} to {last} ({patch.builds.why})"
         return Selected(patch=patch, targets=(), reason=reason)
     if patch.id in without or (only and patch.id not in only):
-        return Selected(patch=patch, targets=(), reason="left out on request")
+        return Selected(patch=patch, targets=(), reason=LEFT_OUT)
     targets = []
     reasons = []
     for profile in profiles:
@@ -252,7 +254,7 @@ def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]
     for patch in series.patches:
         for requirement in patch.requires:
             needed = chosen[requirement.patch]
-            if chosen[patch.id].targets and needed.reason == "left out on request":
+            if chosen[patch.id].targets and needed.reason == LEFT_OUT:
                 yield UsageError(
                     f"'{patch.id}' without '{requirement.patch}' is refused",
                     code="PATCH_PAIR_SPLIT",

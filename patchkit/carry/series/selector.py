@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -94,6 +95,15 @@ class Selector(TomlTable):
     below: Words | None = None
     exact: bool | None = None
 
+    def __str__(self) -> str:
+        """As it stands in patch.toml, on one line."""
+        told = []
+        for name in (*_WORDS, "of", "inside", "above", "below", "exact"):
+            value = getattr(self, name)
+            if value is not None:
+                told.append(f"{name} = {_in_toml(value)}")
+        return f"{{ {', '.join(told)} }}"
+
     def __post_init__(self) -> None:
         words = [word for word in _WORDS if getattr(self, word) is not None]
         if len(words) != 1:
@@ -110,3 +120,11 @@ class Selector(TomlTable):
         for flag in ("body", "start", "end", "exact"):
             if getattr(self, flag) is False:
                 raise ValueError(f"'{flag}' is true or absent")
+
+
+def _in_toml(value: Selector | tuple[Selector, ...] | str | bool) -> str:  # noqa: FBT001 - a value of TOML
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

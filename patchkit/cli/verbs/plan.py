@@ -10,6 +10,7 @@ import click
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.series_folder import told_archs
 from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     ),
 )
 @request_options
-@click.option("--show-text", is_flag=True, help="Also print the text each edit renders to.")
+@click.option("--show-text", is_flag=True, help="Also print what told each place, and the text it gets.")
 def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.
 
@@ -68,13 +69,19 @@ def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
     yield from classes
     for found in () if plan.is_plain else refused_faults(plan.faults, plan.request.accept_faults):
         yield f"apply refuses this: {found.sentence()}"
+    left_out = [patch.id for patch in plan.patches if patch.reason == LEFT_OUT]
     for patch in plan.patches:
+        if patch.id in left_out:
+            continue
         yield ""
         yield f"{patch.id}: {patch.selected.patch.title}"
         if patch.state != "apply":
             yield f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"
         else:
             yield from _edits(patch, show_text=show_text)
+    if left_out:
+        yield ""
+        yield f"{LEFT_OUT}: {', '.join(left_out)}"
 
 
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
@@ -86,5 +93,9 @@ def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
         yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
         yield from (f"    {place}" for place in edit.locations)
         if show_text:
+            by = f"by {edit.at}" if edit.at is not None else "said"
+            yield f"    {by} in {edit.where}"
+            if edit.parameters is not None:
+                yield f"    of its twins the one with the parameters {edit.parameters}"
             yield from (f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
     yield from (f"  {line}" for line in patch.told_files)

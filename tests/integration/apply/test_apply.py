@@ -214,7 +214,15 @@ def test_splitting_a_pair_is_refused_with_the_reason(world):
 def test_plan_shows_the_rendered_text_on_request(finished_world):
     done = finished_world.run("plan", "--arch", "gfx1151", "--show-text")
     assert done.returncode == 0, done.stderr
-    assert "    | (cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) ? 128 : 64" in done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert "    | (cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) ? 128 : 64" in lines
+    # What told each place, and where that stands.
+    patch = finished_world.series / "patches" / "0001-demo-launch-bounds" / "patch.toml"
+    by = next(line for line in lines if line.startswith("    by { "))
+    selector, place = by.removeprefix("    by ").split(" in ", 1)
+    number = int(place.removeprefix(f"{patch}:").partition(":")[0])
+    assert patch.read_text().splitlines()[number - 1].startswith("id = ")
+    assert f"at = {selector}" in patch.read_text()
     assert "    | " not in finished_world.run("plan", "--arch", "gfx1151").stdout
 
 
