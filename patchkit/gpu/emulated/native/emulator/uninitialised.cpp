@@ -747,13 +747,44 @@ bool is_row_known(const std::byte * at, u32 size) {
     return __builtin_reduce_and(all) == ~u64(0);
 }
 
+// Whole registers were loaded with values in these lanes.
+void fill(wave_checks & c, int first, int count, u32 exec) {
+    unknown_bits & v = c.unknown;
+    const u32x others = as<u32x>(~lane_mask(exec));
+    for (int n = first; n < first + count; ++n) {
+        if (v.registers.holds_vgpr(n)) {
+            u32x & unknown = v.vgprs[size_t(n)];
+            unknown &= others;
+            if (__builtin_reduce_or(unknown) == 0) {
+                v.registers.remove_vgpr(n);
+            }
+        }
+    }
+    renew(c);
+}
+
+bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec, int n);
+
 // Most accesses: all lanes go to one allocation, or to LDS, and what they read, and the registers they write from, are
 // known. False when that is not so; then nothing was done.
 bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
-    const instruction * checked = i + 1;
-    if (f.is_atomic || w.checks->unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
+    wave_checks & c = *w.checks;
+    if (f.is_atomic) {
         return false;
     }
+    if (!c.unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
+        return is_known_access(i, w, f, exec, n);
+    }
+    if (f.is_store || f.filled != 0 || !is_known_access(i, w, f, exec, n)) {
+        return false;
+    }
+    const int count = int(std::max<u32>(1, f.size / 4));
+    fill(c, vgpr_of(i[1].to[0]) + n * count, count, exec);
+    return true;
+}
+
+bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
+    const instruction * checked = i + 1;
     std::byte * known = nullptr;
     u32x places;
     if (f.where == space::lds) {
