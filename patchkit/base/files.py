@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import tempfile
 import threading
@@ -99,7 +100,7 @@ def disk_error_from_text(text: str, path: Path, doing: str, elsewhere: str = _EL
 
 
 # What a tool, or the tool that started it, says when the limit on file sizes ended it.
-_LIMIT = ("SIGXFSZ", "File size limit exceeded")
+_LIMIT = ("SIGXFSZ", "File size limit exceeded", f"received signal {signal.SIGXFSZ:d}.")
 
 
 def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheError | None:
