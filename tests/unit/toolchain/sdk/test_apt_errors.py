@@ -32,6 +32,7 @@ def error(stderr: str, returncode: int = 100) -> PatchkitError:
         ("E: The repository 'x nosuch Release' does not have a Release file.", "SDK_PACKAGE_MISSING"),
         ("E: Unable to locate package libfoo", "SDK_PACKAGE_MISSING"),
         ("E: Write error - write (28: No space left on device)", "DISK_FULL"),
+        ("E: Method copy has died unexpectedly!\nE: Sub-process copy received signal 25.", "DISK_FULL"),
         ("E: something new", "SDK_APT_FAILED"),
     ],
 )
