@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,17 @@ class _Folder(click.Path):
                 why="the current folder was deleted",
                 hint="cd to a folder that exists, or give an absolute path",
             ) from error
+
+
+class Size(click.FloatRange):
+    """A number within bounds, and with an end: ``nan`` is within all of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number itself."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number to count with", param, ctx)
+        return found
 
 
 TEXT = _Text()

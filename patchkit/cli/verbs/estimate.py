@@ -10,14 +10,14 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.cli.completing import gpus
-from patchkit.cli.settings import FOLDER, Settings, verb
+from patchkit.cli.settings import FOLDER, Settings, Size, verb
 
 if TYPE_CHECKING:
     from patchkit.gpu.modelled.estimate import Estimate, Row
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
-_SPEED = click.FloatRange(min=0, min_open=True, max=1e9)
+_SPEED = Size(min=0, min_open=True, max=1e9)
 _MAX_DEPTH = 2**24
 _MAX_DEPTHS = 64
 
@@ -68,13 +68,8 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
             "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"
         )
     request = EstimateRequest(depths=_depths(depth), **options)
-    speeds = (request.bandwidth, request.compute)
-    if not (request.prompt or request.generated) or any(s is not None and math.isnan(s) for s in speeds):
-        raise UsageError(
-            "there is nothing to estimate",
-            code="NOTHING_TO_ESTIMATE",
-            hint="--pp 512 --tg 128, and speeds as numbers",
-        )
+    if not (request.prompt or request.generated):
+        raise UsageError("there is nothing to estimate", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found = make_estimate(find_series_dir(settings.series_dir), request)
     settings.show(found.as_json(), _lines(found))
 

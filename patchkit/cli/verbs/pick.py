@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +12,12 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, Asked, try_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, packed, verb
+from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 
 if TYPE_CHECKING:
     from patchkit.gpu.hardware.bench.options import BenchPlan
 
 _NUMBER = click.IntRange(min=1)
-
-
-class _Size(click.FloatRange):
-    """A number within bounds. ``nan`` is within all of them, and a time without end is none to keep."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number itself."""
-        found = float(super().convert(value, param, ctx))
-        if not math.isfinite(found):
-            self.fail(f"{value} is no number to count with", param, ctx)
-        return found
 
 
 def _make_plan(**values: Any) -> BenchPlan:
@@ -76,10 +64,10 @@ _plan_options = packed(
     metavar="LIST",
     help="pp512 reads a prompt, tg128 generates, @d16384 behind that many tokens.",
 )
-@click.option("--minutes", type=_Size(min=0.1), default=30.0, show_default=True, help="For measuring.")
+@click.option("--minutes", type=Size(min=0.1), default=30.0, show_default=True, help="For measuring.")
 @click.option(
     "--least",
-    type=_Size(min=0.1, max=50.0),
+    type=Size(min=0.1, max=50.0),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
