@@ -6,17 +6,18 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.jobs import cores
 from patchkit.base.process import Completed, run_tool
-from patchkit.base.reporter import Advance, Reporter
+from patchkit.base.reporter import Reporter
+from patchkit.base.watching import follow_file
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain, rocwmma_for
 from patchkit.toolchain.remarks import Diagnostic, parse_diagnostics
@@ -65,7 +66,6 @@ def cmake_settings(toolchain: Toolchain, archs: Sequence[str]) -> CmakeSettings:
     )
 
 
-_LOOK_S = 0.3
 _STATUS = re.compile(rb"^\[(\d+)/(\d+)\] ", re.MULTILINE)
 _TAIL = 65536  # bytes of the end of a log that are looked at
 
@@ -76,37 +76,16 @@ def last_status(text: bytes) -> tuple[int, int] | None:
     return (int(found[-1][0]), int(found[-1][1])) if found else None
 
 
-@contextmanager
-def follow(log: Path, reporter: Reporter, what: str) -> Iterator[None]:
+def follow(log: Path, reporter: Reporter, what: str) -> AbstractContextManager[None]:
     """Report the progress of the build that writes ``log``, until the block ends."""
-    ended = threading.Event()
     began = log.stat().st_size if log.exists() else 0
-    with reporter.progress(what, "steps") as advance:
-        thread = threading.Thread(target=_watch, args=(log, began, advance, ended), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
+    def look(file: BinaryIO) -> tuple[int, int] | None:
+        size = file.seek(0, 2)
+        file.seek(max(began, size - _TAIL))
+        return last_status(file.read())
 
-def _watch(log: Path, began: int, advance: Advance, ended: threading.Event) -> None:
-    told = None
-    while True:
-        last = ended.wait(_LOOK_S)
-        try:
-            with log.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(began, size - _TAIL))
-                status = last_status(file.read())
-        except OSError:  # not there yet
-            status = None
-        if status is not None and status != told:
-            advance(*status)
-            told = status
-        if last:
-            return
+    return follow_file(log, look, reporter, what, "steps")
 
 
 if TYPE_CHECKING:

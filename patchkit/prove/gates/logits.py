@@ -251,7 +251,11 @@ class LogitsGate:
                 stop=stop,
             )
         else:
-            pairs = [self._pair(subject, sides, *one, ran) for one in wanted]
+            pairs = []
+            with subject.reporter.progress("logits", "scenes") as advance:
+                for one in wanted:
+                    pairs.append(self._pair(subject, sides, *one, ran))
+                    advance(len(pairs), len(wanted))
         read = None
         if self.model is not None and self.text is not None:
             read = self._read(subject, sides, Text(model=self.model, text=self.text))

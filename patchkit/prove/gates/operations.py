@@ -17,6 +17,7 @@ from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.text import counted
+from patchkit.base.watching import count_lines, follow_file
 from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions
@@ -241,14 +242,14 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     if tools.machine.is_cpu:
         return _run_on_cpu(tools, after, choice)
     old_support, old_known = _support(tools, before, "baseline", choice)
-    old_tests, aborting = _tests(tools, before, "baseline", choice, most=_MOST_ABORTING)
+    old_tests, aborting = _tests(tools, before, "baseline", choice, len(old_known), most=_MOST_ABORTING)
     left_out = frozenset(one.case for one in aborting)
     old_known = tuple(row for row in old_known if row.case not in left_out)
     old_rows = _rows(old_tests, len(old_known))
     try:
         new_support, new_known = _support(tools, after, "candidate", choice)
         new_known = tuple(row for row in new_known if row.case not in left_out)
-        new_tests, _ = _tests(tools, after, "candidate", choice, left_out=left_out)
+        new_tests, _ = _tests(tools, after, "candidate", choice, len(new_known), left_out=left_out)
         new_rows = _rows(new_tests, len(new_known))
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
@@ -281,7 +282,7 @@ def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
     support, known = _mode(tools, stage, "support", "both", choice)
     supported = _halves(known, support)
     try:
-        (tests,), _ = _tests(tools, stage, "both", choice)
+        (tests,), _ = _tests(tools, stage, "both", choice, len(known))
         rows = _rows((tests,), len(known))
     except ToolchainError as error:
         # Whose fault it was is not in the output: what a crashed program had not written out is lost.
@@ -342,18 +343,21 @@ def _with(stage: Stage, variables: Mapping[str, str]) -> Stage:
     return replace(stage, side_environment={**stage.side_environment, **variables})
 
 
-def _mode(tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
-    """A run of upstream's program and its table, which has rows."""
+def _mode(
+    tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice, known: int = 0
+) -> tuple[Ran, tuple[Row, ...]]:
+    """A run of upstream's program and its table, which has rows; ``known`` is how many, if that is."""
     name = f"{mode}-{side}"
-    ran = run_mode(
-        _with(stage, tools.variables(name)) if mode == "test" else stage,
-        mode,
-        name=name,
-        choice=choice,
-        device=tools.machine.device,
-        timeout_s=tools.timeout_s if mode == "test" else _SUPPORT_S,
-        place=tools.place,
-    )
+    with _followed(tools.place, name, side, known):
+        ran = run_mode(
+            _with(stage, tools.variables(name)) if mode == "test" else stage,
+            mode,
+            name=name,
+            choice=choice,
+            device=tools.machine.device,
+            timeout_s=tools.timeout_s if mode == "test" else _SUPPORT_S,
+            place=tools.place,
+        )
     check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
     rows = parse_rows(ran.text(), where=str(ran.stdout))
     if not rows:
@@ -365,6 +369,14 @@ def _mode(tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice) -> 
             hint=f"its own list of devices: {stage.program} support -o {ATTENTION}",
         )
     return ran, rows
+
+
+def _followed(place: Place, name: str, side: str, known: int) -> contextlib.AbstractContextManager[None]:
+    """Say how far a run is whose table is to have ``known`` rows: all cases take minutes."""
+    if not known or place.elsewhere is not None:  # what runs there is here when it has ended
+        return contextlib.nullcontext()
+    what = f"test-backend-ops, {'both sides' if side == 'both' else side}"
+    return follow_file(place.folder / f"{name}.out", count_lines(known), place.reporter, what, "cases")
 
 
 def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
@@ -395,16 +407,17 @@ def _tests(
     stage: Stage,
     side: str,
     choice: Choice,
+    known: int,
     *,
     left_out: frozenset[str] = frozenset(),
     most: int = 0,
 ) -> tuple[tuple[Ran, ...], tuple[AbortedCase, ...]]:
-    """The chosen cases but ``left_out``: in several processes at once where each has its name.
+    """The chosen cases but ``left_out``, ``known`` rows, in several processes at once where each has a name.
 
     And those that end the program. Raises CaseAborted when these are more than ``most``, or all.
     """
     if not choice.cases:
-        return (_mode(tools, stage, "test", side, choice)[0],), ()
+        return (_mode(tools, stage, "test", side, choice, known)[0],), ()
     parts = _parts(tools, stage, side, choice.cases, left_out)
     done = _run_parts(tools, parts, side)
     most = min(most, sum(len(part.cases) for part in parts) - 1)

@@ -116,6 +116,7 @@ class BenchSource:
         The search for the patch looks at those operations alone that are known to be wrong. What
         was right here before is not checked again: minutes, when other models or tests are asked for.
         """
+        self.reporter.step(f"{'which patch is wrong' if is_search else 'right or wrong'}: {told_arm(arm)}")
         self._side(())
         try:
             self._side(arm)
