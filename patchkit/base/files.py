@@ -285,10 +285,29 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
         touched = [one for one in (target, None if in_place else target.parent) if one and one.exists()]
         refused = next((one for one in touched if not os.access(one, os.W_OK)), None)
         if refused is not None:
-            # access(2) does not say why, and the ways out differ.
-            is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
-            code = errno.EROFS if is_read_only else errno.EACCES
-            raise OSError(code, os.strerror(code), str(refused))
+            _raise_refusal(refused)
+
+
+def check_folder(path: Path, room: int, doing: str, elsewhere: str) -> None:
+    """Raise now what making files of ``room`` bytes in a folder would raise later; it need not be there yet.
+
+    Nothing is made: the system is asked about the folder, or the nearest one above it. Raises CacheError.
+    """
+    with disk_errors(path, doing, elsewhere):
+        there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        if not there.is_dir():  # a file, or a link to nothing
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+        if not os.access(there, os.W_OK | os.X_OK):
+            _raise_refusal(there)
+        if shutil.disk_usage(there).free < room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(there))
+
+
+def _raise_refusal(path: Path) -> None:
+    """access(2) does not say why, and the ways out differ."""
+    is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    code = errno.EROFS if is_read_only else errno.EACCES
+    raise OSError(code, os.strerror(code), str(path))
 
 
 def remove_output(path: Path, doing: str, elsewhere: str = OTHER_FILE) -> None:

@@ -31,6 +31,7 @@ from patchkit.prove.pick.journal import (
     KeptMeter,
     Source,
     Visited,
+    check_folder_of_pick,
     open_journal,
 )
 from patchkit.prove.pick.modelled import LABEL, modelled_source
@@ -103,11 +104,12 @@ def run_pick(
     Raises:
         MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a model is none, or two have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        PICK_FOLDER_BUSY, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
+        PICK_FOLDER_BUSY, PICK_FOLDER_OTHER, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
         An ErrorGroup of patches that could not be placed; what building raises.
         BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
+    check_folder_of_pick(request.out or workspace.cache_root / "pick", fresh=request.fresh)
     models = _models(request.models)
     if request.is_modelled:
         backend: BackendName = "hip"

@@ -27,7 +27,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import check_folder, check_output, disk_errors, open_regular
 from patchkit.gpu.hardware.bench.folder import alone_in
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE
 from patchkit.prove.pick.crossing import Arm
@@ -39,6 +39,9 @@ JOURNAL = "journal.jsonl"
 PICKED = "picked.toml"
 RESULT = "result.json"
 _LOCK = "lock"
+_BEGINS = b'{"kind":"begun",'  # as pydantic writes the first line
+_ROOM = 1_000_000  # bytes: a run of hours has a thousand lines of some hundred
+_MOST_TOLD = 1000  # characters of what differs
 _Name = Annotated[str, Field(max_length=300)]
 _Seconds = Annotated[float, Field(ge=0, le=10**7, allow_inf_nan=False)]
 _Time = Annotated[int, Field(ge=1, le=10**15)]
@@ -145,20 +148,73 @@ def _question(entry: Visited | Checked) -> _Question:
 
 
 def _answers(entries: list[Visited | Checked], path: Path) -> dict[_Question, Visited | Checked]:
-    found = {_question(entry): entry for entry in entries}
-    if len(found) != len(entries):
-        raise _other(path, "one visit stands there twice")
+    found: dict[_Question, Visited | Checked] = {}
+    for entry in entries:
+        earlier = found.setdefault(_question(entry), entry)
+        if earlier is not entry:
+            told = f"it asks the same as line {_line_of(earlier)}: {_told(entry)}"
+            raise _other(path, _line_of(entry), told)
     return found
 
 
-def _other(path: Path, why: str) -> UsageError:
+def _told(entry: Visited | Checked) -> str:
+    arm = ", ".join(entry.arm) or "upstream"
+    if isinstance(entry, Checked):
+        return f"whether this is right: {arm}"
+    again = " once more" if entry.again else ""
+    return f"stage {entry.stage}, round {entry.round}, {entry.model} with {arm}{again}"
+
+
+def _line_of(entry: Visited | Checked) -> int:
+    """The first line of a journal says what is measured, and entries are numbered from 0."""
+    return entry.number + 2
+
+
+def _other(path: Path, line: int, why: str) -> UsageError:
     return UsageError(
         "the journal is not one of this measurement",
         code="PICK_JOURNAL_OTHER",
-        where=Location(path=str(path)),
-        why=why,
+        where=Location(path=str(path), line=line),
+        why=f"line {line}: {why}",
         hint="name another folder with --out, or throw that measurement away with --fresh",
     )
+
+
+def check_folder_of_pick(folder: Path, *, fresh: bool = False) -> None:
+    """Raise at once what writing there would raise after minutes of building; nothing is made.
+
+    Raises:
+        PICK_FOLDER_OTHER: a file there is another program's.
+        CacheError: the disk would refuse.
+    """
+    check_folder(folder, _ROOM, _DOING, _ELSEWHERE)
+    if folder.is_dir():
+        check_output(folder / JOURNAL, _DOING, _ELSEWHERE, appends=not fresh)
+        _refuse_foreign(folder, fresh=fresh)
+
+
+def _refuse_foreign(folder: Path, *, fresh: bool) -> None:
+    """A file of another program that has a name of ours is neither written over nor, with fresh, removed."""
+    path = folder / JOURNAL
+    with disk_errors(path, _DOING, _ELSEWHERE):
+        begins = b""
+        if path.exists():
+            with open_regular(path) as file:
+                begins = file.read(len(_BEGINS))
+        names = [name for name in (PICKED, RESULT, MACHINE_FILE) if os.path.lexists(folder / name)]
+    if begins and not _BEGINS.startswith(begins):
+        # Without --fresh a first line that somebody changed is told as that.
+        other = JOURNAL if fresh else ""
+    else:
+        other = names[0] if names and not path.exists() else ""
+    if other:
+        raise UsageError(
+            f"the folder has a file {other} that is not of pick",
+            code="PICK_FOLDER_OTHER",
+            where=Location(path=str(folder / other)),
+            why=f"pick keeps what it measures in files of fixed names: {JOURNAL}, {RESULT}, {PICKED}",
+            hint=f"{_ELSEWHERE}, or move that file away",
+        )
 
 
 def _append(file: FileIO, entry: Begun | Visited | Checked, path: Path) -> None:
@@ -196,10 +252,12 @@ def open_journal(folder: Path, setup: Mapping[str, object], *, fresh: bool = Fal
 
     Raises:
         PICK_FOLDER_BUSY: another process measures into it.
+        PICK_FOLDER_OTHER: what lies there is not of pick.
         PICK_JOURNAL_OTHER: what lies there is of another measurement, or was changed.
         CacheError: the disk refused.
     """
     path = folder / JOURNAL
+    _refuse_foreign(folder, fresh=fresh)
     with alone_in(folder, _LOCK, code="PICK_FOLDER_BUSY", doing=_DOING, elsewhere=_ELSEWHERE):
         with disk_errors(path, _DOING, _ELSEWHERE):
             if fresh:  # the journal last: a kill before it leaves what is not begun anew
@@ -231,7 +289,7 @@ def load_journal(path: Path) -> tuple[Begun, tuple[Visited | Checked, ...]]:
         lines = path.read_bytes().split(b"\n")[:-1]
     begun = _parse(lines[0], path, 1) if lines else None
     if not isinstance(begun, Begun):
-        raise _other(path, "its first line does not say what was measured")
+        raise _other(path, 1, "it does not say what was measured")
     return begun, tuple(_entries(lines[1:], path))
 
 
@@ -240,31 +298,53 @@ def _entries(lines: list[bytes], path: Path) -> list[Visited | Checked]:
     for number, line in enumerate(lines):
         entry = _parse(line, path, number + 2)
         if isinstance(entry, Begun) or entry.number != number:
-            raise _other(path, f"line {number + 2} is not number {number} of the measurement")
+            found = "the beginning of one" if isinstance(entry, Begun) else f"number {entry.number}"
+            raise _other(
+                path, number + 2, f"number {number} of the measurement is to follow, this is {found}"
+            )
         entries.append(entry)
     return entries
 
 
 def _parse(line: bytes, path: Path, number: int) -> Begun | Visited | Checked:
-    body, _, digest = line.decode("utf-8", "replace").rpartition("\t")
+    body, tab, digest = line.decode("utf-8", "replace").rpartition("\t")
     if digest != _digest(body):
-        raise _other(path, f"line {number} is not as it was written")
+        told = (
+            f"it ends with {digest[:16]!r}, and its text gives {_digest(body)!r}"
+            if tab
+            else "it has no digest"
+        )
+        raise _other(path, number, f"it is not as it was written: {told}")
     try:
         return _ENTRY.validate_json(body)
     except ValidationError as error:
-        raise _other(path, f"line {number}: {error.errors()[0]['msg']}") from error
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise _other(path, number, f"{name}: {first['msg']}") from error
 
 
 def _check_setup(found: Begun | Visited | Checked, wanted: Begun, path: Path) -> None:
     if not isinstance(found, Begun):
-        raise _other(path, "its first line does not say what was measured")
-    names = sorted(found.setup.keys() | wanted.setup.keys())
-    differing = [name for name in names if found.setup.get(name) != wanted.setup.get(name)]
-    if differing:
-        told = "; ".join(
-            f"{name} was {found.setup.get(name)!r}, is {wanted.setup.get(name)!r}"[:300] for name in differing
-        )
-        raise _other(path, told)
+        raise _other(path, 1, "it does not say what was measured")
+    if differing := list(_differences(found.setup, wanted.setup)):
+        raise _other(path, 1, "; ".join(differing)[:_MOST_TOLD])
+
+
+def _differences(was: Mapping[str, object], now: Mapping[str, object], within: str = "") -> Iterator[str]:
+    """What differs, by its name; of lists and tables only that part."""
+    for key in sorted(was.keys() | now.keys()):
+        name, old, new = f"{within}{key}", was.get(key), now.get(key)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{name} ")
+        elif isinstance(old, list) and isinstance(new, list) and set(map(str, old)) != set(map(str, new)):
+            gone = [f"without {one}" for one in old if one not in new]
+            yield f"{name}: {', '.join([*gone, *(f'with {one}' for one in new if one not in old)])}"
+        elif old is None or new is None:
+            yield f"{name} was {'none' if old is None else old}, is {'none' if new is None else new}"
+        else:
+            yield f"{name} was {old}, is {new}"
 
 
 class Source(Protocol):
@@ -313,8 +393,8 @@ class KeptMeter:
     def measure(self, visit: Visit) -> Measured:
         """The medians of a visit."""
         entry = self.journal.take_visit(visit)
-        if entry is not None and entry.tree != self.source.tree_of(visit.arm):
-            raise _other(self.journal.path, f"visit {entry.number} is of another tree")
+        if entry is not None:
+            self._check_tree(entry)
         if entry is None:
             sampled = self.source.sample(visit)
             entry = Visited(
@@ -337,8 +417,8 @@ class KeptMeter:
     def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What an arm computes wrong."""
         entry = self.journal.take_check(arm)
-        if entry is not None and entry.tree != self.source.tree_of(arm):
-            raise _other(self.journal.path, f"check {entry.number} is of another tree")
+        if entry is not None:
+            self._check_tree(entry)
         if entry is None:
             began = self.clock()
             fault = self.source.check(arm, is_search=is_search)
@@ -351,3 +431,9 @@ class KeptMeter:
             )
             self.journal.add(entry)
         return entry.fault
+
+    def _check_tree(self, entry: Visited | Checked) -> None:
+        tree = self.source.tree_of(entry.arm)
+        if entry.tree != tree:
+            told = f"the tree of {', '.join(entry.arm) or 'upstream'} was {entry.tree}, is {tree}"
+            raise _other(self.journal.path, _line_of(entry), told)

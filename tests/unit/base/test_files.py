@@ -11,6 +11,7 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.files import (
+    check_folder,
     check_output,
     remove_output,
     temporary_folder,
@@ -82,6 +83,21 @@ def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "none" / "file")
     with pytest.raises(CacheError, match="there is no folder"):
         check_output(link, "preparing")
+
+
+def test_a_folder_that_cannot_be_filled_is_told_before(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("file", "file/below", "link", "link/below"):
+        with refused("DISK_NOT_DIRECTORY"):
+            check_folder(tmp_path / name, 1, "preparing", "name another")
+    with refused("DISK_FULL"):
+        check_folder(tmp_path / "new", 10**18, "preparing", "name another")
+    check_folder(tmp_path / "new" / "below", 1, "preparing", "name another")
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr(os, "access", lambda asked, _mode: asked != tmp_path)  # the tests may run as root
+    with refused("DISK_DENIED"):
+        check_folder(tmp_path / "new" / "below", 1, "preparing", "name another")
 
 
 def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path, monkeypatch) -> None:

@@ -38,3 +38,21 @@ def test_a_model_whose_name_cannot_be_written_down_is_refused(tmp_path):
     assert done.returncode == 2
     assert "error[MODEL_UNREADABLE]: the name of a model is not UTF-8" in done.stderr
     assert not list(tmp_path.rglob("journal.jsonl"))
+
+
+def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_is_read(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "result.json").write_text("mine")
+    (tmp_path / "taken" / "journal.jsonl").mkdir(parents=True)
+    argv = ["pick", "--arch", "gfx1151", "--backend", "cpu", "--model", "none.gguf", "--out"]
+    for out, code, status in (
+        ("file", "DISK_NOT_DIRECTORY", 8),
+        ("file/below", "DISK_NOT_DIRECTORY", 8),
+        ("taken", "DISK_REFUSED", 8),
+        (".", "PICK_FOLDER_OTHER", 2),
+    ):
+        done = run_patchkit(*argv, out, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
+        assert done.returncode == status, done.stderr
+        assert f"error[{code}" in done.stderr
+        assert f"--> {tmp_path}" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "result.json", "taken"}

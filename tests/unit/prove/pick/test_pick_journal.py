@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from refusing import refused as refused_with
 from simulated_machine import PLANTED, RIGHT, SimulatedMachine
 from small_disk import on_small_disk
 
@@ -160,7 +161,7 @@ def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_pa
     with pytest.raises(UsageError) as refused, open_journal(tmp_path, {**_SETUP, "least": 0.01}):
         pass
     assert refused.value.code == "PICK_JOURNAL_OTHER"
-    assert refused.value.why == "least was 0.02, is 0.01"
+    assert refused.value.why == "line 1: least was 0.02, is 0.01"
     assert (tmp_path / JOURNAL).read_bytes() == data
     made = [tmp_path / name for name in ("picked.toml", "result.json", "machine.json")]
     for path in made:
@@ -196,23 +197,75 @@ def _gone(lines: list[bytes]) -> None:
     del lines[4]
 
 
+def _cut_short(lines: list[bytes]) -> None:
+    lines[2] = lines[2][:9] + b"\n"
+
+
 def _headless(lines: list[bytes]) -> None:
     del lines[0]
 
 
 @pytest.mark.parametrize(
-    "change", [_swap, _edit, _twice, _again, _gone, _headless], ids=lambda each: each.__name__
+    ("change", "why"),
+    [
+        (_swap, "line 4: number 2 of the measurement is to follow, this is number 3"),
+        (_edit, "line 6: it is not as it was written: it ends with '"),
+        (_twice, "line 6: number 4 of the measurement is to follow, this is number 3"),
+        (_again, "it asks the same as line {last}: stage check, round 7, small with upstream once more"),
+        (_gone, "line 5: number 3 of the measurement is to follow, this is number 4"),
+        (_headless, "line 1: it does not say what was measured"),
+        (_cut_short, "line 3: it is not as it was written: it has no digest"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_a_journal_that_somebody_changed_is_refused(
-    change: object, whole: tuple[Picked, bytes], tmp_path: Path
+def test_a_journal_that_somebody_changed_is_refused_with_the_line(
+    change: Callable[[list[bytes]], None], why: str, whole: tuple[Picked, bytes], tmp_path: Path
 ) -> None:
-    assert callable(change)
     lines = whole[1].splitlines(keepends=True)
+    count = len(lines)
     change(lines)
     (tmp_path / JOURNAL).write_bytes(b"".join(lines))
     with pytest.raises(UsageError) as refused:
         _run(tmp_path)
     assert refused.value.code == "PICK_JOURNAL_OTHER"
+    assert why.format(last=count) in (refused.value.why or "")
+    assert refused.value.where[0].line
+
+
+def test_of_another_setup_only_what_differs_is_told(tmp_path: Path) -> None:
+    setup = {"models": {"a": "1", "b": "2"}, "patches": ["one", "two"], "threads": None, "tests": ["x", "y"]}
+    other = {"models": {"a": "1", "b": "3"}, "patches": ["two", "more"], "threads": 4, "tests": ["y", "x"]}
+    with open_journal(tmp_path, setup):
+        pass
+    with pytest.raises(UsageError) as refused, open_journal(tmp_path, other):
+        pass
+    assert refused.value.why == (
+        "line 1: models b was 2, is 3; patches: without one, with more; "
+        "tests was ['x', 'y'], is ['y', 'x']; threads was none, is 4"
+    )
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", ["picked.toml", "result.json", "machine.json"])
+def test_a_file_of_another_program_is_neither_written_over_nor_removed(
+    tmp_path: Path, name: str, fresh: bool
+) -> None:
+    (tmp_path / name).write_text("mine")
+    with refused_with("PICK_FOLDER_OTHER", match=name), open_journal(tmp_path, _SETUP, fresh=fresh):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_fresh_removes_no_journal_of_another_program(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text('{"day": 1}\n')
+    with refused_with("PICK_FOLDER_OTHER"), open_journal(tmp_path, _SETUP, fresh=True):
+        pass
+    with refused_with("PICK_JOURNAL_OTHER"), open_journal(tmp_path, _SETUP):
+        pass
+    assert (tmp_path / JOURNAL).read_text() == '{"day": 1}\n'
+    (tmp_path / JOURNAL).write_text('{"kind":"be')  # what a kill leaves is ours
+    with open_journal(tmp_path, _SETUP, fresh=True):
+        pass
 
 
 def test_other_patches_under_the_same_names_are_refused(tmp_path: Path) -> None:
@@ -224,7 +277,9 @@ def test_other_patches_under_the_same_names_are_refused(tmp_path: Path) -> None:
         _run(tmp_path, _Played(ends_at=3))
     with pytest.raises(UsageError, match="journal") as refused:
         _run(tmp_path, Other())
-    assert "another tree" in (refused.value.why or "")
+    assert refused.value.why == (
+        "line 2: the tree of 0001-prompts, 0004-wrong was 0001-prompts+0004-wrong, is another"
+    )
 
 
 _ON_SMALL_DISK = """
