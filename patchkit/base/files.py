@@ -340,6 +340,15 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+FileStamp = tuple[int, int, int, int]
+
+
+def file_stamp(path: Path) -> FileStamp:
+    """What a file is told by without reading it: device, number, bytes, time of change. Raises OSError."""
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
+
 def _is_written_through(path: Path) -> bool:
     return str(path).startswith(_SYSTEM) or (path.exists() and not path.is_file())
 

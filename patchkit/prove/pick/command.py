@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.base.files import file_sha256, write_whole
+from patchkit.base.files import FileStamp, file_sha256, file_stamp, write_whole
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.following.onto.pin import Onto
@@ -106,6 +107,7 @@ def run_pick(
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         PICK_FOLDER_BUSY, PICK_FOLDER_OTHER, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
         An ErrorGroup of patches that could not be placed; what building raises.
+        MODEL_CHANGED: a model's file became another one while it was measured.
         BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
@@ -127,7 +129,7 @@ def run_pick(
         toolchain=toolchain,
     )
     workspace.reporter.step("reading the models")
-    hashes = {name: file_sha256(path) for name, path in models.items()}
+    stamps, hashes = _read(models)
     setup = _setup(request, arms, machine, hashes, runner)
     root = request.out or workspace.cache_root / "pick" / _key(setup)
     source: Source = (
@@ -139,6 +141,7 @@ def run_pick(
             runner=runner,
             models=models,
             hashes=hashes,
+            stamps=stamps,
             tests=request.tests,
             plan=request.plan,
             timeout_s=request.timeout_s,
@@ -301,13 +304,37 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
+def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, str]]:
+    """Each file's stamp, and then its hash, which takes seconds a gigabyte. Raises MODEL_UNREADABLE."""
+    stamps, hashes = {}, {}
+    for name, path in models.items():
+        try:
+            stamps[name], hashes[name] = file_stamp(path), file_sha256(path)
+        except OSError as error:
+            raise UsageError(
+                f"{path.name} cannot be read",
+                code="MODEL_UNREADABLE",
+                where=Location(path=str(path)),
+                why=error.strerror,
+                hint="--model names a GGUF file",
+            ) from error
+    return stamps, hashes
+
+
 def _is_text(name: str) -> bool:
     """Whether a name that the system gave can be written down: bytes that are not UTF-8 are surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _backend_here(archs: tuple[str, ...], runner: Runner) -> BackendName:
-    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING."""
+    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING, HARDWARE_REFUSED."""
+    if archs == (PLAIN,):
+        raise UsageError(
+            "a plain series names no GPU to measure on",
+            code="HARDWARE_REFUSED",
+            why="its patches are for every build: what they are measured with has to be said",
+            hint="--backend cpu, or --backend cuda",
+        )
     found = detect_gpus()
     if not isinstance(runner, LocalRunner) or set(found) & set(archs):
         return "hip"

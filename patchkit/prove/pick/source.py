@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
+from patchkit.base.files import FileStamp, disk_errors, file_stamp, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.hardware.bench.conditions import read_conditions
@@ -58,6 +58,7 @@ def told_arm(arm: Arm) -> str:
 class BenchSource:
     """``models`` by name; ``plan`` has what all tests share; ``folder`` gets outputs of runs that failed.
 
+    ``stamps``: the files of models as they were when they were hashed; one that changed is not measured on.
     ``groups``: the small models whose logits are looked at; None: those of the kinds that a patch can change.
     ``is_fresh``: what was right on this machine before is checked again.
     """
@@ -72,6 +73,7 @@ class BenchSource:
     timeout_s: float
     folder: Path
     reporter: Reporter
+    stamps: Mapping[str, FileStamp] = field(default_factory=dict)
     groups: tuple[Group, ...] | None = None
     is_fresh: bool = False
     clock: Callable[[], float] = time.monotonic
@@ -91,7 +93,10 @@ class BenchSource:
             wait_for_orphans([self._side(arm).program("llama-bench") for arm in wanted], self.reporter)
 
     def sample(self, visit: Visit) -> Sampled:
-        """Run llama-bench once per depth; raises as :class:`patchkit.prove.bench.sweep.Sweep`."""
+        """Run llama-bench once per depth; raises as :class:`patchkit.prove.bench.sweep.Sweep`.
+
+        And MODEL_CHANGED: the model's file is not the one that was hashed.
+        """
         side = self._side(visit.arm)
         options = self._asked(side)
         began = self.clock()
@@ -107,8 +112,25 @@ class BenchSource:
                 where=Location(path=str(side.folder)),
                 hint="look at it with llama-bench --help; the options of this build may mean something else",
             )
+        self._check_model(visit.model)
         conditions = self._conditions()
         return Sampled(samples_ns=samples, seconds=self.clock() - began, conditions=conditions)
+
+    def _check_model(self, name: str) -> None:
+        """What was just measured is what was hashed: another file of that name would count as the same."""
+        path = self.models[name]
+        try:
+            now = file_stamp(path)
+        except OSError:
+            now = None
+        if name in self.stamps and now != self.stamps[name]:
+            raise UsageError(
+                f"the model {name} changed while it was measured",
+                code="MODEL_CHANGED",
+                where=Location(path=str(path)),
+                why="it is another file now" if now else "it is gone",
+                hint="the same command goes on once it is what it was; another model is another measurement",
+            )
 
     def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What backend-ops and logits say of an arm on this machine.

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from planted import BUILD, EXPECTED, plant
+from refusing import refused
 
+from patchkit.base.files import file_stamp
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
@@ -23,7 +25,7 @@ from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import Picked, Plan, pick
+from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
 from patchkit.prove.pick.journal import JOURNAL, KeptMeter, open_journal
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.pick.wanted import parse_tests
@@ -111,6 +113,16 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
             time.sleep(0.1)
         assert heard.told[1] == "waiting for another patchkit that checks 5 patches"
         assert not waiting.done()
+
+
+def test_a_model_that_became_another_file_is_not_measured_on(source: BenchSource) -> None:
+    model = source.models["small"]
+    source = replace(source, stamps={"small": file_stamp(model)})
+    visit = Visit(stage="whole", round=0, model="small", arm=())
+    assert set(source.sample(visit).samples_ns) == {"pp64", "tg8"}
+    SmallModel(head_size=64, heads=8).write(model)
+    with refused("MODEL_CHANGED", match="the model small changed"):
+        source.sample(visit)
 
 
 @pytest.mark.hours  # beside the compilers of other tests, as in .ci/run, no run was clear in 200 s

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from command_line import run_patchkit
 
+from patchkit.gpu.emulated.models import SmallModel
+
 
 @pytest.mark.parametrize(
     ("more", "code"),
@@ -38,6 +40,17 @@ def test_a_model_whose_name_cannot_be_written_down_is_refused(tmp_path):
     assert done.returncode == 2
     assert "error[MODEL_UNREADABLE]: the name of a model is not UTF-8" in done.stderr
     assert not list(tmp_path.rglob("journal.jsonl"))
+
+
+def test_a_plain_series_is_asked_for_its_backend(tmp_path):
+    env = {"PATCHKIT_CACHE": str(tmp_path / "cache")}
+    assert run_patchkit("init", "mine", "--plain", cwd=tmp_path, env=env).returncode == 0
+    SmallModel(head_size=64).write(tmp_path / "m.gguf")
+    argv = ["pick", "--series-dir", "mine", "--model", "m.gguf"]
+    done = run_patchkit(*argv, cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "error[HARDWARE_REFUSED]: a plain series names no GPU to measure on" in done.stderr
+    assert "hint: --backend cpu, or --backend cuda" in done.stderr
 
 
 def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_is_read(tmp_path):
