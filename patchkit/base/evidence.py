@@ -28,6 +28,7 @@ MOST_BYTES = 8 * 2**20
 """Of a file. Twenty arms in eighty rounds of six tests have 0.3 MB, three arms in ten rounds 15 kB."""
 MOST_ARMS, MOST_TESTS, MOST_ROUNDS = 100, 50, 300
 MOST_VERDICTS = 500  # each takes a tenth of a second to compute
+MOST_TIMES = 300_000  # of all arms, rounds and tests; twenty arms in eighty rounds of six tests have 30,000
 _MOST_SAMPLES = 50  # of an arm in one round
 _DEEPEST = 12  # brackets within brackets; the form needs seven
 _HINT = "patchkit evidence export writes such a file"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import ErrorGroup, GateError, Location, PatchkitError
-from patchkit.base.evidence import MOST_VERDICTS, EvidenceFile, MeasuredArm, MeasuredVerdict
+from patchkit.base.evidence import MOST_TIMES, MOST_VERDICTS, EvidenceFile, MeasuredArm, MeasuredVerdict
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.prove.evidence.figures import comparisons_of, verdicts_of
@@ -192,8 +192,7 @@ def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
     names = [arm.name for arm in file.arms]
     if len(set(names)) < len(names):
         yield "two arms have one name", "$.arms"
-    if sum(len(comparisons_of(file.arms, test)) for test in file.tests) > MOST_VERDICTS:
-        yield f"its arms and tests ask for more than {MOST_VERDICTS} comparisons", "$.arms"
+    yield from _too_much(file)
     seen = set()
     for number, test in enumerate(file.tests):
         where = f"$.tests[{number}]"
@@ -213,6 +212,14 @@ def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
     for name in names:
         if not any(name in one for test in file.tests for one in test.rounds):
             yield f"nothing was measured of arm '{name}'", "$.arms"
+
+
+def _too_much(file: EvidenceFile) -> Iterator[tuple[str, str]]:
+    """What would take longer to look at than anybody waits."""
+    if sum(len(comparisons_of(file.arms, test)) for test in file.tests) > MOST_VERDICTS:
+        yield f"its arms and tests ask for more than {MOST_VERDICTS} comparisons", "$.arms"
+    if sum(len(times) for test in file.tests for one in test.rounds for times in one.values()) > MOST_TIMES:
+        yield f"it has more than {MOST_TIMES} times", "$.tests"
 
 
 def differing(said: MeasuredVerdict, found: MeasuredVerdict) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import os
 import random
 from collections.abc import Callable
@@ -16,7 +17,15 @@ from measured_files import BOTH, FIRST, UPSTREAM, edited, measured
 from refusing import refused
 
 from patchkit.base.errors import PatchkitError, members_of
-from patchkit.base.evidence import MOST_BYTES, EvidenceFile, load_evidence_file, parse_evidence_file
+from patchkit.base.evidence import (
+    MOST_ARMS,
+    MOST_BYTES,
+    MOST_ROUNDS,
+    EvidenceFile,
+    load_evidence_file,
+    parse_evidence_file,
+)
+from patchkit.prove.evidence import possible
 from patchkit.prove.evidence.check import Checker
 
 Change = Callable[[Any], object]
@@ -280,6 +289,39 @@ def test_more_comparisons_than_anybody_wants_to_wait_for_are_refused(
     with pytest.raises(PatchkitError) as caught:
         checker.check(parse_evidence_file(edited(good, many), "bad.json"), "bad.json")
     assert {one.code for one in members_of(caught.value)} == {"EVIDENCE_ROUNDS_WRONG"}
+
+
+def test_more_times_than_any_measurement_has_are_refused(good: EvidenceFile, checker: Checker) -> None:
+    def crowd(document: Any) -> None:
+        """Upstream a hundred times over, in all rounds that a file can have."""
+        upstream = next(arm for arm in document["arms"] if not arm["patches"])
+        document["arms"] = [upstream | {"name": f"u{number}"} for number in range(MOST_ARMS)]
+        names = [arm["name"] for arm in document["arms"]]
+        document["tests"] = document["tests"][:1]
+        document["tests"][0]["rounds"] = [dict.fromkeys(names, [10**6] * 11) for _ in range(MOST_ROUNDS)]
+        document["verdicts"] = []
+
+    with refused("EVIDENCE_ROUNDS_WRONG", "more than 300000 times"):
+        checker.check(parse_evidence_file(edited(good, crowd), "crowded.json"), "crowded.json")
+
+
+def test_of_two_measurements_a_few_times_are_looked_at() -> None:
+    """A file of a hundred arms in 300 rounds took 25 s to be held against another one (2026-11-27)."""
+    draw = random.Random(1)
+    pairs = iter([(round(draw.gauss(1e6, 3e3)), 10**6) for _ in range(30_000)])
+    assert not possible._is_multiple(pairs, 30_000)
+    assert sum(1 for _ in pairs) > 29_990
+
+
+@pytest.mark.parametrize("scatter", [2e-6, 8e-6, 1.2e-5, 4e-5])
+@pytest.mark.parametrize("count", [6, 300])
+def test_looking_at_a_few_times_tells_the_same_as_all(count: int, scatter: float) -> None:
+    draw = random.Random(count)
+    for _ in range(50):
+        one = [round(draw.gauss(1e9, 3e6)) for _ in range(count)]
+        other = [round(each * 1.07 * (1 + draw.gauss(0, scatter))) for each in one]
+        ratios = [math.log(mine / theirs) for mine, theirs in zip(one, other, strict=True)]
+        assert possible.is_multiple(one, other) == (possible.spread(ratios) < 1e-5)
 
 
 # -- one measurement under two names
