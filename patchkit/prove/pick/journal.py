@@ -70,7 +70,9 @@ class Visited(_Line):
     tree: _Name
     model: _Name
     model_hash: _Name
-    samples_ns: dict[_Name, Annotated[tuple[_Time, ...], Field(strict=False, min_length=1)]]
+    samples_ns: Annotated[
+        dict[_Name, Annotated[tuple[_Time, ...], Field(strict=False, min_length=1)]], Field(min_length=1)
+    ]
     seconds: _Seconds
     conditions: dict[_Name, _Name]
 
@@ -295,6 +297,7 @@ def load_journal(path: Path) -> tuple[Begun, tuple[Visited | Checked, ...]]:
 
 def _entries(lines: list[bytes], path: Path) -> list[Visited | Checked]:
     entries: list[Visited | Checked] = []
+    tests: set[str] = set()
     for number, line in enumerate(lines):
         entry = _parse(line, path, number + 2)
         if isinstance(entry, Begun) or entry.number != number:
@@ -302,6 +305,12 @@ def _entries(lines: list[bytes], path: Path) -> list[Visited | Checked]:
             raise _other(
                 path, number + 2, f"number {number} of the measurement is to follow, this is {found}"
             )
+        if isinstance(entry, Visited):
+            here = set(entry.samples_ns)
+            tests = tests or here
+            if here != tests:  # nothing can be compared with it
+                told = f"its tests are {', '.join(sorted(here))}, those before {', '.join(sorted(tests))}"
+                raise _other(path, number + 2, told)
         entries.append(entry)
     return entries
 
@@ -320,7 +329,7 @@ def _parse(line: bytes, path: Path, number: int) -> Begun | Visited | Checked:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise _other(path, number, f"{name}: {first['msg']}") from error
+        raise _other(path, number, f"{name}: {first['msg']}" if name else first["msg"]) from error
 
 
 def _check_setup(found: Begun | Visited | Checked, wanted: Begun, path: Path) -> None:
