@@ -305,11 +305,15 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, str]]:
-    """Each file's stamp, and then its hash, which takes seconds a gigabyte. Raises MODEL_UNREADABLE."""
-    stamps, hashes = {}, {}
+    """Each file's stamp, and then its hash, which takes seconds a gigabyte.
+
+    Raises MODEL_UNREADABLE; OPTIONS_CONTRADICT where two are one, which would count twice.
+    """
+    stamps: dict[str, FileStamp] = {}
+    hashes: dict[str, str] = {}
     for name, path in models.items():
         try:
-            stamps[name], hashes[name] = file_stamp(path), file_sha256(path)
+            stamps[name], found = file_stamp(path), file_sha256(path)
         except OSError as error:
             raise UsageError(
                 f"{path.name} cannot be read",
@@ -318,6 +322,16 @@ def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, s
                 why=error.strerror,
                 hint="--model names a GGUF file",
             ) from error
+        same = next((other for other, known in hashes.items() if known == found), None)
+        if same is not None:
+            raise UsageError(
+                f"the models {same} and {name} are the same bytes",
+                code="OPTIONS_CONTRADICT",
+                where=[Location(path=str(models[same])), Location(path=str(path))],
+                why="one is a copy of the other, or a link to it, and would count twice",
+                hint="name one of them",
+            )
+        hashes[name] = found
     return stamps, hashes
 
 

@@ -53,6 +53,17 @@ def test_a_plain_series_is_asked_for_its_backend(tmp_path):
     assert "hint: --backend cpu, or --backend cuda" in done.stderr
 
 
+def test_a_model_that_is_named_twice_by_way_of_a_link_is_refused(tmp_path):
+    env = {"PATCHKIT_CACHE": str(tmp_path / "cache")}
+    assert run_patchkit("init", "mine", "--plain", cwd=tmp_path, env=env).returncode == 0
+    SmallModel(head_size=64).write(tmp_path / "m.gguf")
+    (tmp_path / "link.gguf").symlink_to("m.gguf")
+    argv = ["pick", "--series-dir", "mine", "--backend", "cpu", "--model", "m.gguf", "--model", "link.gguf"]
+    done = run_patchkit(*argv, cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "error[OPTIONS_CONTRADICT]: the models m and link are the same bytes" in done.stderr
+
+
 def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "result.json").write_text("mine")
