@@ -397,6 +397,7 @@ class Experiment:
         if path is None:
             return
         with self.writing:
+            path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, self.page())
             partial = path.with_name(f".{path.name}.partial")
             with tarfile.open(partial, "w:gz") as archive:
@@ -573,6 +574,7 @@ def main() -> int:
             signal.signal(number, lambda *_: experiment.end())
         try:
             experiment.prepare()
+            experiment.record()  # a place that cannot be written is better known now
             experiment.share()
             experiment.measure()
         except Stopped:

@@ -24,9 +24,11 @@ _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it
 
-# Of the caller's environment; everything else would make a run depend on who runs it. The last three
-# say which of several GPUs programs may see: without them a run on the second would be one on the first.
-_KEPT = ("PATH", "HOME", "TMPDIR", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+WHICH_GPUS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""What says in an environment which of several GPUs programs may see."""
+# Of the caller's environment; everything else would make a run depend on who runs it. Without the last ones a
+# run on the second GPU would be one on the first.
+_KEPT = ("PATH", "HOME", "TMPDIR", *WHICH_GPUS)
 
 
 class ToolMissing(ToolchainError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.process import Completed
+from patchkit.base.process import WHICH_GPUS, Completed
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.bench.conditions import read_conditions, summarise
 from patchkit.gpu.hardware.bench.folder import Run, SweepFolder, plan_runs
@@ -72,7 +72,7 @@ _PATIENCE_S = 3600.0  # as long as a single call may take
 
 
 def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S) -> None:
-    """Return when none of the programs runs. Raises BENCH_STILL_RUNNING after ``patience_s`` seconds."""
+    """Return when none of the programs runs on our GPUs. Raises BENCH_STILL_RUNNING after ``patience_s``."""
     deadline = time.monotonic() + patience_s
     told = False
     while found := processes_of(programs):
@@ -92,16 +92,29 @@ def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: f
 
 
 def processes_of(programs: Sequence[Path]) -> list[int]:
-    """The ids of the processes that run one of the programs, sorted; another user's are not seen."""
+    """The ids of the processes that run one of the programs, sorted; another user's are not seen.
+
+    Nor are those that were given other GPUs than we were: runs on four GPUs would wait for each other.
+    """
     wanted = {os.path.realpath(program) for program in programs}
     found = []
     for path in Path("/proc").glob("[0-9]*/exe"):
         try:
-            if os.readlink(path) in wanted:  # noqa: PTH115  # a string, which may end with " (deleted)"
+            # A string, which may end with " (deleted)".
+            if os.readlink(path) in wanted and _may_share(path.parent):  # noqa: PTH115
                 found.append(int(path.parent.name))
         except OSError:  # it ended, or is another user's
             continue
     return sorted(found)
+
+
+def _may_share(process: Path) -> bool:
+    """Whether it may be on a GPU that we may use, by both environments. Raises OSError."""
+    words = (process / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+    theirs = dict(word.split("=", 1) for word in words if "=" in word)
+    return all(
+        theirs[name] == os.environ[name] for name in WHICH_GPUS if name in theirs and name in os.environ
+    )
 
 
 @dataclass(slots=True, kw_only=True)

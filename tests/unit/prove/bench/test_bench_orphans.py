@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,14 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with _started(program) as process:
+        yield process
+
+
+@contextmanager
+def _started(program: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, **environ}
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"it runs\n"
@@ -42,6 +51,16 @@ def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_program_that_runs_is_found_whoever_started_it(program: Path, running) -> None:
     assert processes_of([program]) == [running.pid]
     assert processes_of([program.with_name("other")]) == []
+
+
+def test_one_that_was_given_another_gpu_is_none_to_wait_for(program: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with _started(program) as same, _started(program, CUDA_VISIBLE_DEVICES="1") as other:
+        assert processes_of([program]) == [same.pid]
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        assert processes_of([program]) == [other.pid]
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")  # all of them
+        assert processes_of([program]) == sorted([same.pid, other.pid])
 
 
 def test_the_wait_is_over_when_it_ends(program: Path, running) -> None:
