@@ -1,21 +1,98 @@
-"""Programs of ours with graphs of ggml's, and trees that have one patch of the series and no other."""
+"""Programs with graphs of ours, run with trees that have some patches of the series and no others."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from command_line import run_patchkit
-from emulated_trees import ARCH, CORPUS, ROOT
+from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
 from filelock import FileLock
 
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
+from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
+from patchkit.gpu.emulated.names import read_name
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.tree import overlay_tree
+
+_COMMON = "ggml/src/ggml-cuda/common.cuh"
+_FIRST_LINES = b"#pragma once\n\n"
+
+
+@dataclass(frozen=True)
+class GraphsRan:
+    """What a program printed, by the first word of each line; launches by kernel; kernels with findings."""
+
+    scenes: Mapping[str, tuple[str, ...]]
+    launched: Mapping[str, int]
+    blamed: frozenset[str]
+    captured: int  # HIP graphs
+
+
+class Program:
+    """A program of graphs on an emulated GPU, with a build of the corpus; it is compiled in ``folder``."""
+
+    def __init__(
+        self, source: Path, build: int, *, toolchain: Toolchain, gates_cache: Path, folder: Path
+    ) -> None:
+        self._source = source
+        self._build = build
+        self._trees = EmulatedTrees(gates_cache, open_compiler(toolchain, gates_cache, NullReporter()))
+        self._folder = folder
+
+    def run(
+        self,
+        tree: Path | None,
+        *scene: str,
+        has_graphs: bool = False,
+        is_checked: bool = True,
+        **variables: str,
+    ) -> GraphsRan:
+        """Runs it with the HIP backend of a tree (None: upstream's), where it ends well.
+
+        ``has_graphs``: HIP graphs are not switched off, for a tree of :func:`with_hip_graphs`.
+        """
+        report = self._folder / "report.json"
+        options = EmulationOptions(report=report, checks=usual_checks() if is_checked else ())
+        with self._trees.running(self._build, options, programs=("llama-bench",), candidate=tree) as side:
+            environment = {"PATH": os.environ["PATH"], **side.environment, **variables}
+            if has_graphs:
+                del environment["GGML_CUDA_DISABLE_GRAPHS"]
+            program = compile_with_ggml(self._source, side, self._trees.root(self._build), self._folder)
+            done = subprocess.run(
+                [program, side.folder, *scene],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=1800,
+            )
+        assert done.returncode == 0, done.stderr
+        found = load_report(report)
+        scenes: dict[str, tuple[str, ...]] = {}
+        for line in done.stdout.splitlines():
+            name, told = line.split(" ", 1)
+            scenes[name] = (*scenes.get(name, ()), told)
+        launched = Counter[str]()
+        for one in found.kernels:
+            launched[read_name(one.name).base] += one.launches
+        return GraphsRan(
+            scenes=scenes,
+            launched=launched,
+            blamed=frozenset(read_name(one.kernel).base for one in found.findings if not one.note),
+            captured=done.stderr.count("CUDA graph warmup complete"),
+        )
 
 
 def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) -> Path:
@@ -47,3 +124,30 @@ def tree_with(
         assert repository is not None
         tip = json.loads(done.stdout)["commits"][-1]["commit"]
         return export_tree(repository, tip, gates_cache / "trees").root
+
+
+def with_hip_graphs(tree: Path, changed: Mapping[str, bytes] | None = None) -> Path:
+    """The tree with HIP graphs, without which upstream forks nothing, and ``changed`` files; all compiled."""
+    common = (tree / _COMMON).read_bytes()
+    # On an empty line: code objects of kernels have line numbers, and are those that are there already.
+    assert common.startswith(_FIRST_LINES)
+    common = common.replace(_FIRST_LINES, b"#pragma once\n#define GGML_HIP_GRAPHS\n", 1)
+    return overlay_tree(tree, {**(changed or {}), _COMMON: common}, "graphs", below=".")
+
+
+def with_switches(text: str, rules: Mapping[str, tuple[str, str]]) -> bytes:
+    """Host code in which the variable LEFT_OUT names a rule that does not hold: one build for all of them.
+
+    ``rules``: where each stands, once, and what is there without it, by name.
+    """
+    for name, (rule, without) in rules.items():
+        assert text.count(rule) == 1, rule
+        text = text.replace(rule, f'(is_left_out("{name}") ? {without} : {rule})')
+    question = (
+        "#include <cstdlib>\n#include <cstring>\n#ifndef IS_LEFT_OUT\n#define IS_LEFT_OUT\n"
+        "inline bool is_left_out(const char * rule) {\n"
+        '    const char * named = std::getenv("LEFT_OUT");\n'
+        "    return named != nullptr && std::strcmp(named, rule) == 0;\n}\n#endif\n"
+    )
+    included = text.rindex("#include <")
+    return f"{text[:included]}{question}{text[included:]}".encode()

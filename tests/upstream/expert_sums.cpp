@@ -4,15 +4,11 @@
 //
 // FOLDER has the backends. Upstream computes such a graph with one kernel, where it has two to fifteen experts.
 
-#include "ggml.h"
+#include "graphs.hpp"
+
 #include "ggml-alloc.h"
-#include "ggml-backend.h"
 
 #include <cinttypes>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
 
 namespace {
 
@@ -39,31 +35,6 @@ constexpr sums SCENES[] = {
     {"sixteen-experts", 256, 16, 3},
 };
 
-[[noreturn]] void refuse(const char * what, const char * scene) {
-    std::fprintf(stderr, "expert_sums: %s: %s\n", scene, what);
-    std::exit(2);
-}
-
-void fill(ggml_tensor * one, uint64_t seed) {
-    std::vector<float> made(size_t(ggml_nelements(one)));
-    uint64_t           state = seed * 0x9E3779B97F4A7C15ull + 1;
-    for (float & each : made) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        each  = float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
-    }
-    ggml_backend_tensor_set(one, made.data(), 0, made.size() * sizeof(float));
-}
-
-uint64_t hash_of(const ggml_tensor * one) {
-    std::vector<uint8_t> bytes(ggml_nbytes(one));
-    ggml_backend_tensor_get(one, bytes.data(), 0, bytes.size());
-    uint64_t hash = 0xCBF29CE484222325ull;
-    for (const uint8_t byte : bytes) {
-        hash = (hash ^ byte) * 0x100000001B3ull;
-    }
-    return hash;
-}
-
 void run(const sums & scene, ggml_backend_t gpu) {
     const ggml_init_params params{size_t(64) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
     ggml_context *         ctx = ggml_init(params);
@@ -87,13 +58,14 @@ void run(const sums & scene, ggml_backend_t gpu) {
 
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, gpu);
     if (buffer == nullptr) {
-        refuse("no memory", scene.name);
+        refuse(std::string("no memory for ") + scene.name);
     }
-    fill(memory, 1);
-    fill(weights, 2);
-    fill(scales, 3);
+    uint64_t seed = 1;
+    for (ggml_tensor * one : {memory, weights, scales}) {
+        ggml_backend_tensor_set(one, numbers(seed++).many(size_t(ggml_nelements(one))).data(), 0, ggml_nbytes(one));
+    }
     if (ggml_backend_graph_compute(gpu, graph) != GGML_STATUS_SUCCESS) {
-        refuse("it was not computed", scene.name);
+        refuse(std::string(scene.name) + " was not computed");
     }
     std::printf("%s %016" PRIx64 "\n", scene.name, hash_of(result));
     ggml_backend_buffer_free(buffer);
@@ -103,17 +75,9 @@ void run(const sums & scene, ggml_backend_t gpu) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-    if (argc < 2) {
-        refuse("a folder with the backends is missing", "usage");
-    }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
-    if (gpu == nullptr) {
-        refuse("there is no ROCm0", "start");
-    }
+    const backends with(argc, argv);
     for (const sums & scene : SCENES) {
-        run(scene, gpu);
+        run(scene, with.gpu);
     }
-    ggml_backend_free(gpu);
     return 0;
 }

@@ -5,16 +5,11 @@
 // FOLDER has the backends. A line of a scene has the sum of squared errors over that of squares, in double precision, against the
 // weights as they are stored and the activations as they are. The last line says whether columns depend on what is beside them.
 
-#include "ggml.h"
-#include "ggml-alloc.h"
-#include "ggml-backend.h"
+#include "graphs.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include "ggml-alloc.h"
+
 #include <cstring>
-#include <vector>
 
 namespace {
 
@@ -74,20 +69,6 @@ const product SCENES[] = {
     {"f32-wanted", GGML_TYPE_F16, 128, 80, 256, {1, 1}, {1, 1}, false, 1.0f, 0, 1, false, false, 0, true},
 };
 
-[[noreturn]] void refuse(const char * what, const char * scene) {
-    std::fprintf(stderr, "prompt_products: %s: %s\n", scene, what);
-    std::exit(2);
-}
-
-struct numbers {
-    uint64_t state;
-
-    double next() { // -1 to 1
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        return double(state >> 11) * 0x1p-53 * 2.0 - 1.0;
-    }
-};
-
 size_t place(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
     return size_t(i1) * t->nb[1] + size_t(i2) * t->nb[2] + size_t(i3) * t->nb[3];
 }
@@ -128,11 +109,11 @@ void run(const product & scene, ggml_backend_t gpu) {
     ggml_build_forward_expand(graph, result);
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, gpu);
     if (buffer == nullptr) {
-        refuse("no memory", scene.name);
+        refuse(std::string("no memory for ") + scene.name);
     }
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
 
-    numbers              from{20261127};
+    numbers              from(20261127);
     std::vector<float>   exact(size_t(ne0[0] * ne0[1] * ne0[2] * ne0[3])); // the weights as they are stored
     const size_t         row_bytes = ggml_row_size(scene.type, ne0[0]);
     std::vector<uint8_t> row(row_bytes);
@@ -169,7 +150,7 @@ void run(const product & scene, ggml_backend_t gpu) {
     ggml_backend_tensor_set(ids, taken.data(), 0, taken.size() * sizeof(int32_t));
 
     if (ggml_backend_graph_compute(gpu, graph) != GGML_STATUS_SUCCESS) {
-        refuse("it was not computed", scene.name);
+        refuse(std::string(scene.name) + " was not computed");
     }
     std::vector<float> got(size_t(ggml_nelements(result)));
     ggml_backend_tensor_get(result, got.data(), 0, got.size() * sizeof(float));
@@ -213,17 +194,13 @@ bool is_same_in_any_batch(ggml_backend_t gpu) {
         ggml_build_forward_expand(graph, results[n]);
     }
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, gpu);
-    numbers               from{7};
-    std::vector<float>    values(size_t(depth * most));
+    const std::vector<float> values = numbers(7).many(size_t(depth * most));
     std::vector<uint8_t>  stored(ggml_nbytes(weights));
-    for (float & each : values) {
-        each = float(from.next());
-    }
     ggml_backend_tensor_set(activations, values.data(), 0, ggml_nbytes(activations));
     ggml_quantize_chunk(GGML_TYPE_Q4_K, values.data(), stored.data(), 0, rows, depth, nullptr);
     ggml_backend_tensor_set(weights, stored.data(), 0, stored.size());
     if (ggml_backend_graph_compute(gpu, graph) != GGML_STATUS_SUCCESS) {
-        refuse("it was not computed", "any-batch");
+        refuse("any-batch was not computed");
     }
     std::vector<float> got[3];
     for (int n = 0; n < 3; ++n) {
@@ -239,18 +216,10 @@ bool is_same_in_any_batch(ggml_backend_t gpu) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-    if (argc < 2) {
-        refuse("a folder with the backends is missing", "usage");
-    }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
-    if (gpu == nullptr) {
-        refuse("there is no ROCm0", "start");
-    }
+    const backends with(argc, argv);
     for (const product & scene : SCENES) {
-        run(scene, gpu);
+        run(scene, with.gpu);
     }
-    std::printf("any-batch %s\n", is_same_in_any_batch(gpu) ? "same" : "differs");
-    ggml_backend_free(gpu);
+    std::printf("any-batch %s\n", is_same_in_any_batch(with.gpu) ? "same" : "differs");
     return 0;
 }

@@ -9,46 +9,22 @@
 //   experts TYPE ROWS COLUMNS TOKENS               of 4 experts each token takes 2
 // For each a line with the case and "right", "unsupported" or "wrong: ...".
 
-#include "ggml.h"
+#include "graphs.hpp"
+
 #include "ggml-alloc.h"
-#include "ggml-backend.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <set>
 #include <sstream>
-#include <string>
-#include <vector>
 
 namespace {
 
 // Of the squared difference to the CPU, for each squared number of the CPU's: what test-backend-ops asks for.
 constexpr double MOST_PRODUCT = 5e-4;
-
-[[noreturn]] void refuse(const std::string & what) {
-    std::fprintf(stderr, "public_cases: %s\n", what.c_str());
-    std::exit(2);
-}
-
-class numbers {
-  public:
-    explicit numbers(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15ull + 1) {}
-
-    // From -1 to 1.
-    float next() {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        return float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
-    }
-
-  private:
-    uint64_t state;
-};
 
 using values = std::vector<float>;
 using bytes  = std::vector<uint8_t>;
@@ -85,7 +61,7 @@ struct scene {
         numbers drawn(seed);
         values  made(size_t(ggml_nelements(one)));
         for (float & each : made) {
-            each = drawn.next();
+            each = float(drawn.next());
         }
         return input(one, made);
     }
@@ -124,7 +100,7 @@ void top_k(scene & made, std::istringstream & words) {
     numbers     drawn(7);
     values      held(size_t(columns * rows));
     for (size_t at = 0; at < held.size(); ++at) {
-        const float one   = drawn.next();
+        const float one   = float(drawn.next());
         const bool  often = drawn.next() > 0.5f;
         held[at]          = kind == "random"      ? one
                             : kind == "ties"      ? std::floor(one * 3.0f)
@@ -265,25 +241,15 @@ std::string look_at_top_k(const std::string & asked, const bytes & gpu) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-    if (argc < 2) {
-        refuse("a folder with the backends is missing");
-    }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
-    ggml_backend_t cpu = ggml_backend_init_by_name("CPU", nullptr);
-    if (gpu == nullptr || cpu == nullptr) {
-        refuse("there is no ROCm0, or no CPU");
-    }
+    const backends with(argc, argv);
     for (int at = 2; at < argc; ++at) {
         const std::string asked = argv[at];
-        const bytes       got   = result_of(asked, gpu);
+        const bytes       got   = result_of(asked, with.gpu);
         const std::string said  = got.empty()               ? "unsupported"
                                   : asked.rfind("topk", 0) == 0 ? look_at_top_k(asked, got)
-                                                                : compare_floats(got, result_of(asked, cpu));
+                                                                : compare_floats(got, result_of(asked, with.cpu));
         std::printf("%s: %s\n", asked.c_str(), said.c_str());
         std::fflush(stdout);
     }
-    ggml_backend_free(gpu);
-    ggml_backend_free(cpu);
     return 0;
 }

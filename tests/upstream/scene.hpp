@@ -1,13 +1,11 @@
 // Small graphs of ggml's, put together by hand, computed on the GPU and printed to the last bit.
 #pragma once
 
-#include "ggml.h"
-#include "ggml-alloc.h"
-#include "ggml-backend.h"
+#include "graphs.hpp"
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include "ggml-alloc.h"
+
+#include <cinttypes>
 #include <functional>
 #include <map>
 #include <string>
@@ -16,21 +14,6 @@
 
 inline constexpr int64_t WIDTH  = 512;
 inline constexpr int     ROUNDS = 5;
-
-[[noreturn]] inline void refuse(const std::string & what) {
-    std::fprintf(stderr, "%s\n", what.c_str());
-    std::exit(2);
-}
-
-inline std::vector<float> numbers(size_t count, uint64_t seed) {
-    std::vector<float> made(count);
-    uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
-    for (float & one : made) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        one = float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
-    }
-    return made;
-}
 
 // A scene's tensors while it is put together: weights lie in the GPU's memory before, all else is the scheduler's.
 class scene {
@@ -101,7 +84,7 @@ class scene {
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         uint64_t seed = 1;
         for (ggml_tensor * one : weights) {
-            const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), seed++);
+            const std::vector<float> wanted = numbers(seed++).many(size_t(ggml_nelements(one)));
             std::vector<uint8_t>     packed(ggml_nbytes(one));
             ggml_quantize_chunk(one->type, wanted.data(), packed.data(), 0, ggml_nrows(one), one->ne[0], nullptr);
             ggml_backend_tensor_set(one, packed.data(), 0, packed.size());
@@ -125,7 +108,7 @@ class scene {
         }
         for (int round = 0; round < ROUNDS; ++round) {
             for (ggml_tensor * one : inputs) {
-                const std::vector<float> wanted = numbers(size_t(ggml_nelements(one)), 1000 * seed++);
+                const std::vector<float> wanted = numbers(1000 * seed++).many(size_t(ggml_nelements(one)));
                 ggml_backend_tensor_set(one, wanted.data(), 0, ggml_nbytes(one));
             }
             for (const auto & [one, first] : wholes) {
@@ -138,7 +121,7 @@ class scene {
                 print(name, round, i);
             }
             for (ggml_tensor * one : caches) {
-                print_whole(name, round, one);
+                std::printf("%s round %d cache %016" PRIx64 "\n", name.c_str(), round, hash_of(one));
             }
         }
         ggml_backend_sched_free(sched);
@@ -153,17 +136,6 @@ class scene {
             const size_t  size    = is_wide ? sizeof(wide) : sizeof(narrow);
             ggml_backend_tensor_set(tensor, is_wide ? (const void *) &wide : (const void *) &narrow, i * size, size);
         }
-    }
-
-    // FNV-1a of all bytes.
-    static void print_whole(const std::string & name, int round, ggml_tensor * tensor) {
-        std::vector<uint8_t> got(ggml_nbytes(tensor));
-        ggml_backend_tensor_get(tensor, got.data(), 0, got.size());
-        uint64_t sum = 0xCBF29CE484222325ull;
-        for (uint8_t one : got) {
-            sum = (sum ^ one) * 0x100000001B3ull;
-        }
-        std::printf("%s round %d cache %016llx\n", name.c_str(), round, (unsigned long long) sum);
     }
 
     void print(const std::string & name, int round, size_t i) {
@@ -190,24 +162,14 @@ using scenes = std::map<std::string, std::function<void(scene &)>>;
 
 // The main function of a program of scenes: PROGRAM FOLDER [SCENE], where FOLDER has the backends.
 inline int run_scenes(const scenes & all, int argc, char ** argv) {
-    if (argc < 2) {
-        refuse("which folder has the backends?");
-    }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t gpu = ggml_backend_init_by_name("ROCm0", nullptr);
-    ggml_backend_t cpu = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr);
-    if (gpu == nullptr || cpu == nullptr) {
-        refuse("there is no ROCm0, or no CPU");
-    }
+    const backends with(argc, argv);
     for (const auto & [name, put_together] : all) {
         if (argc > 2 && name != argv[2]) {
             continue;
         }
-        scene made(gpu, cpu);
+        scene made(with.gpu, with.cpu);
         put_together(made);
         made.run(name);
     }
-    ggml_backend_free(gpu);
-    ggml_backend_free(cpu);
     return 0;
 }
