@@ -1,4 +1,4 @@
-"""A check takes its code in the emulator and one entry of the table, and nothing else."""
+"""A check takes code in the emulator, an entry of the table, and a row that says what it does not find."""
 
 from __future__ import annotations
 
@@ -84,3 +84,9 @@ def test_the_emulator_has_the_same_checks(tmp_path: Path) -> None:
 
 def test_the_type_has_the_names_of_the_table() -> None:
     assert get_args(checks.CheckName) == checks.check_names()
+
+
+def test_the_page_of_checks_has_a_row_for_each() -> None:
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text("utf-8").splitlines()
+    named = [line.split("`")[1] for line in page if line.startswith("| `")]
+    assert [name for name in named if name in checks.check_names()] == list(checks.check_names())
