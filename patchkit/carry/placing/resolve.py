@@ -11,7 +11,13 @@ from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
 from patchkit.carry.placing.pattern import find_runs, parse_pattern, similar_runs
-from patchkit.carry.placing.select import covers_controlled, ends_controlled, select, starts_controlled
+from patchkit.carry.placing.select import (
+    covers_controlled,
+    ends_controlled,
+    select,
+    starts_controlled,
+    statement_around,
+)
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
 
@@ -197,10 +203,16 @@ def _settled(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Sel
 def _narrower(
     scopes: ScopeMap, entity: Entity | None, selector: Selector, spans: Sequence[Span]
 ) -> str | None:
-    """A longer pattern for each of the first places, which only that one has; to be pasted."""
-    if selector.tokens is None or selector.inside is not None:
+    """A longer pattern, or the block around it, for each of the first places; to be pasted."""
+    if selector.inside is not None:
         return None
     domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
+    if selector.statement is not None and entity is not None:
+        named = [(span, _by_block(scopes, entity, selector, span, domain)) for span in spans[:_SHOWN]]
+        told = [f"at = {at}  # line {scopes.source.line_of(span.start)}" for span, at in named if at]
+        return "name one of them by the block that it is in:\n" + "\n".join(told) if told else None
+    if selector.tokens is None:
+        return None
     lines = []
     for span in spans[:_SHOWN]:
         found = scopes.code_in(span)
@@ -213,6 +225,24 @@ def _narrower(
                 lines.append(f"at = {{ tokens = {json.dumps(text, ensure_ascii=False)} }}  # line {place}")
                 break
     return "name one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
+
+
+def _by_block(
+    scopes: ScopeMap, entity: Entity, selector: Selector, span: Span, domain: range
+) -> Selector | None:
+    """The selector inside of the smallest block whose head tells this place from the others."""
+    opener = scopes.parents[scopes.code_in(span).start]
+    while opener is not None and opener in domain:
+        start, _ = statement_around(scopes, opener, opener)
+        head = [scopes.code[at].text for at in range(start, opener)]
+        if scopes.code[opener].text == b"{" and 0 < len(head) <= 2 * _MOST_MORE:
+            text = b" ".join(head).decode("utf-8", "replace")
+            narrower = replace(selector, inside=Selector(statement=text))
+            found = select(scopes, entity, narrower)
+            if len(found) == 1 and found[0].start == span.start:
+                return narrower
+        opener = scopes.parents[opener]
+    return None
 
 
 def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
