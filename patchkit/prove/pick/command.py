@@ -43,6 +43,7 @@ from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1
 MEASURED = "measured"
+_SHOWN = 8  # patches that are for another build or GPU
 _DOING = "keeping the result"
 _ELSEWHERE = "name another folder with --out"
 
@@ -103,6 +104,7 @@ def run_pick(
     """Build, check, measure and decide; what was measured before is not measured again.
 
     Raises:
+        NOTHING_SELECTED: there is no patch to try.
         MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a model is none, or two have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         PICK_FOLDER_BUSY, PICK_FOLDER_OTHER, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
@@ -130,6 +132,7 @@ def run_pick(
     )
     workspace.reporter.step("reading the models")
     stamps, hashes = _read(models)
+    _refuse_nothing(arms)
     setup = _setup(request, arms, machine, hashes, runner)
     root = request.out or workspace.cache_root / "pick" / _key(setup)
     source: Source = (
@@ -272,6 +275,20 @@ def as_json(report: PickReport) -> dict[str, object]:
         "conditions": list(report.conditions),
         "journal": JOURNAL,
     }
+
+
+def _refuse_nothing(arms: Arms) -> None:
+    """Without a patch there is upstream to build, for minutes, and nothing to say of it."""
+    plan = arms.whole
+    if plan.ids:
+        return
+    skipped = [f"{each.id}: {each.reason}" for each in plan.patches]
+    raise UsageError(
+        f"no patch of the series is for {plan.pin.name} and {' '.join(plan.archs)}",
+        code="NOTHING_SELECTED",
+        why="\n".join(skipped[:_SHOWN]) or "the series has no patch",
+        hint="patchkit list shows them, with the builds that they are for",
+    )
 
 
 def _models(paths: tuple[Path, ...]) -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from command_line import run_patchkit
 
@@ -51,6 +53,27 @@ def test_a_plain_series_is_asked_for_its_backend(tmp_path):
     assert done.returncode == 2
     assert "error[HARDWARE_REFUSED]: a plain series names no GPU to measure on" in done.stderr
     assert "hint: --backend cpu, or --backend cuda" in done.stderr
+
+
+def test_a_series_without_a_patch_for_the_build_builds_nothing(tmp_path):
+    env = {"PATCHKIT_CACHE": str(tmp_path / "cache")}
+    assert (
+        run_patchkit("init", "mine", "--plain", "--upstream", "b6900", cwd=tmp_path, env=env).returncode == 0
+    )
+    SmallModel(head_size=64).write(tmp_path / "m.gguf")
+    git = ["git", "-C", str(tmp_path / "clone"), "-c", "user.name=u", "-c", "user.email=u@example.org"]
+    subprocess.run(["git", "init", "-q", tmp_path / "clone"], check=True)
+    (tmp_path / "clone" / "ggml").mkdir()
+    (tmp_path / "clone" / "ggml" / "CMakeLists.txt").write_text("")
+    subprocess.run([*git, "add", "ggml"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "upstream"], check=True)
+    argv = ["pick", "--series-dir", "mine", "--backend", "cpu", "--model", "m.gguf", "--out", "out"]
+    argv += ["--onto", "HEAD", "--repo", "clone", "--as-build", "6901"]
+    done = run_patchkit(*argv, cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "error[NOTHING_SELECTED]: no patch of the series is for " in done.stderr
+    assert "why: the series has no patch" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_that_is_named_twice_by_way_of_a_link_is_refused(tmp_path):
