@@ -39,9 +39,9 @@ class scene {
         return weights.back();
     }
 
-    // Rows of f16 that graphs write to; nothing but zeros in the beginning, printed as one number after each round.
-    ggml_tensor * cache(int64_t width, int64_t rows = 16) {
-        caches.push_back(ggml_new_tensor_2d(of_weights, GGML_TYPE_F16, width, rows));
+    // Rows that graphs write to; nothing but zeros in the beginning, printed as one number after each round.
+    ggml_tensor * cache(int64_t width, int64_t rows = 16, ggml_type type = GGML_TYPE_F16) {
+        caches.push_back(ggml_new_tensor_2d(of_weights, type, width, rows));
         return caches.back();
     }
 
@@ -112,7 +112,9 @@ class scene {
                 ggml_backend_tensor_set(one, wanted.data(), 0, ggml_nbytes(one));
             }
             for (const auto & [one, first] : wholes) {
-                put(one, first, round);
+                if (one->buffer != nullptr) { // else nobody reads it
+                    put(one, first, round);
+                }
             }
             if (ggml_backend_sched_graph_compute(sched, graph) != GGML_STATUS_SUCCESS) {
                 refuse(name + " was not computed");

@@ -2,18 +2,165 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with, with_hip_graphs
+from own_graphs import GraphsRan, Program, tree_with, with_hip_graphs, with_switches
 
 from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.tree import overlay_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
 NEEDS = ("quantize-once", "norm-quantized")
 NORM, MULTIPLY, PLACE = "norm_quantized", "mul_mat_vec_q_attention_inputs", "attention_inputs_place"
 ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where a rule stands, what is there without it, and the scenes that then differ, by what."""
+
+    name: str
+    text: str
+    without: str
+    scenes: tuple[str, ...]
+    by: str = "numbers"
+
+
+_FOLDER = "ggml/src/ggml-cuda/"
+_CAN_FUSE = "ggml_can_fuse_subgraph_ext(cgraph, numbers.data(), numbers.size(), ops.data(), outputs, 3)"
+_COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
+_TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
+# All but GGML_CUDA_DISABLE_FUSION (above), that nobody looks further than 24 nodes for a product, that a
+# matrix has no more than 2^31 weights, and that biases and weights of norms are f32: else upstream ends the
+# program.
+_RULES = {
+    "ggml-cuda.cu": [
+        Rule(
+            "norm-both",
+            "ggml_cuda_can_fuse(cgraph, i, { GGML_OP_RMS_NORM, GGML_OP_MUL }, {})\n",
+            "(i + 1 < cgraph->n_nodes && node->op == GGML_OP_RMS_NORM"
+            " && cgraph->nodes[i + 1]->op == GGML_OP_MUL)",
+            ("norm-not-for-both",),
+        )
+    ],
+    "norm-quantized.cuh": [
+        Rule("norm-rows", "rows != ggml_nrows(x)", "false", ("norm-not-in-channels",)),
+        Rule("norm-long", "padded > 8192", "false", ("norm-not-8224",)),
+        Rule("norm-width", "weights->ne[0] != columns", "false", ("norm-not-by-one",)),
+        Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
+        Rule("norm-read", "reads == nullptr", "false", ("norm-not-unread",), by="end"),
+        Rule("norm-kept", "read != nullptr", "true", ("norm-2048",), by="end"),
+        Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="end"),
+        Rule("norm-once", "ggml_cuda_norm_quantized_read() = nullptr", "nullptr", ("norm-written-over",)),
+        Rule("norm-as-wide", "read->ne[0] == made->ne[0]", "true", ("norm-not-as-one-row",)),
+        Rule(
+            "norm-all",
+            "ggml_nelements(read) == ggml_nelements(made)",
+            "true",
+            ("norm-not-first-row",),
+            by="checks",
+        ),
+        Rule("norm-in-order", "!ggml_is_contiguous(read)", "false", ("norm-not-first-row-twice",)),
+        Rule(
+            "norm-quantizes",
+            "!ggml_is_quantized(weights->type)",
+            "false",
+            ("norm-not-f16-experts",),
+            by="launches",
+        ),
+        Rule(
+            "norm-vector",
+            "ggml_cuda_should_use_mmvq(weights->type, cc, read->ne[1])",
+            "true",
+            ("norm-not-9-tokens",),
+            by="launches",
+        ),
+        Rule(
+            "norm-vector-experts",
+            "node->ne[2] <= get_mmvq_mmid_max_batch(weights->type, cc)",
+            "true",
+            ("norm-not-9-of-experts",),
+            by="launches",
+        ),
+    ],
+    "attention-inputs.cuh": [
+        Rule(
+            "fork",
+            "!ctx.stream_context().concurrent_events.empty()",
+            "false",
+            ("attention-forked",),
+            by="checks",
+        ),
+        Rule("token", "ggml_nrows(activation) != 1", "false", ("attention-not-2-in-a-row",)),
+        Rule("alone", _CAN_FUSE, "true", ("attention-not-kept",)),
+        Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
+        Rule("input", "node->src[1] != activation", "false", ("attention-not-one-input",)),
+        Rule("apart", "!ggml_is_contiguous(matrix)", "false", ("attention-not-rows-apart",)),
+        Rule("type", "attention_inputs_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)),
+        Rule("made-here", _COMPUTED, "false", ("attention-not-weights-made-here",)),
+        Rule("repeated", "ggml_is_contiguous(tensor)", "true", ("attention-not-repeated",)),
+        Rule("part", "ggml_nelements(tensor) == ggml_nelements(node)", "true", ("attention-not-part",)),
+        Rule("sourced", "node->src[from] != nullptr", "true", ("attention-not-from-nothing",), by="end"),
+        Rule("between", "chain == nullptr", "false", ("attention-not-between",), by="end"),
+        Rule("bias-first", "chain->last != chain->product", "false", ("attention-not-two-biases",)),
+        Rule("given", "tensor->op == GGML_OP_NONE", "true", ("attention-not-v-added",)),
+        Rule(
+            "bias-shape",
+            "!ggml_are_same_shape(bias, chain->product)",
+            "false",
+            ("attention-not-one-bias",),
+        ),
+        Rule("turned-once", "chain->rope != nullptr", "false", ("attention-not-turned-twice",)),
+        Rule("turned-last", "chain->rope != nullptr", "false", ("attention-not-norm-behind",), by="end"),
+        Rule(
+            "one-norm",
+            "chain->norm != nullptr || is_turned",
+            "is_turned",
+            ("attention-not-two-norms",),
+        ),
+        Rule("norm-first", "node->src[0] != chain->norm", "false", ("attention-not-multiplied",)),
+        Rule("norm-row", "ggml_nrows(weights) != 1", "false", ("attention-not-norm-by-head",)),
+        Rule("norm-wide", "weights->ne[0] != node->ne[0]", "false", ("attention-not-norm-by-one",)),
+        Rule("norm-weighted", "chain->weights == nullptr", "false", ("attention-not-norm-alone",), by="end"),
+        Rule(
+            "norm-head",
+            "chain->norm->ne[0] != node->ne[0]",
+            "false",
+            ("attention-not-norm-of-all",),
+        ),
+        Rule("scale-last", "chain->last != chain->rope", "false", ("attention-not-scaled-before",)),
+        Rule("cache-f16", "node->type != GGML_TYPE_F16", "false", ("attention-not-f32-cache",)),
+        Rule("row-i64", "node->src[1]->type != GGML_TYPE_I64", "false", ("attention-not-i32-rows",)),
+        Rule("one-row", "ggml_nrows(node->src[0]) != 1", "false", ("attention-not-heads-in-rows",)),
+        Rule("one-each", "place.product != nullptr", "false", ("attention-not-v-turned",), by="end"),
+        Rule("q-turned", "q.rope == nullptr", "false", ("attention-not-q-as-it-is",), by="end"),
+        Rule("v-plain", "v.norm != nullptr", "false", ("attention-not-v-normed",)),
+        Rule("k-plain", "k.scale != nullptr", "false", ("attention-not-k-scaled",)),
+        Rule("alike", _TURNED_ALIKE, "false", ("attention-not-alike",)),
+        Rule(
+            "one-position",
+            "k.rope->src[1] != q.rope->src[1]",
+            "false",
+            ("attention-not-own-position",),
+        ),
+        Rule("one-factors", "k.rope->src[2] != q.rope->src[2]", "false", ("attention-not-own-factors",)),
+        Rule("one-head", "k.rope->ne[0] != q.rope->ne[0]", "false", ("attention-not-own-head",)),
+        Rule("head", "q.rope->ne[0] > 256", "false", ("attention-not-512",)),
+        Rule(
+            "mode",
+            "(mode != GGML_ROPE_TYPE_NORMAL && mode != GGML_ROPE_TYPE_NEOX)",
+            "false",
+            ("attention-not-many-positions",),
+        ),
+        Rule("offset", "params[15] != 0", "false", ("attention-not-from-the-first",)),
+        Rule("over-some", "use != nullptr", "true", ("attention-by-parts",), by="end"),
+        Rule("over", "overlap(use, q.last)", "false", ("attention-not-over-a-row-number",)),
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +194,14 @@ def test_every_scene_is_upstreams_to_the_last_bit(
         for what in ("norm", "attention")
     }
     assert after.launched[MULTIPLY] == after.launched[PLACE] == ROUNDS * len(served["attention"])
-    two_norms = 1
-    assert after.launched[NORM] == ROUNDS * (len(served["norm"]) + two_norms)
+    more_norms = 3  # two scenes have two, and one of attention begins with one
+    assert after.launched[NORM] == ROUNDS * (len(served["norm"]) + more_norms)
 
 
 def test_the_scenes_are_about_memory_that_is_used_again(upstream: GraphsRan) -> None:
     assert "same-place 1" in upstream.scenes["norm-in-place"]
     assert "same-place 1" in upstream.scenes["attention-llama"], "V lies where Q was"
+    assert "same-place 1" in upstream.scenes["attention-not-over-a-row-number"]
 
 
 def test_without_fusion_upstream_computes(program: Program, patched: Path) -> None:
@@ -68,8 +216,18 @@ def test_products_behind_find_the_copy(program: Program, patched: Path, scene: s
 
 
 @pytest.fixture(scope="module")
-def with_graphs(patched: Path) -> Path:
-    return with_hip_graphs(patched)
+def switched(patched: Path) -> dict[str, bytes]:
+    """Files in which the variable LEFT_OUT names a rule that does not hold."""
+    changed = {}
+    for file, rules in _RULES.items():
+        switches = {rule.name: (rule.text, rule.without) for rule in rules}
+        changed[_FOLDER + file] = with_switches((patched / _FOLDER / file).read_text("utf-8"), switches)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def with_graphs(patched: Path, switched: dict[str, bytes]) -> Path:
+    return with_hip_graphs(patched, switched)
 
 
 @pytest.mark.parametrize("fork", ["0", "1"])
@@ -80,3 +238,38 @@ def test_a_graph_that_is_captured_and_replayed_is_right(
     assert after.captured == len(after.scenes)
     assert after.scenes == upstream.scenes
     assert after.blamed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("rule", "scene"),
+    [
+        pytest.param(rule, scene, id=f"{rule.name}-{scene}")
+        for rules in _RULES.values()
+        for rule in rules
+        for scene in rule.scenes
+    ],
+)
+def test_a_rule_that_is_left_out_is_noticed(
+    program: Program,
+    patched: Path,
+    switched: dict[str, bytes],
+    request: pytest.FixtureRequest,
+    rule: Rule,
+    scene: str,
+) -> None:
+    if "forked" in scene:
+        tree = request.getfixturevalue("with_graphs")
+        run = functools.partial(program.run, tree, scene, has_graphs=True, GGML_CUDA_GRAPH_OPT="1")
+    else:
+        run = functools.partial(program.run, overlay_tree(patched, switched, "left-out", below="."), scene)
+    with_all = run()
+    assert with_all.blamed == frozenset()
+    after = run(may_fail=True, LEFT_OUT=rule.name)
+    ended = after.ended != 0
+    noticed = {
+        "end": ended,
+        "numbers": not ended and after.scenes != with_all.scenes,
+        "checks": bool(after.blamed),
+        "launches": not ended and after.launched != with_all.launched,
+    }
+    assert noticed[rule.by], noticed

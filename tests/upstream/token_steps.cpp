@@ -96,6 +96,65 @@ attention with(void (*change)(attention &)) {
     return how;
 }
 
+constexpr int64_t WIDE = 544, HEAD = 64, BOTH = 2 * HEAD; // both heads
+
+// The same with two heads each, for scenes that put a part of it together in another way.
+struct parts {
+    scene &       s;
+    ggml_tensor * x;
+    ggml_tensor * position;
+    ggml_tensor * row_k;
+    ggml_tensor * row_v;
+    ggml_tensor * in_k;
+    ggml_tensor * in_v;
+    ggml_tensor * factors = nullptr;
+    ggml_tensor * v       = nullptr;
+    int64_t       head = HEAD, dims = HEAD;
+
+    explicit parts(scene & s, int64_t tokens = 1) : s(s) {
+        x        = ggml_scale(s.ctx(), s.input(tokens, WIDE), 2.0f);
+        position = s.whole(GGML_TYPE_I32, tokens == 1 ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 4});
+        row_k    = s.whole(GGML_TYPE_I64, {5});
+        row_v    = s.whole(GGML_TYPE_I64, {6});
+        in_k     = s.cache(BOTH);
+        in_v     = s.cache(BOTH);
+    }
+
+    ggml_tensor * weight(int64_t rows = BOTH) { return s.weight(GGML_TYPE_Q8_0, rows, WIDE); }
+    ggml_tensor * product(int64_t rows = BOTH) { return ggml_mul_mat(s.ctx(), weight(rows), x); }
+    ggml_tensor * split(ggml_tensor * one) {
+        return ggml_reshape_3d(s.ctx(), one, head, ggml_nelements(one) / (head * x->ne[1]), x->ne[1]);
+    }
+    ggml_tensor * normed(ggml_tensor * one) { return norm(s, one); }
+    ggml_tensor * turned(ggml_tensor * one) {
+        return ggml_rope_ext(s.ctx(), split(one), position, factors, int(dims), GGML_ROPE_TYPE_NORMAL, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+    }
+    ggml_tensor * put(ggml_tensor * into, ggml_tensor * one, ggml_tensor * row) {
+        ggml_tensor * flat = ggml_reshape_2d(s.ctx(), one, into->ne[0], ggml_nelements(one) / into->ne[0]);
+        ggml_tensor * made = ggml_set_rows(s.ctx(), into, flat, row);
+        s.compute(made);
+        return made;
+    }
+};
+
+using part = std::function<ggml_tensor *(parts &)>;
+
+void put_together(scene & s, const part & q = {}, const part & k = {}, const part & v = {}, const std::function<void(parts &)> & before = {}) {
+    parts of(s);
+    if (before) {
+        before(of);
+    }
+    const auto turned = [](parts & p) { return p.turned(p.product()); };
+    s.result(q ? q(of) : turned(of));
+    of.v = v ? v(of) : of.product();
+    s.compute(of.v);
+    ggml_tensor * in_cache = k ? k(of) : turned(of);
+    s.compute(in_cache);
+    of.put(of.in_k, in_cache, of.row_k);
+    of.put(of.in_v, of.v, of.row_v);
+    s.product(of.weight(), of.x);
+}
+
 const scenes SCENES = {
     {"norm-544", [](scene & s) { norm_of(s, 1, 544); }},
     {"norm-1024", [](scene & s) { norm_of(s, 1, 1024, GGML_TYPE_Q4_K); }},
@@ -110,6 +169,42 @@ const scenes SCENES = {
     {"norm-not-two-rows", [](scene & s) {
         ggml_tensor * normed = norm(s, s.input(2), 2);
         s.product(s.weight(GGML_TYPE_Q4_K), normed);
+    }},
+    {"norm-not-by-one", [](scene & s) {
+        s.product(s.weight(GGML_TYPE_Q4_K), ggml_mul(s.ctx(), ggml_rms_norm(s.ctx(), s.input(1), 1e-5f), s.weight(GGML_TYPE_F32, 1, 1)));
+    }},
+    // Somebody reads what the norm gave without weights.
+    {"norm-not-for-both", [](scene & s) {
+        ggml_tensor * bare = ggml_rms_norm(s.ctx(), s.input(1), 1e-5f);
+        s.product(s.weight(GGML_TYPE_Q4_K), ggml_mul(s.ctx(), bare, s.weight(GGML_TYPE_F32, 1)));
+        s.result(ggml_scale(s.ctx(), bare, 2.0f));
+    }},
+    {"norm-not-in-channels", [](scene & s) {
+        ggml_tensor * normed = norm(s, ggml_reshape_3d(s.ctx(), s.input(4), WIDTH, 2, 2));
+        s.product(s.weight(GGML_TYPE_Q4_K), ggml_reshape_2d(s.ctx(), normed, WIDTH, 4));
+    }},
+    // Two rows of 544 have the places of 1024 in the copy, one of 1088 those of 1536.
+    {"norm-not-as-one-row", [](scene & s) {
+        ggml_tensor * normed = norm(s, s.input(2, 544));
+        s.product(s.weight(GGML_TYPE_Q8_0, 64, 1088), ggml_reshape_2d(s.ctx(), normed, 1088, 1));
+    }},
+    {"norm-not-first-row", [](scene & s) {
+        ggml_tensor * normed = norm(s, s.input(2));
+        s.product(s.weight(GGML_TYPE_Q4_K), ggml_view_2d(s.ctx(), normed, WIDTH, 1, normed->nb[1], 0));
+        s.result(ggml_scale(s.ctx(), normed, 2.0f));
+    }},
+    {"norm-not-first-row-twice", [](scene & s) {
+        ggml_tensor * normed = norm(s, s.input(2));
+        s.product(s.weight(GGML_TYPE_Q4_K), ggml_view_2d(s.ctx(), normed, WIDTH, 2, 0, 0));
+        s.result(ggml_scale(s.ctx(), normed, 2.0f));
+    }},
+    {"norm-not-f16-experts", [](scene & s) {
+        ggml_tensor * each = ggml_reshape_3d(s.ctx(), norm(s, s.input(3)), WIDTH, 1, 3);
+        s.result(ggml_mul_mat_id(s.ctx(), s.weight(GGML_TYPE_F16, 64, WIDTH, 8), each, s.whole(GGML_TYPE_I32, {0, 1, 2}, 3)));
+    }},
+    {"norm-not-9-of-experts", [](scene & s) {
+        ggml_tensor * each = ggml_reshape_3d(s.ctx(), norm(s, s.input(9)), WIDTH, 1, 9);
+        s.result(ggml_mul_mat_id(s.ctx(), s.weight(GGML_TYPE_Q4_K, 64, WIDTH, 16), each, s.whole(GGML_TYPE_I32, {0, 1, 2, 3, 4, 5, 6, 7, 8}, 9)));
     }},
     {"norm-not-unread", [](scene & s) { s.result(ggml_scale(s.ctx(), norm(s, s.input(1)), 2.0f)); }},
     // The norm's output takes the place of its input, which nobody reads behind it.
@@ -158,6 +253,19 @@ const scenes SCENES = {
         }
         s.result(ggml_add(s.ctx(), ggml_add(s.ctx(), q, k), v));
     }},
+    // A second norm on a stream of the fork, where nobody keeps a copy.
+    {"norm-forked-again", [](scene & s) {
+        ggml_tensor * x = norm(s, s.input(1));
+        ggml_set_name(x, "attn_norm-0");
+        ggml_tensor * q = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K, WIDTH), x);
+        ggml_tensor * k = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K), x);
+        ggml_tensor * v = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K), x);
+        q = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K), norm(s, q));
+        for (ggml_tensor * one : {q, k, v}) {
+            s.compute(one);
+        }
+        s.result(ggml_add(s.ctx(), ggml_add(s.ctx(), q, k), v));
+    }},
     {"attention-llama", [](scene & s) {
         attends(s, with([](attention & how) { how.turn.has_factors = true; how.v = GGML_TYPE_Q6_K; }));
     }},
@@ -193,26 +301,190 @@ const scenes SCENES = {
     {"attention-not-2-tokens", [](scene & s) { attends(s, with([](attention & how) { how.tokens = 2; })); }},
     // Somebody reads what Q's product gave.
     {"attention-not-kept", [](scene & s) { attends(s, with([](attention & how) { how.keeps_product = true; })); }},
-    {"attention-not-512", [](scene & s) { attends(s, with([](attention & how) { how.head_size = 512; })); }},
+    {"attention-not-512", [](scene & s) { attends(s, with([](attention & how) { how.head_size = 512; how.has_norms = true; })); }},
     {"attention-not-iq4", [](scene & s) { attends(s, with([](attention & how) { how.k = GGML_TYPE_IQ4_XS; })); }},
     // K is turned at another base.
     {"attention-not-alike", [](scene & s) {
-        ggml_context * ctx = s.ctx();
-        ggml_tensor * x        = ggml_scale(ctx, s.input(1), 2.0f);
-        ggml_tensor * position = s.whole(GGML_TYPE_I32, {3});
-        ggml_tensor * row      = s.whole(GGML_TYPE_I64, {5});
-        ggml_tensor * in_k     = s.cache(128);
-        ggml_tensor * in_v     = s.cache(128);
-        const auto turned = [&](float base) {
-            ggml_tensor * split = ggml_reshape_3d(ctx, ggml_mul_mat(ctx, s.weight(GGML_TYPE_Q4_K, 128), x), 64, 2, 1);
-            return ggml_rope_ext(ctx, split, position, nullptr, 64, GGML_ROPE_TYPE_NORMAL, 4096, base, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
-        };
-        s.result(turned(10000.0f));
-        ggml_tensor * v = ggml_mul_mat(ctx, s.weight(GGML_TYPE_Q4_K, 128), x);
+        put_together(s, {}, [](parts & of) {
+            return ggml_rope_ext(of.s.ctx(), of.split(of.product()), of.position, nullptr, HEAD, GGML_ROPE_TYPE_NORMAL, 4096, 5000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+        });
+    }},
+    {"attention-by-parts", [](scene & s) { put_together(s); }},
+    {"attention-by-many-views", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            ggml_tensor * k = of.product();
+            for (int n = 0; n < 40; ++n) {
+                k = ggml_reshape_1d(of.s.ctx(), k, BOTH);
+            }
+            return of.turned(k);
+        });
+    }},
+    // Upstream forks here, too, up to what reads both rows.
+    {"attention-forked", [](scene & s) {
+        parts of(s);
+        of.x = norm(s, of.x);
+        ggml_set_name(of.x, "attn_norm-0");
+        s.result(of.turned(of.product()));
+        ggml_tensor * v = of.product();
         s.compute(v);
-        ggml_tensor * k = turned(5000.0f);
-        s.compute(ggml_set_rows(ctx, in_k, ggml_view_2d(ctx, k, 128, 1, k->nb[2], 0), row));
-        s.compute(ggml_set_rows(ctx, in_v, v, row));
+        ggml_tensor * k = of.turned(of.product());
+        s.compute(k);
+        ggml_tensor * rows[2] = {of.put(of.in_k, k, of.row_k), of.put(of.in_v, v, of.row_v)};
+        ggml_tensor * number  = s.whole(GGML_TYPE_I32, {5});
+        s.result(ggml_add(s.ctx(), ggml_get_rows(s.ctx(), rows[0], number), ggml_get_rows(s.ctx(), rows[1], number)));
+    }},
+    // Of the first launch.
+    {"attention-not-four-products", [](scene & s) {
+        put_together(s, {}, {}, [](parts & of) { return of.s.result(of.product()), of.product(); });
+    }},
+    {"attention-not-one-input", [](scene & s) {
+        put_together(s, {}, {}, [](parts & of) { return ggml_mul_mat(of.s.ctx(), of.weight(), of.s.input(1, WIDE)); });
+    }},
+    {"attention-not-rows-apart", [](scene & s) {
+        put_together(s, [](parts & of) {
+            ggml_tensor * more = of.s.weight(GGML_TYPE_Q8_0, BOTH, 2 * WIDE);
+            return of.turned(ggml_mul_mat(of.s.ctx(), ggml_view_2d(of.s.ctx(), more, WIDE, BOTH, more->nb[1], 0), of.x));
+        });
+    }},
+    // Weights that the graph computes: upstream takes BLAS, as their rows have no padding behind them.
+    {"attention-not-weights-made-here", [](scene & s) {
+        put_together(s, [](parts & of) {
+            ggml_tensor * made = ggml_new_tensor_2d(of.s.ctx(), GGML_TYPE_Q8_0, WIDE, BOTH);
+            return of.turned(ggml_mul_mat(of.s.ctx(), ggml_cpy(of.s.ctx(), of.s.weight(GGML_TYPE_F32, BOTH, WIDE), made), of.x));
+        });
+    }},
+    {"attention-not-2-in-a-row", [](scene & s) {
+        parts of(s, 2);
+        s.result(of.turned(of.product()));
+        ggml_tensor * v = of.product();
+        s.compute(v);
+        ggml_tensor * k = of.turned(of.product());
+        s.compute(k);
+        of.put(s.cache(2 * BOTH), k, of.row_k);
+        of.put(s.cache(2 * BOTH), v, of.row_v);
+    }},
+    // Of what becomes of a product.
+    {"attention-not-part", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(ggml_view_1d(of.s.ctx(), of.product(2 * BOTH), BOTH, 0)); });
+    }},
+    {"attention-not-repeated", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            return of.turned(of.normed(ggml_view_3d(of.s.ctx(), of.product(), HEAD, 2, 1, 0, 0, 0)));
+        });
+    }},
+    {"attention-not-between", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            of.s.result(ggml_scale(of.s.ctx(), of.s.input(1), 3.0f));
+            return of.turned(of.product());
+        });
+    }},
+    {"attention-not-from-nothing", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            of.s.result(ggml_arange(of.s.ctx(), 0.0f, 64.0f, 1.0f));
+            return of.turned(of.product());
+        });
+    }},
+    {"attention-not-v-added", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(ggml_add(of.s.ctx(), of.product(), of.v)); });
+    }},
+    {"attention-not-one-bias", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(ggml_add(of.s.ctx(), of.product(), of.s.weight(GGML_TYPE_F32, 1, 1))); });
+    }},
+    {"attention-not-two-biases", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            ggml_tensor * one = ggml_add(of.s.ctx(), of.product(), of.s.weight(GGML_TYPE_F32, 1, BOTH));
+            return of.turned(ggml_add(of.s.ctx(), one, of.s.weight(GGML_TYPE_F32, 1, BOTH)));
+        });
+    }},
+    {"attention-not-norm-behind", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return ggml_rms_norm(of.s.ctx(), of.turned(of.product()), 1e-5f); });
+    }},
+    {"attention-not-two-norms", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(of.normed(of.normed(of.split(of.product())))); });
+    }},
+    {"attention-not-norm-alone", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(ggml_rms_norm(of.s.ctx(), of.split(of.product()), 1e-5f)); });
+    }},
+    {"attention-not-norm-of-all", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(of.normed(of.product())); });
+    }},
+    {"attention-not-norm-by-head", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(norm(of.s, of.split(of.product()), 2)); });
+    }},
+    {"attention-not-norm-by-one", [](scene & s) {
+        put_together(s, {}, [](parts & of) {
+            ggml_tensor * bare = ggml_rms_norm(of.s.ctx(), of.split(of.product()), 1e-5f);
+            return of.turned(ggml_mul(of.s.ctx(), bare, of.s.weight(GGML_TYPE_F32, 1, 1)));
+        });
+    }},
+    {"attention-not-multiplied", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(ggml_mul(of.s.ctx(), of.split(of.product()), of.s.weight(GGML_TYPE_F32, 1, HEAD))); });
+    }},
+    {"attention-not-turned-twice", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return of.turned(of.turned(of.product())); });
+    }},
+    {"attention-not-scaled-before", [](scene & s) {
+        put_together(s, [](parts & of) { return of.turned(ggml_scale_bias(of.s.ctx(), of.product(), 0.3f, 1.0f)); });
+    }},
+    {"attention-not-f32-cache", [](scene & s) {
+        put_together(s, {}, {}, {}, [](parts & of) { of.in_k = of.s.cache(BOTH, 16, GGML_TYPE_F32); });
+    }},
+    {"attention-not-i32-rows", [](scene & s) {
+        put_together(s, {}, {}, {}, [](parts & of) { of.row_v = of.s.whole(GGML_TYPE_I32, {5}); });
+    }},
+    {"attention-not-heads-in-rows", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return ggml_reshape_2d(of.s.ctx(), of.turned(of.product()), HEAD, 2); }, {}, [](parts & of) {
+            of.in_k  = of.s.cache(HEAD, 32);
+            of.row_k = of.s.whole(GGML_TYPE_I64, {3, 9});
+        });
+    }},
+    // Of which is which, and of what both have to have.
+    {"attention-not-v-turned", [](scene & s) {
+        put_together(s, {}, {}, [](parts & of) { return of.turned(of.product()); });
+    }},
+    {"attention-not-q-as-it-is", [](scene & s) { put_together(s, [](parts & of) { return of.product(); }); }},
+    {"attention-not-v-normed", [](scene & s) {
+        put_together(s, {}, {}, [](parts & of) { return of.normed(of.split(of.product())); });
+    }},
+    {"attention-not-k-scaled", [](scene & s) {
+        put_together(s, {}, [](parts & of) { return ggml_scale(of.s.ctx(), of.turned(of.product()), 0.3f); });
+    }},
+    {"attention-not-own-position", [](scene & s) {
+        put_together(s, {}, [](parts & of) { of.position = of.s.whole(GGML_TYPE_I32, {11}); return of.turned(of.product()); });
+    }},
+    {"attention-not-own-factors", [](scene & s) {
+        put_together(s, {}, [](parts & of) { of.factors = of.s.weight(GGML_TYPE_F32, 1, HEAD / 2); return of.turned(of.product()); });
+    }},
+    {"attention-not-own-head", [](scene & s) {
+        put_together(s, {}, [](parts & of) { of.head = HEAD / 2; return of.turned(of.product()); }, {}, [](parts & of) { of.dims = HEAD / 2; });
+    }},
+    {"attention-not-many-positions", [](scene & s) {
+        const auto turned = [](parts & of) {
+            int sections[GGML_MROPE_SECTIONS] = {8, 12, 12, 0};
+            return ggml_rope_multi(of.s.ctx(), of.split(of.product()), of.position, nullptr, HEAD, sections, GGML_ROPE_TYPE_MROPE, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+        };
+        put_together(s, turned, turned, {}, [](parts & of) { of.position = of.s.whole(GGML_TYPE_I32, {3, 4, 5, 6}); });
+    }},
+    {"attention-not-from-the-first", [](scene & s) {
+        const auto turned = [](parts & of) { return ggml_rope_set_offset(of.turned(of.product()), HEAD / 2); };
+        put_together(s, turned, turned, {}, [](parts & of) { of.dims = HEAD / 2; });
+    }},
+    // K's row is set before, so its number is no longer of use where Q is computed. The allocator has two places for 32 values
+    // then: Q's product takes the one of a number that nobody reads again, and Q when it was turned that of K's row.
+    {"attention-not-over-a-row-number", [](scene & s) {
+        parts of(s);
+        of.head = of.dims = 32;
+        of.put(s.cache(WIDE), of.x, of.row_k);
+        s.result(ggml_get_rows(s.ctx(), of.in_v, of.position));
+        s.result(ggml_get_rows(s.ctx(), of.in_v, s.whole(GGML_TYPE_I32, {1})));
+        ggml_tensor * k = of.turned(of.product());
+        s.compute(k);
+        of.put(of.in_k, k, of.row_k);
+        ggml_tensor * q = of.turned(of.product(32));
+        s.result(q);
+        s.expect_same_place(of.row_k, q);
+        of.put(of.in_v, of.product(), of.row_v);
+        s.product(of.weight(), of.x);
     }},
 };
 
