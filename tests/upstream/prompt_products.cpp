@@ -1,6 +1,6 @@
 // Products of weights with the activations of prompts, in shapes of many kinds: prints how far each is from the exact one.
 //
-//   prompt_products FOLDER
+//   prompt_products FOLDER [SCENE]
 //
 // FOLDER has the backends. A line of a scene has the sum of squared errors over that of squares, in double precision, against the
 // weights as they are stored and the activations as they are. The last line says whether columns depend on what is beside them.
@@ -9,6 +9,7 @@
 
 #include "ggml-alloc.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace {
@@ -20,13 +21,14 @@ struct product {
     int64_t      batch[2]     = {1, 1}; // of the activations
     int64_t      shared[2]    = {1, 1}; // batches that have one matrix
     bool         is_view      = false;  // rows of the activations are parts of longer ones, and all tensors of larger ones
-    float        largest      = 1.0f;   // of the activations; one in each third column is as large
+    float        largest      = 1.0f;   // of the activations; one in each third column is as large, and each seventh is zero
     int64_t      experts      = 0;      // matrices, of which each token takes `used`
     int64_t      used         = 1;
     bool         is_broadcast = false;  // the experts of a token read the same activations
     bool         is_preferred = false;  // many tokens take the first expert, and none the second
     int64_t      offset       = 0;      // floats that the activations lie behind the begin of their memory
     bool         wants_f32    = false;
+    float        weight       = 0.03f; // of the weights, the largest
 };
 
 // What upstream computes has rows of 512 values, as its kernel reads so many, and the rest of a tensor behind the last row.
@@ -55,6 +57,8 @@ const product SCENES[] = {
     {"view-f16", GGML_TYPE_F16, 140, 90, 96, {2, 1}, {2, 1}, true},
     {"large", GGML_TYPE_Q4_0, 128, 80, 256, {1, 1}, {1, 1}, false, 3e6f},
     {"small", GGML_TYPE_Q6_K, 128, 80, 256, {1, 1}, {1, 1}, false, 1e-9f},
+    {"large-weights", GGML_TYPE_Q4_K, 128, 80, 256, {1, 1}, {1, 1}, false, 1.0f, 0, 1, false, false, 0, false, 5e4f},
+    {"small-weights", GGML_TYPE_Q8_0, 128, 80, 256, {1, 1}, {1, 1}, false, 1.0f, 0, 1, false, false, 0, false, 1e-3f},
     {"few-columns", GGML_TYPE_Q4_K, 256, 48, 512},
     {"few-rows", GGML_TYPE_Q4_K, 63, 128, 512},
     {"unaligned", GGML_TYPE_Q4_K, 128, 80, 512, {1, 1}, {1, 1}, false, 1.0f, 0, 1, false, false, 1},
@@ -121,7 +125,7 @@ void run(const product & scene, ggml_backend_t gpu) {
     for (int64_t n = 0; n < ne0[1] * ne0[2] * ne0[3]; ++n) {
         float * values = &exact[size_t(n * ne0[0])];
         for (int64_t k = 0; k < ne0[0]; ++k) {
-            values[k] = float(0.03 * from.next() + 0.002);
+            values[k] = float(scene.weight * (from.next() + 0.07));
         }
         ggml_quantize_chunk(scene.type, values, row.data(), 0, 1, ne0[0], nullptr);
         traits->to_float(row.data(), values, ne0[0]);
@@ -132,7 +136,7 @@ void run(const product & scene, ggml_backend_t gpu) {
     for (int64_t n = 0; n < ne1[1] * ne1[2] * ne1[3]; ++n) {
         float * values = &given[size_t(n * ne1[0])];
         for (int64_t k = 0; k < ne1[0]; ++k) {
-            values[k] = float((n % 3 == 0 && k == n % ne1[0] ? 1.0 : 0.03 * from.next()) * scene.largest);
+            values[k] = float((n % 3 == 0 && k == n % ne1[0] ? 1.0 : 0.03 * from.next()) * scene.largest * (n % 7 != 5));
         }
         const size_t at = place(activations, n % ne1[1], n / ne1[1] % ne1[2], n / (ne1[1] * ne1[2]));
         ggml_backend_tensor_set(activations, values, at, size_t(ne1[0]) * sizeof(float));
@@ -180,7 +184,8 @@ void run(const product & scene, ggml_backend_t gpu) {
     ggml_free(ctx);
 }
 
-// Whether the first columns are the same to the last bit beside more and less others, in blocks of other shapes.
+// Whether the first columns are the same to the last bit beside more and less others, in blocks of other shapes; among the others
+// are some that have no numbers.
 bool is_same_in_any_batch(ggml_backend_t gpu) {
     constexpr int64_t      rows = 130, depth = 256, counts[] = {60, 150, 200}, most = 200;
     const ggml_init_params params{size_t(64) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
@@ -194,10 +199,12 @@ bool is_same_in_any_batch(ggml_backend_t gpu) {
         ggml_build_forward_expand(graph, results[n]);
     }
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, gpu);
-    const std::vector<float> values = numbers(7).many(size_t(depth * most));
+    std::vector<float>    values = numbers(7).many(size_t(depth * most));
     std::vector<uint8_t>  stored(ggml_nbytes(weights));
-    ggml_backend_tensor_set(activations, values.data(), 0, ggml_nbytes(activations));
     ggml_quantize_chunk(GGML_TYPE_Q4_K, values.data(), stored.data(), 0, rows, depth, nullptr);
+    values[size_t(62 * depth + 3)] = NAN;
+    values[size_t(63 * depth + 3)] = INFINITY;
+    ggml_backend_tensor_set(activations, values.data(), 0, ggml_nbytes(activations));
     ggml_backend_tensor_set(weights, stored.data(), 0, stored.size());
     if (ggml_backend_graph_compute(gpu, graph) != GGML_STATUS_SUCCESS) {
         refuse("any-batch was not computed");
@@ -218,8 +225,12 @@ bool is_same_in_any_batch(ggml_backend_t gpu) {
 int main(int argc, char ** argv) {
     const backends with(argc, argv);
     for (const product & scene : SCENES) {
-        run(scene, with.gpu);
+        if (argc == 2 || std::strcmp(scene.name, argv[2]) == 0) {
+            run(scene, with.gpu);
+        }
     }
-    std::printf("any-batch %s\n", is_same_in_any_batch(with.gpu) ? "same" : "differs");
+    if (argc == 2) {
+        std::printf("any-batch %s\n", is_same_in_any_batch(with.gpu) ? "same" : "differs");
+    }
     return 0;
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,14 +32,20 @@ _PRODUCTS_OF_ANY_BATCH = 3
 
 
 @pytest.fixture(scope="module")
-def ran(
+def run(
     hip_toolchain: Toolchain, test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> GraphsRan:
-    """The program, with all checks on, with the HIP backend of the tree with this patch and no other."""
+) -> Callable[..., GraphsRan]:
+    """Runs the program, with all checks on, with the HIP backend of the tree with this patch and no other."""
     source = Path(__file__).with_name("prompt_products.cpp")
     folder = tmp_path_factory.mktemp("products")
     tree = tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
-    return Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder).run(tree)
+    program = Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder)
+    return functools.partial(program.run, tree)
+
+
+@pytest.fixture(scope="module")
+def ran(run: Callable[..., GraphsRan]) -> GraphsRan:
+    return run()
 
 
 def test_products_are_nearly_exact_and_the_checks_find_nothing(ran: GraphsRan) -> None:
@@ -50,3 +58,10 @@ def test_products_are_nearly_exact_and_the_checks_find_nothing(ran: GraphsRan) -
 
 def test_a_column_is_the_same_whatever_is_beside_it(ran: GraphsRan) -> None:
     assert ran.scenes[_ANY_BATCH] == ("same",)
+
+
+@pytest.mark.parametrize(("scene", "launches"), [("f16", 0), ("q4_k", 1)])
+def test_who_says_of_what_type_blas_is_to_be_gets_it_where_upstream_would_take_it(
+    run: Callable[..., GraphsRan], scene: str, launches: int
+) -> None:
+    assert run(scene, GGML_CUDA_CUBLAS_COMPUTE_TYPE="f32").launched[KERNEL] == launches
