@@ -292,6 +292,18 @@ static register_set masks_of(const facts & f) {
     return result;
 }
 
+// A whole register has a value now, in these lanes; renew() is to follow.
+static void give_value(wave_checks & c, int n, const i32x & in) {
+    unknown_bits & v = c.unknown;
+    if (v.registers.holds_vgpr(n)) {
+        u32x & unknown = v.vgprs[size_t(n)];
+        unknown &= ~as<u32x>(in);
+        if (__builtin_reduce_or(unknown) == 0) {
+            v.registers.remove_vgpr(n);
+        }
+    }
+}
+
 // Most of those that come here: all that it reads has a value in the lanes that count, and now so has all that it
 // writes. False when that is not so; then nothing was done.
 static bool gives_values(wave_checks & c, const facts & f, u32 which) {
@@ -311,13 +323,7 @@ static bool gives_values(wave_checks & c, const facts & f, u32 which) {
         }
     }
     for (const int n : f.vgprs_written) {
-        if (v.registers.holds_vgpr(n)) {
-            u32x & unknown = v.vgprs[size_t(n)];
-            unknown &= ~as<u32x>(lanes_that_count);
-            if (__builtin_reduce_or(unknown) == 0) {
-                v.registers.remove_vgpr(n);
-            }
-        }
+        give_value(c, n, lanes_that_count);
     }
     for (const int n : f.slots_written) {
         if (v.registers.holds_slot(n)) {
@@ -747,42 +753,8 @@ bool is_row_known(const std::byte * at, u32 size) {
     return __builtin_reduce_and(all) == ~u64(0);
 }
 
-// Whole registers were loaded with values in these lanes.
-void fill(wave_checks & c, int first, int count, u32 exec) {
-    unknown_bits & v = c.unknown;
-    const u32x others = as<u32x>(~lane_mask(exec));
-    for (int n = first; n < first + count; ++n) {
-        if (v.registers.holds_vgpr(n)) {
-            u32x & unknown = v.vgprs[size_t(n)];
-            unknown &= others;
-            if (__builtin_reduce_or(unknown) == 0) {
-                v.registers.remove_vgpr(n);
-            }
-        }
-    }
-    renew(c);
-}
-
-bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec, int n);
-
-// Most accesses: all lanes go to one allocation, or to LDS, and what they read, and the registers they write from, are
-// known. False when that is not so; then nothing was done.
-bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
-    wave_checks & c = *w.checks;
-    if (f.is_atomic) {
-        return false;
-    }
-    if (!c.unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
-        return is_known_access(i, w, f, exec, n);
-    }
-    if (f.is_store || f.filled != 0 || !is_known_access(i, w, f, exec, n)) {
-        return false;
-    }
-    const int count = int(std::max<u32>(1, f.size / 4));
-    fill(c, vgpr_of(i[1].to[0]) + n * count, count, exec);
-    return true;
-}
-
+// Most accesses: all lanes go to one allocation, or to LDS, and what they read is known. What they store counts as known
+// from then on. False when that is not so; then nothing was done.
 bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
     const instruction * checked = i + 1;
     std::byte * known = nullptr;
@@ -829,6 +801,26 @@ bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec,
         case 16: return with((unsigned __int128) 0);
         default: return false;
     }
+}
+
+// The same where the registers that they write from are known, too; those that are loaded are, behind it.
+bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
+    wave_checks & c = *w.checks;
+    if (f.is_atomic) {
+        return false;
+    }
+    if (!c.unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
+        return is_known_access(i, w, f, exec, n);
+    }
+    if (f.is_store || f.filled != 0 || !is_known_access(i, w, f, exec, n)) {
+        return false;
+    }
+    const int count = int(std::max<u32>(1, f.size / 4)), first = vgpr_of(i[1].to[0]) + n * count;
+    for (int k = first; k < first + count; ++k) {
+        give_value(c, k, lane_mask(exec));
+    }
+    renew(c);
+    return true;
 }
 
 } // namespace
