@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -59,6 +58,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from patchkit.base.files import file_sha256, write_whole
+
 ROOT = Path(__file__).resolve().parents[1]
 PLANTED = runpy.run_path(str(ROOT / "tests/support/planted.py"))
 EXPECTED: frozenset[str] = frozenset(PLANTED["EXPECTED"])
@@ -66,6 +67,7 @@ PATCHES: tuple[str, ...] = tuple(name.partition("-")[2] for name in PLANTED["_PA
 TESTS = {"cuda": "pp512,tg64", "cpu": "pp64,tg8"}
 _MORE = {"cuda": (), "cpu": ("--batch", "128", "--micro-batch", "128", "--threads", "1")}
 _SHORT = "0.1"  # minutes: enough for one round, so that all is built and checked, and nothing decided
+_KEEPING = "keeping what came of the runs"
 _FEW = 3  # visits of a build and model from which its median says how far one call is off
 _WANTED = 0.9  # of the runs exactly right, and none with a loser: what issue 46 asks
 
@@ -261,7 +263,7 @@ class Experiment:
         path = self.work / "experiment.json"
         now = json.loads(json.dumps(self.setup))
         if not path.is_file():
-            _write(path, json.dumps(now, indent=1) + "\n")
+            write_whole(path, json.dumps(now, indent=1) + "\n", _KEEPING)
         was = json.loads(path.read_text("utf-8"))
         if differing := sorted(name for name in now if was.get(name) != now[name]):
             raise SystemExit(f"{path} is of another experiment ({', '.join(differing)}): name another --work")
@@ -273,7 +275,7 @@ class Experiment:
         return {
             "backend": self.options.backend,
             "clone": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
-            "models": {path.name: _sha256(path) for path in self.models},
+            "models": {path.name: file_sha256(path) for path in self.models},
             "tests": self.options.tests,
             "minutes": self.options.minutes,
             "least": self.options.least,
@@ -299,7 +301,8 @@ class Experiment:
                 self._check_stopped()
                 sys.stderr.write((folder / "log").read_text("utf-8", "replace")[-4000:])
                 raise SystemExit(f"what all runs share could not be made: see {folder / 'log'}")
-        _write(ready, json.dumps({"minutes": round((time.monotonic() - began) / 60, 1)}) + "\n")
+        minutes = round((time.monotonic() - began) / 60, 1)
+        write_whole(ready, json.dumps({"minutes": minutes}) + "\n", _KEEPING)
 
     # -- the runs
 
@@ -330,7 +333,8 @@ class Experiment:
         if self.stop.is_set():
             return
         minutes = round((time.monotonic() - began) / 60, 2)
-        _write(run.folder / "ended.json", json.dumps({"at": _now(), "status": status, "minutes": minutes}))
+        ended = json.dumps({"at": _now(), "status": status, "minutes": minutes})
+        write_whole(run.folder / "ended.json", ended, _KEEPING)
         told = row_of(run)[COLUMNS.index("exactly right")]
         print(f"run {run.number}: {told}, {minutes} minutes", file=sys.stderr, flush=True)
 
@@ -397,8 +401,7 @@ class Experiment:
         if path is None:
             return
         with self.writing:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, self.page())
+            write_whole(path, self.page(), _KEEPING)
             partial = path.with_name(f".{path.name}.partial")
             with tarfile.open(partial, "w:gz") as archive:
                 for run in self.runs:
@@ -432,11 +435,10 @@ class Experiment:
 
 def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """The rows, and a sentence of how many were right."""
-    told = [row[COLUMNS.index("exactly right")] for row in rows]
-    ended = [word for word in told if word.startswith(("yes", "open", "no"))]
+    ended = _judgements(rows)
     wrongly = sum(word.startswith("no: kept") for word in ended)
     yield (
-        f"Of {len(rows)} runs {len(ended)} came to their end, {told.count('yes')} of them exactly right; "
+        f"Of {len(rows)} runs {len(ended)} came to their end, {ended.count('yes')} of them exactly right; "
         f"{wrongly} kept what does not pay."
     )
     yield "Of each patch: the word, and after how many pairs of runs."
@@ -447,10 +449,15 @@ def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def is_as_asked(rows: Sequence[tuple[str, ...]], runs: int) -> bool:
     """Whether all runs came to their end, nine of ten exactly right and none with what does not pay."""
+    ended = _judgements(rows)
+    kept = any(word.startswith("no: kept") for word in ended)
+    return len(ended) == runs and ended.count("yes") >= _WANTED * runs and not kept
+
+
+def _judgements(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """What is said of the runs that came to their end."""
     told = [row[COLUMNS.index("exactly right")] for row in rows]
-    done = [word for word in told if word.startswith(("yes", "open", "no"))]
-    kept = any(word.startswith("no: kept") for word in done)
-    return len(done) == runs and told.count("yes") >= _WANTED * runs and not kept
+    return [word for word in told if word.startswith(("yes", "open", "no"))]
 
 
 # -- helpers
@@ -480,17 +487,6 @@ def _is_locked(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, "utf-8")
-    partial.replace(path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _now() -> str:
