@@ -206,13 +206,13 @@ def _narrower(
     """A longer pattern, or the block around it, for each of the first places; to be pasted."""
     if selector.inside is not None:
         return None
-    domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
     if selector.statement is not None and entity is not None:
-        named = [(span, _by_block(scopes, entity, selector, span, domain)) for span in spans[:_SHOWN]]
+        named = [(span, _by_block(scopes, entity, selector, span)) for span in spans[:_SHOWN]]
         told = [f"at = {at}  # line {scopes.source.line_of(span.start)}" for span, at in named if at]
         return "name one of them by the block that it is in:\n" + "\n".join(told) if told else None
     if selector.tokens is None:
         return None
+    domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
     lines = []
     for span in spans[:_SHOWN]:
         found = scopes.code_in(span)
@@ -227,10 +227,9 @@ def _narrower(
     return "name one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
 
 
-def _by_block(
-    scopes: ScopeMap, entity: Entity, selector: Selector, span: Span, domain: range
-) -> Selector | None:
+def _by_block(scopes: ScopeMap, entity: Entity, selector: Selector, span: Span) -> Selector | None:
     """The selector inside of the smallest block whose head tells this place from the others."""
+    domain = scopes.code_in(entity.span)
     opener = scopes.parents[scopes.code_in(span).start]
     while opener is not None and opener in domain:
         start, _ = statement_around(scopes, opener, opener)
