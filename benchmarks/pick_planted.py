@@ -65,7 +65,13 @@ PLANTED = runpy.run_path(str(ROOT / "tests/support/planted.py"))
 EXPECTED: frozenset[str] = frozenset(PLANTED["EXPECTED"])
 PATCHES: tuple[str, ...] = tuple(name.partition("-")[2] for name in PLANTED["_PATCHES"])
 TESTS = {"cuda": "pp512,tg64", "cpu": "pp64,tg8"}
-_MORE = {"cuda": (), "cpu": ("--batch", "128", "--micro-batch", "128", "--threads", "1")}
+# A llama-bench on a GPU still keeps half of all cores waiting busily: two runs on 64 cores made a load of 28,
+# and four disturbed one another (2026-11-27). More repetitions cost little where a call takes 1.5 to 3 s and
+# its tests half a second; nobody measured how many are best.
+_MORE = {
+    "cuda": ("--threads", "4", "--repetitions", "6"),
+    "cpu": ("--batch", "128", "--micro-batch", "128", "--threads", "1"),
+}
 _SHORT = "0.1"  # minutes: enough for one round, so that all is built and checked, and nothing decided
 _KEEPING = "keeping what came of the runs"
 _FEW = 3  # visits of a build and model from which its median says how far one call is off
@@ -94,12 +100,15 @@ def entries(journal: Path) -> list[dict[str, Any]]:
 
 
 def noise_of_calls(visits: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """By test a fraction per model: how far a call is from the median of its build, 1.48 times the median."""
+    """By test a fraction per model: how far a call is from the median of its build, 1.48 times the median.
+
+    Of each call its fastest repetition, as pick has it.
+    """
     times: dict[tuple[str, str, str], list[float]] = {}
     for visit in visits:
         for test, samples in visit["samples_ns"].items():
             key = (test, visit["model"], visit["tree"])
-            times.setdefault(key, []).append(math.log(statistics.median(samples)))
+            times.setdefault(key, []).append(math.log(min(samples)))
     away: dict[tuple[str, str], list[float]] = {}
     for (test, model, _), each in times.items():
         if len(each) >= _FEW:
@@ -279,6 +288,7 @@ class Experiment:
             "tests": self.options.tests,
             "minutes": self.options.minutes,
             "least": self.options.least,
+            "more": list(_MORE[self.options.backend]),
         }
 
     def share(self) -> None:

@@ -417,6 +417,7 @@ def _setup(
         "models": dict(hashes),
         "tests": [test.name for test in request.tests],
         "repetitions": plan.repetitions,
+        "of_repetitions": "the fastest",
         "batch": [plan.batch, plan.micro_batch],
         "cache_type": plan.cache_type,
         "threads": plan.threads,

@@ -99,6 +99,22 @@ def test_a_journal_cut_anywhere_goes_on_to_the_same_journal(
         assert visits - finished - 1 <= machine.samples <= visits - max(0, finished)
 
 
+def test_repetitions_that_something_slowed_down_change_nothing(
+    whole: tuple[Picked, bytes], tmp_path: Path
+) -> None:
+    class Disturbed(_Played):
+        def sample(self, visit: Visit) -> Sampled:
+            found = super().sample(visit)
+            slowed = 1.1 + seed_of(visit) % 40 / 100
+            samples = {
+                test: (round(time * slowed), time, round(time * 1.05))
+                for test, (time,) in found.samples_ns.items()
+            }
+            return replace(found, samples_ns=samples)
+
+    assert _run(tmp_path, Disturbed()) == whole[0]
+
+
 def _killed_at(folder: Path, at: int) -> None:
     class Deadly(_Played):
         def sample(self, visit: Visit) -> Sampled:
