@@ -1,7 +1,4 @@
-"""The one list of checks: the command line, the gate, the reports and the documents read it.
-
-The emulator has their names once more, in PATCHKIT_CHECKS of native/emulator/emulator.hpp; a test compares.
-"""
+"""The one list of checks: the command line, the gate, the reports, the documents and the emulator read it."""
 
 from __future__ import annotations
 
@@ -109,6 +106,11 @@ CHECKS: tuple[Check, ...] = (
 def check_names() -> tuple[CheckName, ...]:
     """All their names."""
     return tuple(check.name for check in CHECKS)
+
+
+def native_checks() -> str:
+    """The word of a C++ compiler that gives the names to the emulator, whose sources have no list of them."""
+    return f"-DPATCHKIT_CHECKS(each)={' '.join(f'each({name})' for name in check_names())}"
 
 
 def usual_checks() -> tuple[CheckName, ...]:

@@ -19,7 +19,7 @@ from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
-from patchkit.gpu.emulated.checks import CheckName
+from patchkit.gpu.emulated.checks import CheckName, native_checks
 from patchkit.gpu.emulated.device import PlayedDevice, device_text
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
@@ -40,7 +40,7 @@ _LIBRARY = "libpatchkit-emulator.so"
 _PROGRAMS = ("alone", "look", "coverage")  # each one source, linked to the library
 _TIMEOUT_S = 600.0  # of one source; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _FLAGS = (
-    *("-std=c++20", "-O2", "-fPIC", "-pthread"),
+    *("-std=c++20", "-O2", "-fPIC", "-pthread", native_checks()),
     # Vectors of 32 lanes are passed by no interface but our own.
     *("-Wall", "-Wextra", "-Werror", "-Wno-psabi"),
     # Every product and every sum of a kernel is rounded by itself, as its instructions say.

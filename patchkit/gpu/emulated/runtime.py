@@ -13,6 +13,7 @@ from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.gpu.emulated.cases import CASE_READER
+from patchkit.gpu.emulated.checks import check_names, native_checks
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_all
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain
@@ -75,6 +76,7 @@ def build_stub(compiler: Compiler) -> Path:
     toolchain = compiler.toolchain
     flags = [
         STUB_STANDARD,
+        native_checks(),
         "-O1",
         "-fPIC",
         "-pthread",
@@ -114,6 +116,7 @@ def build_stub(compiler: Compiler) -> Path:
             "compiler": compiler.identity,
             "sources": _digests([*_STUB_SOURCES, *_STUB_HEADERS]),
             "names": STUB_NAMES,
+            "checks": check_names(),
         }
     )
     return compiler.store.obtain(key, fill)

@@ -19,6 +19,7 @@ from pseudocode.emulated import run_cases
 
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.checks import native_checks
 from patchkit.gpu.emulated.device import PlayedDevice, device_of, device_text
 from patchkit.gpu.emulated.emulator import (
     EmulationOptions,
@@ -53,6 +54,7 @@ def stand_in(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Pa
     path = tmp_path_factory.mktemp("stand-in") / "emulator.so"
     sources = [str(_EMULATOR / f"{name}.cpp") for name in _LOADER]
     flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{_EMULATOR}"]
+    flags.append(native_checks())
     argv = [*cxx_of(compiler.toolchain), *flags, str(_HERE / "stand_in_emulator.cpp"), *sources, "-ldl"]
     subprocess.run([*argv, "-o", str(path)], check=True)
     return path

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.checks import native_checks
 from patchkit.gpu.emulated.device import device_of, device_text
 from patchkit.gpu.emulated.runtime import (
     _NATIVE,
@@ -44,6 +45,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the stub, made with the machine's compiler and our own header."""
     folder = tmp_path_factory.mktemp("stub")
     flags = [STUB_STANDARD, "-O1", "-fPIC", "-shared", *_WARNINGS, "-isystem", str(_HERE / "headers")]
+    flags.append(native_checks())
     sources = [str(_NATIVE / name) for name in _STUB_SOURCES]
     library = ["-ldl", f"-Wl,-soname,{STUB_NAMES[0]}", "-o", str(folder / STUB_NAMES[0])]
     subprocess.run([_cxx(), *flags, *sources, *library], check=True)

@@ -1175,7 +1175,8 @@ void check_call(const instruction * i, wave & w, std::string_view callee) {
     }
 }
 
-void check_meeting(const std::vector<wave *> & waves) {
+// Waves of the block wait at barriers: whether at one, and whether others left.
+static void check_meeting(const std::vector<wave *> & waves) {
     const wave * first = nullptr;
     const wave * ended = nullptr;
     for (const wave * one : waves) {
@@ -1219,7 +1220,8 @@ void check_meeting(const std::vector<wave *> & waves) {
                     " does not come: it has ended; not portable");
 }
 
-void check_ended(wave & w) {
+// The wave has ended: lanes that were left out at a barrier did not come back.
+static void check_ended(wave & w) {
     wave_checks & c = *w.checks;
     if (c.skipped != 0) {
         report_note(c.skipped_at, w, kinds::barriers,
@@ -1263,18 +1265,33 @@ void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave) {
     });
 }
 
-void tell_looks(block_checks & b, const std::function<wave &(u32)> & wave_of) {
+// Tells the looks that no wave redeemed.
+static void tell_looks(block_checks & b, const std::vector<wave *> & waves) {
     for (const held_look & one : b.looks) {
         // Another wave went on from the same load, which this one found no reason to.
         if (b.first_looks.contains(one.look)) {
             continue;
         }
-        wave & w = wave_of(one.wave);
+        wave & w = *waves[one.wave];
         const u32 number = u32(one.other);
         one.is_in_memory ? report_touch(one.i, w, kinds::races, one.what, one.other)
                          : report(one.i, w, kinds::races, one.what, &number);
     }
     b.looks.clear();
+}
+
+void check_halted(block_checks & b, const std::vector<wave *> & waves, const checks & wanted) {
+    tell_looks(b, waves);
+    if (!wanted.barriers) {
+        return;
+    }
+    if (std::any_of(waves.begin(), waves.end(), [](const wave * w) { return w->state == standing::at_barrier; })) {
+        check_meeting(waves);
+        return;
+    }
+    for (wave * one : waves) {
+        check_ended(*one);
+    }
 }
 
 static void for_each_trace(lds_traces & lds, const auto & use) {

@@ -347,17 +347,13 @@ handler check_before(const facts & known, const checks & wanted);
 // The wave calls this function.
 void check_call(const instruction * i, wave & w, std::string_view callee);
 
-// Waves of the block wait at barriers: whether at one, and whether others left. Asked before they go on.
-void check_meeting(const std::vector<wave *> & waves);
-// The wave has ended: lanes that were left out at a barrier did not come back.
-void check_ended(wave & w);
+// No wave of the block goes on by itself: each waits at a barrier or has ended, as its state says. Asked before those at
+// barriers go on, and once more when all have ended.
+void check_halted(block_checks & b, const std::vector<wave *> & waves, const checks & wanted);
 
 // Keeps it until the next barrier; of those who looked, a wave goes on to an atomic at these bytes.
 void hold_look(block_checks & b, held_look one);
 void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave);
-
-// Tells those that are left, before a barrier is passed and when the block has ended.
-void tell_looks(block_checks & b, const std::function<wave &(u32)> & wave_of);
 
 // What the step before has at hand as its immediate: the hints of the registers that are touched, or the waits.
 i64 at_hand(const facts & known);

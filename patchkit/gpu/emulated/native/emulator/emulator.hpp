@@ -67,21 +67,9 @@ struct memory_map {
     virtual std::string describe(uintptr_t address, uint32_t size) = 0;
 };
 
-// What a run can look for besides what no GPU would survive, each named once, here: the name is the word that asks for
-// it and the kind of its findings. With `memory`, an access to what no allocation holds is a finding and not done, where
-// it is a fault otherwise. What users are told of them stands in patchkit/gpu/emulated/checks.py.
-#define PATCHKIT_CHECKS(each)                                                                              \
-    each(memory)                                                                                           \
-    each(waits)         /* registers used while what fills them is under way */                            \
-    each(races)         /* waves and blocks touch the same LDS or memory, with no order between them */    \
-    each(hidden)        /* such a touch by a write that changes nothing, and would with other values */    \
-    each(barriers)      /* waves of a block, or lanes of a wave, that do not meet at one barrier */        \
-    each(uninitialised) /* what nobody gave a value decides an address, a branch or what the host gets */  \
-    each(asynchrony)    /* operations that touch the same memory with no order between them */             \
-    each(calls)         /* calls of the program to the runtime that fail, and nobody looks */              \
-    each(leaks)         /* memory that the program never frees */                                          \
-    each(numbers)       /* NaN or an infinity made of finite numbers */
-
+// What a run can look for besides what no GPU would survive: PATCHKIT_CHECKS(each), which the compiler is told from the
+// one list of them (patchkit/gpu/emulated/checks.py). The name is the word that asks for it and the kind of its findings.
+// With `memory`, an access to what no allocation holds is a finding and not done, where it is a fault otherwise.
 namespace kinds {
 #define PATCHKIT_KIND(name) inline constexpr const char * name = #name;
 PATCHKIT_CHECKS(PATCHKIT_KIND)

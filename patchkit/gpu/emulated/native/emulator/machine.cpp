@@ -178,7 +178,6 @@ class worker {
     std::unique_ptr<block> start(job & on, u64 number);
     std::unique_ptr<block> start_at(job & on, u64 index, u64 number);
     bool advance(block & b); // whether it has ended
-    static void check_barriers(block & b, bool waits);
     void set_up(const job & on, const block & b, wave & w, u32 number);
 };
 
@@ -924,10 +923,11 @@ bool worker::advance(block & b) {
             waiting += w.state == standing::at_barrier;
         }
         if (running + sleeping == 0 && owner.settings.looks_for.any()) {
-            tell_looks(b.checked, [&](u32 n) -> wave & { return b.at(n); });
-            if (owner.settings.looks_for.barriers) {
-                check_barriers(b, waiting != 0);
+            std::vector<wave *> waves(count);
+            for (size_t n = 0; n < count; ++n) {
+                waves[n] = &b.at(n);
             }
+            check_halted(b.checked, waves, owner.settings.looks_for);
         }
         if (running + sleeping + waiting == 0) {
             return true;
@@ -943,20 +943,6 @@ bool worker::advance(block & b) {
             return false; // it may wait for another block
         }
     }
-}
-
-void worker::check_barriers(block & b, bool waits) {
-    if (!waits) {
-        for (size_t n = 0; n < b.waves.size(); ++n) {
-            check_ended(b.at(n));
-        }
-        return;
-    }
-    std::vector<wave *> waves(b.waves.size());
-    for (size_t n = 0; n < waves.size(); ++n) {
-        waves[n] = &b.at(n);
-    }
-    check_meeting(waves);
 }
 
 void worker::work(job & on) {
