@@ -135,17 +135,18 @@ class Bench:
         return Run(**{**asdict(done), "scenario": scenario, "by_same": made_by == code_digest()})
 
     def _changed(self) -> Path:
-        """A copy of the series with another number in one row of a table."""
+        """A copy of the series with another number in one row of a table, which the run before had not."""
         series = self.work / "series"
+        profile = series / "arch_profiles" / f"{self.arch}.toml"
+        before = _ROW.search(profile.read_text("utf-8")) if profile.is_file() else None
         shutil.rmtree(series, ignore_errors=True)
         for name in ("patches", "templates", "arch_profiles"):
             shutil.copytree(ROOT / name, series / name)
-        profile = series / "arch_profiles" / f"{self.arch}.toml"
         text = profile.read_text("utf-8")
         found = _ROW.search(text)
         if found is None:
             raise SystemExit(f"{profile} has no row of the quantized matrix kernel with occupancy")
-        other = 1 if found[2] != "1" else 2
+        other = next(number for number in "1234" if number not in {found[2], before and before[2]})
         profile.write_text(f"{text[: found.start(2)]}{other}{text[found.end(2) :]}", "utf-8")
         return series
 
