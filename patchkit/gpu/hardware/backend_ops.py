@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,13 +167,32 @@ class Part:
         )
 
 
-def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
-    """Cut a list of cases: neighbours stay together, as they often share tables and code.
+# The letters and the number that the first variable of a case begins with: "iq2", "q4" of a type.
+_FAMILY = re.compile(r"\([^=,)]*=([a-z]*\d*)")
 
+
+def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
+    """Cut a list of cases into parts of at most ``size``, those of one family of types together.
+
+    Such cases share tables and code. Before a process writes its first tensor of iq1 it sorts a table for
+    9.6 s of processor time, of iq2 up to 4.4 (build 11549): over nine parts those were 61 of 89 s of a side.
     A part is what is taken again, or not, so none is large.
     """
-    for start in range(0, len(cases), size):
-        yield tuple(cases[start : start + size])
+    families: dict[str, list[str]] = {}
+    for case in cases:
+        found = _FAMILY.search(case)
+        families.setdefault(found[1] if found else "", []).append(case)
+    part: list[str] = []
+    for family in families.values():
+        if part and len(part) + len(family) > size:
+            yield tuple(part)
+            part = []
+        part += family
+        while len(part) > size:
+            yield tuple(part[:size])
+            part = part[size:]
+    if part:
+        yield tuple(part)
 
 
 def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | ToolchainError:

@@ -8,7 +8,15 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ToolchainError
-from patchkit.gpu.hardware.backend_ops import Choice, Part, Stage, loaded_backends, parse_rows, single_out
+from patchkit.gpu.hardware.backend_ops import (
+    Choice,
+    Part,
+    Stage,
+    loaded_backends,
+    parse_rows,
+    parts_of,
+    single_out,
+)
 from patchkit.gpu.hardware.program import Ran
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
@@ -100,3 +108,18 @@ def test_cases_that_end_badly_only_together_are_nobodys_fault() -> None:
 
     with refused("PROGRAM_CRASHED"):
         list(single_out(PART, CRASHED, run))
+
+
+def test_cases_of_one_family_of_types_are_one_part() -> None:
+    types = ["q4_0", "iq1_s", "f32", "iq2_xs", "q4_K", "iq1_m", "iq2_s", "f16"]
+    cases = [f"MUL_MAT(type_a={of},type_b=f32,m={m})" for m in range(3) for of in types]
+    parts = list(parts_of([*cases, "CPY()"], size=7))
+    assert sorted(case for part in parts for case in part) == sorted([*cases, "CPY()"])
+    assert max(map(len, parts)) <= 7
+    for family in ("iq1_", "iq2_", "q4_"):  # whatever stood between them in upstream's list
+        assert len([part for part in parts if any(f"type_a={family}" in case for case in part)]) == 1
+
+
+def test_a_family_larger_than_a_part_is_cut() -> None:
+    cases = [f"FLASH_ATTN_EXT(hsk=64,nb={n})" for n in range(5)]
+    assert list(parts_of(cases, size=2)) == [tuple(cases[:2]), tuple(cases[2:4]), tuple(cases[4:])]
