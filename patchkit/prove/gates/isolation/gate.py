@@ -10,6 +10,7 @@ instead.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from patchkit.base.jobs import run_parallel
 from patchkit.carry.placing.tree import ROCWMMA_OPTION
 from patchkit.prove.gates.base import GateResult, RunSetup
 from patchkit.prove.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
+from patchkit.prove.gates.isolation.hollow import hollow_trees
 from patchkit.prove.gates.isolation.host_branch import (
     HostBranchLeaks,
     HostExpressionForeign,
@@ -287,7 +289,16 @@ def _host_branch(
     except HostExpressionForeign as error:
         return nothing.model_copy(update={"regions_closed": readings}), [*problems, error]
     pairs = [(each.unit, subject.archs[0], each.configuration.rocwmma) for each in _distinct(differing)]
-    compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
+    read = {path for unit, *_ in pairs for tree in (trees[0], dead) for path in tree.closure(unit)}
+    hollow = hollow_trees(trees[0].root, dead.root, read)
+    compared = _compile_both(
+        pairs,
+        (trees[0], dead),
+        compiler,
+        "host",
+        host_arch=subject.archs[0],
+        hollow=None if hollow is None else (SourceTree(hollow[0]), SourceTree(hollow[1])),
+    )
     problems += [_host_leak(one, subject) for one in compared if not one.equal]
     return HostBranch(
         differing_units=tuple(sorted({each.unit for each in differing})),
@@ -392,14 +403,17 @@ def _compile_both(
     which: Literal["host", "device"],
     *,
     host_arch: str,
+    hollow: tuple[SourceTree, SourceTree] | None = None,
 ) -> list[Compared]:
     """The code of both trees, by unit, GPU and whether rocWMMA is on: assembly where the IR differs.
 
-    What the baseline itself does not compile to is said so.
+    What the baseline itself does not compile to is said so. ``hollow``: both trees without what host code
+    has none of. Where the baseline leaves the same IR with it and without, and the other tree the same
+    without, the other tree is not read with it.
     """
     return run_parallel(
         pairs,
-        partial(_compare_code, trees, compiler, which, host_arch),
+        partial(_compare_code, trees, compiler, which, host_arch, hollow),
         reporter=compiler.reporter,
         what=f"comparing {which} code",
         unit="units",
@@ -413,19 +427,23 @@ def _compare_code(
     compiler: Compiler,
     which: Literal["host", "device"],
     host_arch: str,
+    hollow: tuple[SourceTree, SourceTree] | None,
     pair: tuple[str, str, bool],
 ) -> Compared:
     toolchain = compiler.toolchain
     unit, arch, rocwmma = pair
     flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, rocwmma_for(toolchain, host_arch)))
-    jobs = [Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags) for tree in trees]
-    try:
-        before, after = (ir_digest(job, compiler) for job in jobs)
-    except CompileFailed:
-        pass
-    else:
-        if before == after:
-            return Compared.same_ir(unit, arch, before)
+
+    def job_of(tree: SourceTree) -> Job:
+        return Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags)
+
+    jobs = [job_of(tree) for tree in trees]
+    groups = [jobs] if hollow is None else [[jobs[0], *map(job_of, hollow)], jobs]
+    for same in groups:
+        with contextlib.suppress(CompileFailed):
+            found = {ir_digest(job, compiler) for job in same}
+            if len(found) == 1:
+                return Compared.same_ir(unit, arch, found.pop())
 
     def text(job: Job) -> str:
         try:

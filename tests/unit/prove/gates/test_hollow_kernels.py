@@ -1,0 +1,85 @@
+"""Host code is compared without the bodies of kernels: which bodies are left out, and which stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.prove.gates.isolation.hollow import hollow_trees, kernel_bodies
+
+FILE = "ggml/src/ggml-cuda/k.cu"
+KERNEL = (
+    "template <int n> __launch_bounds__(n, 1)\n"
+    'static __global__ void k(int * p, int q[2]) {\n    f("}");\n}\n'
+)
+HOST = "void host(int * p) { k<1><<<1, 1>>>(p, p); }\n"
+
+
+def bodies(text: str) -> list[str]:
+    return [text.encode()[start:end].decode() for _, start, end in kernel_bodies(text.encode())]
+
+
+def test_a_body_is_what_stands_between_its_braces() -> None:
+    assert bodies(KERNEL + HOST) == ['\n    f("}");\n']
+    assert bodies("__global__ void __launch_bounds__(f(1)) a() { if (x) { y(); } }\n" + KERNEL) == [
+        " if (x) { y(); } ",
+        '\n    f("}");\n',
+    ]
+    assert bodies("__global__ void a() { int i = 1'000'000; char c = '}'; /* } */ // }\n}\n") == [
+        " int i = 1'000'000; char c = '}'; /* } */ // }\n"
+    ]
+    branches = " x();\n#if A\n if (b) { y(); }\n#elif B\n{ z(); }\n#else\n#endif\n#pragma unroll\n w(); "
+    assert bodies(f"__global__ void a() {{{branches}}}") == [branches]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__global__ void declared();\nvoid host() { x(); }\n",
+        "// __global__ void a()\nvoid host() { x(); }\n",
+        "/* __global__ */ void host() { x(); }\n",
+        "#define KERNEL __global__ \\\n    void\nKERNEL a() { x(); }\n",
+        "__global__ void a(\n#if B\n    int p\n#endif\n) { x(); }\n",
+        "__global__ void a() {\n#if B\n    if (b) {\n#else\n    if (c) {\n#endif\n    }\n}\n",
+        "__global__ void a() {\n#if B\n}\nvoid host() {\n#endif\n}\n",
+        "__global__ void a() {\n#if B\n    x();\n}\n#else\n}\n#endif\n",
+        "__global__ void a() {\n#define ROWS 2\n}\n",
+        '__global__ void a() {\n#include "text.inc"\n}\n',
+        '__global__ void a() { f(R"(})"); }\n',
+        "__global__ void a() {\n#if B /* {\n    */\n#endif\n}\n",
+        "__global__ void a() {",
+    ],
+)
+def test_what_is_not_sure_to_be_a_body_stays(text: str) -> None:
+    assert bodies(text) == []
+
+
+def trees(folder: Path, before: dict[str, str], after: dict[str, str]) -> tuple[Path, Path]:
+    roots = folder / "before", folder / "after"
+    for root, files in zip(roots, (before, after), strict=True):
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+    return roots
+
+
+def test_only_bodies_that_both_trees_have_alike_are_left_out(tmp_path: Path) -> None:
+    own = "__global__ void own() { x(); }\n"
+    roots = trees(tmp_path, {FILE: KERNEL + own + HOST}, {FILE: KERNEL + own.replace("x", "y") + HOST + HOST})
+    found = hollow_trees(*roots, [FILE])
+    assert found is not None
+    empty = KERNEL.replace('\n    f("}");\n', "")
+    assert (found[0] / FILE).read_text() == empty + own + HOST
+    assert (found[1] / FILE).read_text() == empty + own.replace("x", "y") + HOST + HOST
+    assert (roots[0] / FILE).read_text() == KERNEL + own + HOST
+
+
+def test_where_macros_differ_every_body_stays(tmp_path: Path) -> None:
+    define = "#define f(x) } int leak() { return 1;\n"
+    assert hollow_trees(*trees(tmp_path / "1", {FILE: KERNEL}, {FILE: define + KERNEL}), [FILE]) is None
+    new = "ggml/src/ggml-cuda/new.cuh"
+    pair = trees(tmp_path / "2", {FILE: KERNEL}, {FILE: KERNEL, new: define})
+    assert hollow_trees(*pair, [FILE, new]) is None
+    pair = trees(tmp_path / "3", {FILE: KERNEL}, {FILE: KERNEL, new: "int rows;\n"})
+    assert hollow_trees(*pair, [FILE, new]) is not None
