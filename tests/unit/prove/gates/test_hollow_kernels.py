@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.prove.gates.isolation.hollow import hollow_trees, kernel_bodies
+from patchkit.prove.gates.isolation.hollow import hollow_trees, kernel_bodies, may_define_when_used
 
 FILE = "ggml/src/ggml-cuda/k.cu"
 KERNEL = (
@@ -83,3 +83,54 @@ def test_where_macros_differ_every_body_stays(tmp_path: Path) -> None:
     assert hollow_trees(*pair, [FILE, new]) is None
     pair = trees(tmp_path / "3", {FILE: KERNEL}, {FILE: KERNEL, new: "int rows;\n"})
     assert hollow_trees(*pair, [FILE, new]) is not None
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "template <int n> int v = f();",
+        "template <int n> inline int v{f()};",
+        "template <int n> int v(f());",
+        "template <int n>\n",
+        "template <> int v<3> = f();",
+        "template <typename t> struct s { static int x; };",
+        "template <int n> int s<n>::x = f();",
+        "template <int n> void f(int);",
+        "template void f<3>(int);",
+        "friend int leaked(s);",
+        "// goes on \\\ntemplate <int n> int v = f();",
+        'f("//"); template <int n> int v = f();',
+        "/* begun",
+    ],
+)
+def test_what_may_define_something_when_a_kernel_uses_it_is_never_left_out(
+    tmp_path: Path, added: str
+) -> None:
+    assert may_define_when_used(added.encode())
+    for tree, text in (("a", KERNEL + HOST), ("b", f"{KERNEL}{added}\n{HOST}")):
+        path = tmp_path / tree / FILE
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert hollow_trees(tmp_path / "a", tmp_path / "b", [FILE]) is None
+
+
+def test_a_template_that_the_next_statement_lost_to_an_added_one_is_seen(tmp_path: Path) -> None:
+    texts = ("template <int n>\nvoid a() {}\n", "template <int n>\nint v = f();\nvoid a() {}\n")
+    for tree, text in zip("ab", texts, strict=True):
+        path = tmp_path / tree / FILE
+        path.parent.mkdir(parents=True)
+        path.write_text(KERNEL + text + HOST)
+    assert hollow_trees(tmp_path / "a", tmp_path / "b", [FILE]) is None
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "    if (false) {\n        return rows<3>(q);\n    }\n",
+        'template <typename t>\nstatic constexpr t f(const t & a) {\n    static_assert(a.b == 2, "c");\n}\n',
+        '// a class of its own :: "quoted"\nint x = 3; // why\n',
+        "#pragma unroll 4\n",
+    ],
+)
+def test_statements_and_function_templates_define_nothing_else(added: str) -> None:
+    assert not may_define_when_used(added.encode())
