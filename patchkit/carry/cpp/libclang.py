@@ -9,6 +9,7 @@ gfx1152, gfx1153 and gfx950.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -75,6 +76,33 @@ def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
         return tuple(Span(each.start.offset, each.end.offset) for each in ranges)
     finally:
         dispose(found)
+
+
+_TOKEN = struct.Struct("@4IP")  # CXToken of clang-c/Index.h: {kind, raw location, length, 0} and a pointer
+
+
+def raw_tokens(
+    unit: cindex.TranslationUnit, path: str, size: int
+) -> tuple[list[tuple[int, int, int]], Span, Span] | None:
+    """The tokens of the first ``size`` bytes of a file: of each its kind, raw location and length.
+
+    Raw locations differ by bytes; where the first and the last token are, the public API says: the two spans.
+    None where there is no token.
+    """
+    library = cindex.conf.lib
+    memory, count = ctypes.POINTER(cindex.Token)(), ctypes.c_uint()
+    extent = unit.get_extent(path, (0, size))
+    library.clang_tokenize(unit, extent, ctypes.byref(memory), ctypes.byref(count))
+    if not count.value:
+        return None
+    try:
+        whole = ctypes.string_at(memory, count.value * _TOKEN.size)
+        rows = [row[:3] for row in _TOKEN.iter_unpack(whole)]
+        ends = (library.clang_getTokenExtent(unit, memory[at]) for at in (0, count.value - 1))
+        first, last = (Span(each.start.offset, each.end.offset) for each in ends)
+        return rows, first, last
+    finally:
+        library.clang_disposeTokens(unit, memory, count)
 
 
 def library_version() -> str:
