@@ -8,6 +8,7 @@ for ``pin_cache``, a copy.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -35,6 +36,14 @@ _TEST_CACHE = Path(os.environ.get("PATCHKIT_TEST_CACHE") or _USER_CACHE / "patch
 # A slow machine is no bug, and a red CI must be red again when it is run again.
 settings.register_profile("patchkit", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("patchkit")
+
+
+# Every worker imports every test, and pytest rewrites the asserts of each: not kept, that costs each run anew
+# 7 of the 10 s that a worker needs before its first test. So is what programs that are started import, below.
+sys.dont_write_bytecode = False
+
+# As patchkit's own program (patchkit.cli.app): its commands run in the process of the tests.
+gc.set_threshold(100_000, 20, 20)
 
 
 # nohup ignores SIGHUP, a background job of a script Ctrl-C, and programs that are started inherit that, but
@@ -215,6 +224,12 @@ def candidate_cache(shipped_apply: tuple[Path, dict[str, Any]], tmp_path: Path) 
 def applied(shipped_apply: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
     """The document of the apply that made it."""
     return shipped_apply[1]
+
+
+def pytest_collection_finish() -> None:
+    """The collector no longer looks through what the tests themselves are: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
