@@ -247,6 +247,16 @@ def make_series(world: World, build: int, archs: tuple[str, ...], *, config: boo
     world.lock.write_text(pin_text(world.upstream, build))
 
 
+def copy_world(made: World, root: Path) -> None:
+    """What stands in a world, at another place: the lock and the clones in it name the upstream there.
+
+    Git makes the smallest world with some twenty processes, and most tests want one of their own.
+    """
+    shutil.copytree(made.root, root, symlinks=True)
+    for path in (World(root, made.checkout).lock, *root.glob("*/.git/config")):
+        path.write_text(path.read_text().replace(str(made.root), str(root)))
+
+
 def pin_text(upstream: Path, build: int) -> str:
     """A lock that pins one build, with upstream's repository as its source."""
     raw = subprocess.run(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
+from demo_world import FOLDER, SOURCE, World, copy_world, make_series, make_upstream
 
 
 def build_world(root: Path, checkout: Path) -> World:
@@ -30,10 +30,21 @@ def finished_world(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> 
     return world
 
 
+@pytest.fixture(scope="session")
+def new_world(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> World:
+    """A world in which nothing has run; to be copied."""
+    return build_world(tmp_path_factory.mktemp("new") / "world", checkout)
+
+
 @pytest.fixture
-def make_world(tmp_path: Path, checkout: Path) -> Callable[[str], World]:
-    """Builds a fresh world below the test's folder."""
-    return lambda name: build_world(tmp_path / name, checkout)
+def make_world(new_world: World, tmp_path: Path, checkout: Path) -> Callable[[str], World]:
+    """Makes a fresh world below the test's folder."""
+
+    def make(name: str) -> World:
+        copy_world(new_world, tmp_path / name)
+        return World(tmp_path / name, checkout)
+
+    return make
 
 
 @pytest.fixture

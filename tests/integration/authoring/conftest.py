@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, IDENTITY, World, git, make_series, make_upstream
+from demo_world import FOLDER, IDENTITY, World, copy_world, git, make_series, make_upstream
 from demo_world import SOURCE as DEMO
 
 CHOICE = """\
@@ -115,15 +115,24 @@ class Desk(World):
         ).stdout
 
 
+@pytest.fixture(scope="session")
+def laid_desk(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
+    """Made once; to be copied."""
+    return make_desk(tmp_path_factory.mktemp("laid") / "desk", checkout)
+
+
 @pytest.fixture
-def desk(tmp_path: Path, checkout: Path) -> Desk:
-    return make_desk(tmp_path / "desk", checkout)
+def desk(laid_desk: Desk, tmp_path: Path, checkout: Path) -> Desk:
+    copy_world(laid_desk, tmp_path / "desk")
+    return Desk(tmp_path / "desk", checkout)
 
 
 @pytest.fixture(scope="module")
-def shared_desk(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
+def shared_desk(laid_desk: Desk, tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
     """One for all tests of a module, which leave it as it was."""
-    return make_desk(tmp_path_factory.mktemp("shared") / "desk", checkout)
+    root = tmp_path_factory.mktemp("shared") / "desk"
+    copy_world(laid_desk, root)
+    return Desk(root, checkout)
 
 
 def make_desk(root: Path, checkout: Path) -> Desk:
