@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import GitError, Location
@@ -28,6 +29,7 @@ from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.tree import overlay_tree
+from patchkit.toolchain.units import SourceTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class Subject:
     commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
     ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
     (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
-    there are any. Workers of the Dask ``scheduler`` compile for it, if one is named.
+    there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds`` is what
+    :mod:`patchkit.prove.build` made of both trees, by how.
     """
 
     baseline: Path
@@ -78,6 +81,16 @@ class Subject:
     base: str = ""
     plain_baseline: Path | None = None
     scheduler: str | None = None
+    _trees: list[SourceTree] = field(default_factory=list, init=False, compare=False, repr=False)
+    builds: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def trees(self) -> tuple[SourceTree, SourceTree]:
+        """Baseline and candidate, for all gates the same: each file is read once for all of them."""
+        if not self._trees:
+            self._trees.extend((SourceTree(self.baseline), SourceTree(self.candidate)))
+        before, after = self._trees
+        return before, after
 
     @property
     def guarded_part(self) -> Subject:

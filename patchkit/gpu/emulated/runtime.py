@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
@@ -230,6 +231,10 @@ class HostLibrary:
     units: int
 
 
+# Of trees that somebody reads: every gate that runs something asks for the libraries of both (issue 43).
+_libraries: WeakKeyDictionary[SourceTree, dict[tuple[object, ...], HostLibrary]] = WeakKeyDictionary()
+
+
 def build_host_library(
     tree: SourceTree, compiler: Compiler, *, arch: str, stub: Path, libraries: Path, rocwmma: bool = True
 ) -> HostLibrary:
@@ -248,6 +253,10 @@ def build_host_library(
         RECORDER_LACKS_CALLS, HOST_LINK_FAILED: the objects do not link against the stub.
         CacheError: the disk refused.
     """
+    known = _libraries.setdefault(tree, {})
+    asked = (compiler.toolchain, compiler.identity, compiler.store.root, arch, stub, libraries, rocwmma)
+    if asked in known and known[asked].path.is_file():
+        return known[asked]
     units = platform_units(tree.root, "hip")
     jobs = [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units]
     done = []
@@ -257,7 +266,7 @@ def build_host_library(
         done.append(made)
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
     path = _link(done, key, compiler, stub, libraries, tree.root)
-    return HostLibrary(path=path, key=key, units=len(done))
+    return known.setdefault(asked, HostLibrary(path=path, key=key, units=len(done)))
 
 
 def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocwmma: bool) -> Job:

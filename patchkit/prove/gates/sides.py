@@ -18,7 +18,6 @@ from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
-from patchkit.toolchain.units import SourceTree
 
 _Broken = TypeVar("_Broken", bound=GateError)
 
@@ -46,7 +45,7 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
     sides = build_sides(subject, "cpu", programs, is_timed=False)
     compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
-    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    trees = subject.trees
     emulated = partial(
         emulated_side,
         gpu=gpu,

@@ -288,7 +288,7 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
         open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
     )
     gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
-    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    trees = subject.trees
     options = EmulationOptions()
     with (
         emulated_side(sides.before, trees[0], gpu, compiler, options, whole=()) as before,

@@ -32,8 +32,8 @@ def touched_units(subject: Subject, platform: Platform = "hip") -> tuple[str, ..
     """Units of a backend that include a changed file, in the baseline or in the candidate, sorted."""
     found = {
         unit
-        for root in (subject.baseline, subject.candidate)
-        for unit in units_including(root, subject.changed_files, platform_units(root, platform))
+        for tree in subject.trees
+        for unit in units_including(tree, subject.changed_files, platform_units(tree.root, platform))
     }
     return tuple(sorted(found))
 
@@ -72,7 +72,7 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
         CompileFailed: the baseline does not compile; nothing can be said about the candidate then.
         ToolchainError, CacheError: as :func:`patchkit.toolchain.compile.compile_unit`.
     """
-    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    trees = subject.trees
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
     wanted = [
         (unit, arch, which, tree)

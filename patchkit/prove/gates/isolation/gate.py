@@ -193,7 +193,7 @@ class IsolationGate:
 
     def _guarded(self, subject: Subject, toolchain: Toolchain) -> GateResult:
         compiler = open_compiler(toolchain, subject.cache_root, subject.reporter, subject.scheduler)
-        trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
+        trees = subject.trees
         problems = list(_lists(subject, trees))
         if problems:
             return GateResult(

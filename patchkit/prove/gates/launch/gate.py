@@ -42,7 +42,6 @@ from patchkit.prove.gates.touched import Pair, compile_touched
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
 from patchkit.toolchain.compiler import open_compiler
-from patchkit.toolchain.units import SourceTree
 
 _NOT_PROVEN = (
     "numbers: nothing is computed on the recorder",
@@ -86,9 +85,9 @@ class LaunchGate:
             programs = build_sides(subject, "cpu", is_timed=False)
         except CandidateBuildFailed as error:
             return self._not_built([error])
-        before = build_backend(SourceTree(subject.baseline), compiler, arch, programs.before)
+        before = build_backend(subject.trees[0], compiler, arch, programs.before)
         try:
-            after = build_backend(SourceTree(subject.candidate), compiler, arch, programs.after)
+            after = build_backend(subject.trees[1], compiler, arch, programs.after)
         except CompileFailed as error:
             return self._not_built([error])
         sides = Sides(before=before, after=after, code={arch: _code(touched, arch) for arch in subject.archs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_a_new_unit_is_a_change_of_every_build(make_subject) -> None:
     assert [problem.code for problem in problems] == ["ISOLATION_UNITS"] * 3
     assert problems[0].message.startswith(f"the candidate adds {extra}")
     assert problems[0].where[0].label == "my-patch"
+
+
+def test_all_gates_read_the_same_trees_and_another_subject_has_its_own(make_subject, tmp_path: Path) -> None:
+    subject = make_subject({UNIT: ""}, {UNIT: "int a;\n"})
+    assert [tree.root for tree in subject.trees] == [subject.baseline, subject.candidate]
+    assert all(one is other for one, other in zip(subject.trees, subject.trees, strict=True))
+    moved = replace(subject, candidate=tmp_path)
+    assert [tree.root for tree in moved.trees] == [subject.baseline, tmp_path]
 
 
 def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None:
