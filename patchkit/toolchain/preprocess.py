@@ -6,6 +6,7 @@ Two readings are equal when clang's output without any needless blank is equal b
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,16 @@ from patchkit.toolchain.steps import listing_words
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree
 
-_FORMAT = 2
+_FORMAT = 3
 _TIMEOUT_S = 300.0
 _SHOWN_ERRORS = 4
 
 # -fkeep-system-includes came with clang 18, -fminimize-whitespace with clang 14.
 _TOKENS = ("-P", "-fminimize-whitespace")
 _MACROS = ("-dD",)  # every #define and #undef where it stands: what is known at the end
+_OF_MACROS = re.compile(rb"^#(?:define|undef)\b[^\n]*\n", re.MULTILINE)  # as -dD writes them
 _COUNTER = b"__COUNTER__"  # a state of the preprocessor that no output shows
+_READ, _PLAIN = "tokens", "plain"  # files of an entry
 _ALWAYS = ("-E", "-w", "-D__LINE__=__LINE__", "-fkeep-system-includes")
 
 
@@ -65,20 +68,41 @@ def head_digest(reading: Reading, compiler: Compiler) -> str | None:
 
     Raises as :func:`reading_digest`.
     """
+    return _of_head(reading, compiler, _READ)
+
+
+def head_tokens(reading: Reading, compiler: Compiler) -> str | None:
+    """As :func:`head_digest`, of the letters of all tokens: where these differ, so do those of the units.
+
+    Where they do not, the units may differ. Raises as :func:`reading_digest`.
+    """
+    return _of_head(reading, compiler, _PLAIN)
+
+
+def _of_head(reading: Reading, compiler: Compiler, of: str) -> str | None:
     head = reading.tree.head(reading.unit)
     if head is None or reading.tree.mentions(reading.unit, _COUNTER):
         return None
     path, rest = head
     # As its own file it would be the main one, in which "#pragma once" says nothing.
     text = f'#include "{path}"\n'.encode()
-    read = _tokens_digest(reading, compiler, (*_TOKENS, *_MACROS), path, stdin=text)
+    read = _tokens_digest(reading, compiler, (*_TOKENS, *_MACROS), path, stdin=text, told_of=of)
     return key_of({"head": read, "rest": rest.hex()})
 
 
 def _tokens_digest(
-    reading: Reading, compiler: Compiler, layout: Sequence[str], of: str, *, stdin: bytes | None = None
+    reading: Reading,
+    compiler: Compiler,
+    layout: Sequence[str],
+    of: str,
+    *,
+    stdin: bytes | None = None,
+    told_of: str = _READ,
 ) -> str:
-    """sha256 of what clang writes for the file ``of``; remembered while no file that it opens changes."""
+    """sha256 of what clang writes for the file ``of``; remembered while no file that it opens changes.
+
+    ``told_of``: of all that it writes, or without the definitions of macros.
+    """
     told = {
         "format": _FORMAT,
         "compiler": compiler.identity,
@@ -89,10 +113,13 @@ def _tokens_digest(
         # Of clang itself, because its driver drops -MD for the device pass of HIP.
         listing = [part for word in listing_words(opened) for part in ("-Xclang", word)]
         text = _run(reading, compiler, [*layout, *listing], stdin=stdin)
-        (folder / "tokens").write_text(hashlib.sha256(text).hexdigest(), "ascii")
+        (folder / _READ).write_text(hashlib.sha256(text).hexdigest(), "ascii")
+        # Without any blank: there is a line's end where a definition stood.
+        plain = b"".join(_OF_MACROS.sub(b"", text).split())
+        (folder / _PLAIN).write_text(hashlib.sha256(plain).hexdigest(), "ascii")
 
     folder, _ = obtain_by_opened(compiler.store, told, reading.tree, of, make)
-    return (folder / "tokens").read_text("ascii")
+    return (folder / told_of).read_text("ascii")
 
 
 def reading_text(reading: Reading, compiler: Compiler) -> bytes:

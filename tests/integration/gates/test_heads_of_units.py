@@ -10,7 +10,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.prove.gates.timings import Stopwatch
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
-from patchkit.toolchain.preprocess import Reading, head_digest, reading_digest
+from patchkit.toolchain.preprocess import Reading, head_digest, head_tokens, reading_digest
 from patchkit.toolchain.units import SourceTree
 
 pytestmark = pytest.mark.hip
@@ -90,10 +90,28 @@ def test_alike_by_its_head_is_alike_whole(
         assert (whole[0] == whole[1]) is expected
 
 
-def test_a_macro_that_nobody_uses_differs_by_the_head_alone(world: World) -> None:
-    before, after = world.tree(), world.tree(HEADER + "#define UNUSED 1\n")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("int rows[ROWS];\n", "int rows[ROWS];\n#define UNUSED 1\n"),
+        ("#define LATER", "#define UNUSED 1\n#define LATER"),
+        ("#define ROWS 4", "#define ROWS  4\n#define UNUSED \\\n    int more;"),
+    ],
+)
+def test_a_macro_that_nobody_uses_differs_by_the_head_alone(world: World, old: str, new: str) -> None:
+    before, after = world.tree(), world.tree(HEADER.replace(old, new))
     assert world.head(before) != world.head(after)
     assert world.whole(before) == world.whole(after)
+    tokens = [head_tokens(world.reading(tree), world.compiler) for tree in (before, after)]
+    assert tokens[0] == tokens[1] is not None
+
+
+@pytest.mark.parametrize(("old", "new"), [("ROWS 4", "ROWS 5"), ("int rows", "long rows")])
+def test_other_tokens_of_a_head_are_other_tokens_of_the_unit(world: World, old: str, new: str) -> None:
+    before, after = world.tree(), world.tree(HEADER.replace(old, new))
+    assert world.whole(before) != world.whole(after)
+    tokens = [head_tokens(world.reading(tree), world.compiler) for tree in (before, after)]
+    assert tokens[0] != tokens[1]
 
 
 def test_text_behind_the_head_counts(world: World) -> None:

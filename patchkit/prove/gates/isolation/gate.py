@@ -279,7 +279,7 @@ def _host_branch(
     nothing = HostBranch(differing_units=(), regions_closed=(), branch_dead_assembly=())
     if not wanted:
         return nothing, []
-    differing = [each for each in compare(wanted, trees, compiler) if not each.agrees]
+    differing = [each for each in compare(wanted, trees, compiler, whether=True) if not each.agrees]
     closed = (trees[0], SourceTree(closed_tree(subject)))
     reads = compare(wanted, closed, compiler)
     readings = tuple(each.reading for each in reads)

@@ -22,7 +22,13 @@ from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import hip_definitions, without_unread
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import RocWmma, Toolchain, hip_flags, rocwmma_for
-from patchkit.toolchain.preprocess import PreprocessFailed, head_digest, reading_digest, reading_text
+from patchkit.toolchain.preprocess import (
+    PreprocessFailed,
+    head_digest,
+    head_tokens,
+    reading_digest,
+    reading_text,
+)
 from patchkit.toolchain.preprocess import Reading as Job
 from patchkit.toolchain.units import Platform, SourceTree, kv_definitions
 
@@ -312,11 +318,16 @@ Digest = TypeVar("Digest")
 
 
 def compare(
-    wanted: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
+    wanted: Sequence[tuple[Configuration, str]],
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    *,
+    whether: bool = False,
 ) -> list[ReadUnit]:
     """Read every unit in its configuration, in both trees.
 
-    What :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read any further.
+    What :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read any further; nor what
+    differs by the tokens of its head, where only ``whether`` it does is asked.
     """
     by_unit: dict[str, list[int]] = {}
     for at, (_, unit) in enumerate(wanted):
@@ -328,7 +339,7 @@ def compare(
     ]
     done = run_parallel(
         [[wanted[at] for at in part] for part in parts],
-        partial(_read_all, trees, compiler),
+        partial(_read_all, trees, compiler, whether),
         reporter=compiler.reporter,
         what="reading units",
         unit="parts",
@@ -342,18 +353,31 @@ def compare(
 
 
 def _read_all(
-    trees: tuple[SourceTree, SourceTree], compiler: Compiler, wanted: Sequence[tuple[Configuration, str]]
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    whether: bool,  # noqa: FBT001 - given by partial
+    wanted: Sequence[tuple[Configuration, str]],
 ) -> list[ReadUnit]:
-    return [_read(trees, compiler, *one) for one in wanted]
+    return [_read(trees, compiler, *one, whether=whether) for one in wanted]
 
 
 def _read(
-    trees: tuple[SourceTree, SourceTree], compiler: Compiler, configuration: Configuration, unit: str
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    configuration: Configuration,
+    unit: str,
+    *,
+    whether: bool,
 ) -> ReadUnit:
     jobs = [_job(configuration, unit, tree) for tree in trees]
     old, new = (_unless_failed(head_digest, job, compiler) for job in jobs)
-    if isinstance(old, str) and isinstance(new, str) and old == new:
-        return ReadUnit(configuration=configuration, unit=unit, before=old, after=new)
+    if isinstance(old, str) and isinstance(new, str):
+        if old == new:
+            return ReadUnit(configuration=configuration, unit=unit, before=old, after=new)
+        if whether:
+            plain, other = (head_tokens(job, compiler) or "" for job in jobs)
+            if plain != other:
+                return ReadUnit(configuration=configuration, unit=unit, before=plain, after=other)
     before, after = (_unless_failed(reading_digest, job, compiler) for job in jobs)
     return ReadUnit(configuration=configuration, unit=unit, before=before, after=after)
 
