@@ -140,19 +140,40 @@ class Document:
 
         Without recursion, whatever the nesting.
         """
-        waiting: list[tuple[KeyPath, Any]] = [((), self.table)]
-        while waiting:
-            keys, value = waiting.pop()
-            if isinstance(value, dict):
-                waiting += [((*keys, name), inner) for name, inner in reversed(value.items())]
-            elif isinstance(value, list):
-                waiting += [((*keys, index), value[index]) for index in reversed(range(len(value)))]
-            else:
-                yield keys, value
+        return _values(self.table)
 
 
 _source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
-_read = lru_cache(maxsize=_FILES_KEPT)(tomllib.loads)
+
+
+@lru_cache(maxsize=_FILES_KEPT)
+def _deep_key(data: bytes) -> int | None:
+    """Where a key of too many parts begins."""
+    found = _DEEP.search(data)
+    return found.start() if found is not None else None
+
+
+@lru_cache(maxsize=_FILES_KEPT)
+def _read(text: str) -> tuple[Mapping[str, Any], bool]:
+    """The table of a text, and whether each number in it is finite."""
+    table = tomllib.loads(text)
+    return table, not any(_is_not_finite(value) for _, value in _values(table))
+
+
+def _is_not_finite(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _values(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, object]]:
+    waiting: list[tuple[KeyPath, Any]] = [((), table)]
+    while waiting:
+        keys, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*keys, name), inner) for name, inner in reversed(value.items())]
+        elif isinstance(value, list):
+            waiting += [((*keys, index), value[index]) for index in reversed(range(len(value)))]
+        else:
+            yield keys, value
 
 
 def load_toml(path: Path) -> Document:
@@ -209,16 +230,16 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="is this the right file?",
         )
     text = _decode(path, data)
-    deep = _DEEP.search(data)
+    deep = _deep_key(data)
     if deep is not None:
         raise ConfigError(
             f"{path} has a key of more than {_MAX_PARTS} parts",
             code="TOML_NESTING",
-            where=SourceText(path, data).locate(deep.start()),
+            where=SourceText(path, data).locate(deep),
             hint="a key of patchkit's files has at most four parts",
         )
     try:
-        table = _read(text)
+        table, is_finite = _read(text)
     except RecursionError as error:
         raise ConfigError(
             f"{path} nests arrays or tables too deeply",
@@ -230,7 +251,8 @@ def parse_toml(path: str, data: bytes) -> Document:
         # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
         raise _syntax_error(path, text, str(error)) from error
     document = Document(path=path, data=data, table=table)
-    _require_finite(document)
+    if not is_finite:
+        raise _not_finite(document)
     return document
 
 
@@ -254,21 +276,16 @@ def _decode(path: str, data: bytes) -> str:
         ) from error
 
 
-def _require_finite(document: Document) -> None:
+def _not_finite(document: Document) -> ConfigError:
     """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
-    found = [
-        document.locate(keys)
-        for keys, value in document.values()
-        if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if found:
-        raise ConfigError(
-            f"{document.path} has a number that is not finite",
-            code="TOML_NOT_FINITE",
-            where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
-            why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
-            hint="write a finite number, or leave the key out",
-        )
+    found = [document.locate(keys) for keys, value in document.values() if _is_not_finite(value)]
+    return ConfigError(
+        f"{document.path} has a number that is not finite",
+        code="TOML_NOT_FINITE",
+        where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
+        why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
+        hint="write a finite number, or leave the key out",
+    )
 
 
 def _syntax_error(path: str, text: str, message: str) -> ConfigError:

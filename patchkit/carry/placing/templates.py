@@ -325,9 +325,15 @@ def written_text(name: str, **values: object) -> str:
 
     It is as long as its values make it: they were bounded where they were read. Raises SERIES_DIR_INCOMPLETE.
     """
-    environment = BoundedEnvironment([find_texts()])
+    environment = _environment_of(find_texts())
     unlimited = Budget(steps=sys.maxsize, characters=sys.maxsize)
     return environment.render_bounded(environment.get_template(name), values, unlimited)
+
+
+@functools.cache
+def _environment_of(folder: Path) -> BoundedEnvironment:
+    """With the templates that it compiled: import writes the same for each patch of a queue."""
+    return BoundedEnvironment([folder])
 
 
 class PatchRenderer:
