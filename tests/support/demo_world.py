@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from command_line import patchkit_process, run_patchkit
 
@@ -179,6 +180,9 @@ class World:
         return dict(row.split(" ") for row in rows if "/tmp" not in row)
 
 
+W = TypeVar("W", bound=World)
+
+
 def git(folder: Path, *args: str, date: str = "2025-02-01T00:00:00Z") -> str:
     """Output of git in ``folder``, with fixed names and dates; it must succeed."""
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
@@ -247,14 +251,18 @@ def make_series(world: World, build: int, archs: tuple[str, ...], *, config: boo
     world.lock.write_text(pin_text(world.upstream, build))
 
 
-def copy_world(made: World, root: Path) -> None:
-    """What stands in a world, at another place: the lock and the clones in it name the upstream there.
+def copy_world(made: W, root: Path) -> W:
+    """What stands in a world, at another place: series and repositories name the upstream there.
 
     Git makes the smallest world with some twenty processes, and most tests want one of their own.
     """
     shutil.copytree(made.root, root, symlinks=True)
-    for path in (World(root, made.checkout).lock, *root.glob("*/.git/config")):
-        path.write_text(path.read_text().replace(str(made.root), str(root)))
+    old, new = os.fsencode(made.root), os.fsencode(root)
+    for pattern in ("series/patches/**/*", "*/.git/config", "cache/*.git/config"):
+        for path in root.glob(pattern):
+            if path.is_file() and old in (data := path.read_bytes()):
+                path.write_bytes(data.replace(old, new))
+    return replace(made, root=root)
 
 
 def pin_text(upstream: Path, build: int) -> str:

@@ -37,14 +37,9 @@ def new_world(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> World
 
 
 @pytest.fixture
-def make_world(new_world: World, tmp_path: Path, checkout: Path) -> Callable[[str], World]:
+def make_world(new_world: World, tmp_path: Path) -> Callable[[str], World]:
     """Makes a fresh world below the test's folder."""
-
-    def make(name: str) -> World:
-        copy_world(new_world, tmp_path / name)
-        return World(tmp_path / name, checkout)
-
-    return make
+    return lambda name: copy_world(new_world, tmp_path / name)
 
 
 @pytest.fixture

@@ -122,17 +122,14 @@ def laid_desk(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
 
 
 @pytest.fixture
-def desk(laid_desk: Desk, tmp_path: Path, checkout: Path) -> Desk:
-    copy_world(laid_desk, tmp_path / "desk")
-    return Desk(tmp_path / "desk", checkout)
+def desk(laid_desk: Desk, tmp_path: Path) -> Desk:
+    return copy_world(laid_desk, tmp_path / "desk")
 
 
 @pytest.fixture(scope="module")
-def shared_desk(laid_desk: Desk, tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Desk:
+def shared_desk(laid_desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """One for all tests of a module, which leave it as it was."""
-    root = tmp_path_factory.mktemp("shared") / "desk"
-    copy_world(laid_desk, root)
-    return Desk(root, checkout)
+    return copy_world(laid_desk, tmp_path_factory.mktemp("shared") / "desk")
 
 
 def make_desk(root: Path, checkout: Path) -> Desk:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_world import FOLDER, git
+from demo_world import FOLDER, copy_world, git
 from killing import killed
 from thorough import ordinary
 
@@ -22,16 +22,25 @@ def push(desk, head: str, ref: str = "refs/pull/7/head") -> None:
     git(desk.clone, "push", "-q", "-f", "origin", f"{head}:{ref}")
 
 
-@pytest.fixture
-def pull(desk) -> str:
-    """Pull request 7 of the upstream, imported as the plain patch ``mine``; its head."""
+@pytest.fixture(scope="session")
+def imported(laid_desk, tmp_path_factory: pytest.TempPathFactory):
+    """A desk with pull request 7 of its upstream imported as the plain patch ``mine``, and its head."""
+    desk = copy_world(laid_desk, tmp_path_factory.mktemp("imported") / "desk")
     desk.change(TOOL, "256 ? 256", "512 ? 512")
     head = desk.commit("tool: a larger limit")
     push(desk, head)
     git(desk.upstream, "checkout", "-q", "master")
     done = desk.run("import", "--pr", "7", "--url", str(desk.upstream), "--guard", "none", "--id", "mine")
     assert done.returncode == 0, done.stderr
-    return head
+    return desk, head
+
+
+@pytest.fixture
+def pull(imported, desk) -> str:
+    """What was imported is on the desk, too; the head of pull request 7."""
+    shutil.rmtree(desk.root)
+    copy_world(imported[0], desk.root)
+    return imported[1]
 
 
 def manifest(desk, name: str = "mine") -> dict[str, Any]:
