@@ -14,10 +14,13 @@ journal, and the table says so. ``--detach`` goes on in the background, also aft
 killed; the same command again then begins nothing and prints the table so far, as ``--show`` does.
 ``--record`` is written anew after each run: a page, and beside it an archive of all journals and results.
 
+On one virtual machine with four H100 and 64 cores four runs at once disturbed one another, two far less
+(docs/records/pick.md): there ``--gpus 0,2`` and half of ``--runs``.
+
 Before any run measures, two runs of six seconds do the work that all share: one with all patches, whose
 check, search and crossing need 27 builds, and one with what is to be picked. On four H100 and 64 cores
 upstream took 170 s, the other builds 140 s, what is right 140 s beside them; then a run with 9.5 minutes
-6.6 to 10.3.
+6.6 to 10.3. Carrying 417 MB in pieces of 50 took 80 s.
 
 **On a bare machine without a network** (Linux with git 2.32, g++, Python 3.11 or newer with venv; for CUDA
 nvcc on PATH and a driver that fits it) carry a clone of this repository, the models, and what these make:
