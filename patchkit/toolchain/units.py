@@ -286,8 +286,7 @@ def _known_tree(root: Path) -> SourceTree:
     return SourceTree(root)
 
 
-def units_including(tree: Path | SourceTree, files: Collection[str], units: Iterable[str]) -> tuple[str, ...]:
+def units_including(tree: SourceTree, files: Collection[str], units: Iterable[str]) -> tuple[str, ...]:
     """Of ``units``, the ones whose closure has one of ``files``, in order."""
     wanted = frozenset(files)
-    source = tree if isinstance(tree, SourceTree) else SourceTree(tree)
-    return tuple(unit for unit in units if not wanted.isdisjoint(source.closure(unit)))
+    return tuple(unit for unit in units if not wanted.isdisjoint(tree.closure(unit)))

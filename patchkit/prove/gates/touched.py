@@ -47,7 +47,8 @@ def unreached_files(subject: Subject) -> tuple[str, ...]:
     """Files that plain patches change, and that no unit of the HIP backend includes, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
     units = platform_units(subject.candidate, "hip") if files else ()
-    return tuple(sorted(path for path in files if not units_including(subject.candidate, [path], units)))
+    _, candidate = subject.trees
+    return tuple(sorted(path for path in files if not units_including(candidate, [path], units)))
 
 
 def told_by_name(changed: Sequence[str], table: Sequence[tuple[str, Told]]) -> list[Told] | None:

@@ -63,9 +63,8 @@ def test_the_closure_ignores_conditions_and_follows_relative_names(tree: Path) -
 
 def test_units_that_reach_a_file(tree: Path) -> None:
     def reaching(file: str) -> list[str]:
-        return [
-            unit.rpartition("/")[2] for unit in units_including(tree, [file], platform_units(tree, "hip"))
-        ]
+        found = units_including(SourceTree(tree), [file], platform_units(tree, "hip"))
+        return [unit.rpartition("/")[2] for unit in found]
 
     assert reaching("ggml/src/ggml-cuda/deep/c.cuh") == ["b.cu"]
     assert reaching("ggml/include/ggml.h") == ["a.cu", "b.cu"]

@@ -121,9 +121,9 @@ def _declared(part: PatchPart, subject: Subject) -> Declared:
     gone = [path for path in files if not (subject.candidate / path).is_file()]
     units = {
         unit
-        for root, named in ((subject.candidate, files), (subject.baseline, gone))
+        for tree, named in zip(subject.trees, (gone, files), strict=True)
         for platform in (_PLATFORMS if named else ())
-        for unit in units_including(root, named, platform_units(root, platform))
+        for unit in units_including(tree, named, platform_units(tree.root, platform))
     }
     return Declared(patch=part.id, files=tuple(sorted(files)), units=tuple(sorted(units)))
 

@@ -107,20 +107,14 @@ def test_what_may_define_something_when_a_kernel_uses_it_is_never_left_out(
     tmp_path: Path, added: str
 ) -> None:
     assert may_define_when_used(added.encode())
-    for tree, text in (("a", KERNEL + HOST), ("b", f"{KERNEL}{added}\n{HOST}")):
-        path = tmp_path / tree / FILE
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    assert hollow_trees(tmp_path / "a", tmp_path / "b", [FILE]) is None
+    roots = trees(tmp_path, {FILE: KERNEL + HOST}, {FILE: f"{KERNEL}{added}\n{HOST}"})
+    assert hollow_trees(*roots, [FILE]) is None
 
 
 def test_a_template_that_the_next_statement_lost_to_an_added_one_is_seen(tmp_path: Path) -> None:
-    texts = ("template <int n>\nvoid a() {}\n", "template <int n>\nint v = f();\nvoid a() {}\n")
-    for tree, text in zip("ab", texts, strict=True):
-        path = tmp_path / tree / FILE
-        path.parent.mkdir(parents=True)
-        path.write_text(KERNEL + text + HOST)
-    assert hollow_trees(tmp_path / "a", tmp_path / "b", [FILE]) is None
+    old, new = "template <int n>\nvoid a() {}\n", "template <int n>\nint v = f();\nvoid a() {}\n"
+    roots = trees(tmp_path, {FILE: KERNEL + old + HOST}, {FILE: KERNEL + new + HOST})
+    assert hollow_trees(*roots, [FILE]) is None
 
 
 @pytest.mark.parametrize(
