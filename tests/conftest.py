@@ -226,12 +226,6 @@ def applied(shipped_apply: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
     return shipped_apply[1]
 
 
-def pytest_collection_finish() -> None:
-    """The collector no longer looks through what the tests themselves are: it stays to the end."""
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for the real pin carries the mark ``upstream``."""
     for item in items:
