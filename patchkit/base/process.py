@@ -23,6 +23,7 @@ from patchkit.base.reporter import Reporter, Work
 _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it
+_NICE_WORDS = 3  # of "nice -n 10", in front of a program
 
 WHICH_GPUS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """What says in an environment which of several GPUs programs may see."""
@@ -132,7 +133,7 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     program = _find(argv[0], environment)
     reporter.command(shlex.join(argv))
     if stop is not None and stop.is_set():
-        raise ToolStopped(f"{Path(argv[0]).name} was not started")
+        raise ToolStopped(f"{_name_of(argv)} was not started")
     began = time.monotonic()
     with _signals_kept() as kept:
         try:
@@ -186,7 +187,7 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
     """The error for a tool that did not end with status 0: what it was, and the end of its stderr."""
-    name = Path(completed.argv[0]).name
+    name = _name_of(completed.argv)
     why = _tail(completed.stderr) or "it wrote nothing to stderr"
     hint = f"the command was: {shlex.join(completed.argv)}"
     if completed.returncode < 0:
@@ -222,13 +223,19 @@ def _communicate(
         except subprocess.TimeoutExpired as error:
             stdin = None  # it is being fed already
             if stop is not None and stop.is_set():
-                raise ToolStopped(f"{Path(argv[0]).name} was stopped") from error
+                raise ToolStopped(f"{_name_of(argv)} was stopped") from error
             if deadline is not None and time.monotonic() >= deadline:
                 raise ToolTimeout(
-                    f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
+                    f"{_name_of(argv)} did not end within {timeout_s:g} s, and was stopped",
                     why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
                     hint=f"the command was: {shlex.join(argv)}",
                 ) from error
+
+
+def _name_of(argv: Sequence[str]) -> str:
+    """The program of a command, also where it runs with low priority (``nice -n 10 PROGRAM``)."""
+    is_nice = len(argv) > _NICE_WORDS and Path(argv[0]).name == "nice" and argv[1] == "-n"
+    return Path(argv[_NICE_WORDS if is_nice else 0]).name
 
 
 class _Kept:

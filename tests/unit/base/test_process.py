@@ -237,3 +237,10 @@ def test_an_unpickled_error_says_the_same() -> None:
         python("raise SystemExit(2)")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.message, again.hint) == (ToolFailed, caught.value.message, caught.value.hint)
+
+
+def test_a_program_of_low_priority_has_its_own_name() -> None:
+    with pytest.raises(ToolTimeout, match=r"^sleep did not end within 0\.2 s"):
+        run_tool(["nice", "-n", "10", "sleep", "20"], timeout_s=0.2, reporter=NullReporter())
+    with pytest.raises(ToolFailed, match=r"^false ended with status 1"):
+        run_tool(["nice", "-n", "10", "false"], timeout_s=20, reporter=NullReporter())
