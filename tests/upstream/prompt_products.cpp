@@ -68,7 +68,7 @@ const product SCENES[] = {
     {"experts-many", GGML_TYPE_Q6_K, 64, 81, 256, {1, 1}, {1, 1}, false, 1.0f, 8, 4},
     {"experts-preferred", GGML_TYPE_Q4_0, 130, 260, 64, {1, 1}, {1, 1}, false, 1.0f, 8, 1, false, true},
     {"experts-preferred-wide", GGML_TYPE_Q8_0, 130, 400, 64, {1, 1}, {1, 1}, false, 1.0f, 4, 1, true, true},
-    {"experts-few", GGML_TYPE_Q4_0, 128, 60, 512, {1, 1}, {1, 1}, false, 1.0f, 8, 1},
+    {"experts-few", GGML_TYPE_Q4_0, 128, 60, 512, {1, 1}, {1, 1}, false, 1.0f, 8, 4},
     {"experts-view", GGML_TYPE_Q4_0, 128, 64, 512, {1, 1}, {1, 1}, true, 1.0f, 4, 2},
     {"f32-wanted", GGML_TYPE_F16, 128, 80, 256, {1, 1}, {1, 1}, false, 1.0f, 0, 1, false, false, 0, true},
 };

@@ -53,6 +53,13 @@ class scene {
         return made;
     }
 
+    // Whole numbers that stay as they are.
+    ggml_tensor * numbers_of(std::vector<int32_t> given, int64_t rows_of) {
+        ggml_tensor * made = ggml_new_tensor_2d(of_weights, GGML_TYPE_I32, rows_of, int64_t(given.size()) / rows_of);
+        fixed.emplace_back(made, std::move(given));
+        return made;
+    }
+
     ggml_tensor * input(int64_t columns, int64_t width = WIDTH) {
         inputs.push_back(ggml_new_tensor_2d(of_graph, GGML_TYPE_F32, width, columns));
         ggml_set_input(inputs.back());
@@ -91,6 +98,9 @@ class scene {
         }
         for (ggml_tensor * one : caches) {
             ggml_backend_tensor_memset(one, 0, 0, ggml_nbytes(one));
+        }
+        for (const auto & [one, given] : fixed) {
+            ggml_backend_tensor_set(one, given.data(), 0, ggml_nbytes(one));
         }
         ggml_backend_t       backends[] = {gpu, cpu};
         ggml_backend_sched_t sched      = ggml_backend_sched_new(backends, nullptr, 2, 256, false, true);
@@ -157,6 +167,7 @@ class scene {
     ggml_backend_buffer_t     buffer     = nullptr;
     std::vector<ggml_tensor *> weights, inputs, results, caches;
     std::vector<std::pair<ggml_tensor *, std::vector<int64_t>>> wholes;
+    std::vector<std::pair<ggml_tensor *, std::vector<int32_t>>> fixed;
     std::vector<std::pair<ggml_tensor *, ggml_tensor *>> places;
 };
 

@@ -20,7 +20,7 @@ OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 MODELLED = (
     *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
-    *("mul-mat-prompts", "norm-quantized", "attention-inputs"),
+    *("mul-mat-prompts", "norm-quantized", "attention-inputs", "sums-normed", "rope-blocks"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -96,6 +96,8 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "mul-mat-prompts": build >= 11549,
         "norm-quantized": build >= 11549,
         "attention-inputs": build >= 11549,
+        "sums-normed": build >= 11549,
+        "rope-blocks": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

@@ -1,4 +1,4 @@
-"""Norms that quantize, and Q, K and V in two launches: upstream's numbers to the bit, or its own kernels."""
+"""Norms that quantize, sums before norms, Q, K and V in two launches: upstream's numbers, or its kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from patchkit.toolchain.tree import overlay_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
-NEEDS = ("quantize-once", "norm-quantized")
+NEEDS = ("quantize-once", "norm-quantized", "attention-inputs")
+SUM = "sums_normed"
 NORM, MULTIPLY, PLACE = "norm_quantized", "mul_mat_vec_q_attention_inputs", "attention_inputs_place"
 ROUNDS = 5
 
@@ -34,9 +35,9 @@ _FOLDER = "ggml/src/ggml-cuda/"
 _CAN_FUSE = "ggml_can_fuse_subgraph_ext(cgraph, numbers.data(), numbers.size(), ops.data(), outputs, 3)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
-# All but GGML_CUDA_DISABLE_FUSION (above), that nobody looks further than 24 nodes for a product, that a
-# matrix has no more than 2^31 weights, and that biases and weights of norms are f32: else upstream ends the
-# program.
+# All but GGML_CUDA_DISABLE_FUSION (above), forks and attention-inputs (no graph of ours forks there), that
+# nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
+# biases and weights of norms are f32: else upstream ends the program.
 _RULES = {
     "ggml-cuda.cu": [
         Rule(
@@ -54,7 +55,7 @@ _RULES = {
         Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
         Rule("norm-read", "reads == nullptr", "false", ("norm-not-unread",), by="end"),
         Rule("norm-kept", "read != nullptr", "true", ("norm-2048",), by="end"),
-        Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="end"),
+        Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="checks"),
         Rule("norm-once", "ggml_cuda_norm_quantized_read() = nullptr", "nullptr", ("norm-written-over",)),
         Rule("norm-as-wide", "read->ne[0] == made->ne[0]", "true", ("norm-not-as-one-row",)),
         Rule(
@@ -87,14 +88,38 @@ _RULES = {
             by="launches",
         ),
     ],
-    "attention-inputs.cuh": [
+    "sums-normed.cuh": [
         Rule(
-            "fork",
+            "sums-fork",
             "!ctx.stream_context().concurrent_events.empty()",
             "false",
-            ("attention-forked",),
-            by="checks",
+            ("sums-forked",),
+            by="launches",
         ),
+        Rule("sums-rows", "rows != ggml_nrows(match.sum)", "false", ("sums-not-in-channels",)),
+        Rule("sums-long", "padded > 8192", "false", ("sums-not-8224",)),
+        Rule("sums-apart", "!match.has_rows_apart()", "false", ("sums-in-part-over-experts",), by="checks"),
+        Rule("sums-reader", "reads == nullptr", "false", ("sums-not-unread",), by="end"),
+        Rule("sums-some", "n_added == 0", "false", ("sums-not-without-a-sum",), by="checks"),
+        Rule(
+            "sums-of-norm",
+            "begins == sums_normed_begins::with_norm ? 1 : 2",
+            "2",
+            ("sums-in-part-norm-and-two",),
+        ),
+        Rule("sums-in-turn", "node->src[to] != last_made", "false", ("sums-in-part-behind-another",)),
+        Rule(
+            "sums-alike",
+            "!is_alike(node->src[1 - to], node)",
+            "false",
+            ("sums-not-one-row", "sums-not-rows-apart"),
+        ),
+        Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
+        Rule("sums-normed", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
+        Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
+        Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
+    ],
+    "attention-inputs.cuh": [
         Rule("token", "ggml_nrows(activation) != 1", "false", ("attention-not-2-in-a-row",)),
         Rule("alone", _CAN_FUSE, "true", ("attention-not-kept",)),
         Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
@@ -172,10 +197,10 @@ def program(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytes
 
 @pytest.fixture(scope="module")
 def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree with both patches and the one that they need."""
+    """The tree with the three patches and the one that they need."""
     folder = tmp_path_factory.mktemp("steps-series")
     where = {"test_cache": test_cache, "gates_cache": gates_cache, "folder": folder}
-    return tree_with("attention-inputs", BUILD, needs=NEEDS, **where)
+    return tree_with("sums-normed", BUILD, needs=NEEDS, **where)
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +216,12 @@ def test_every_scene_is_upstreams_to_the_last_bit(
     assert after.blamed == frozenset()
     served = {
         what: [name for name in after.scenes if name.startswith(what) and "-not-" not in name]
-        for what in ("norm", "attention")
+        for what in ("norm", "sums", "attention")
     }
     assert after.launched[MULTIPLY] == after.launched[PLACE] == ROUNDS * len(served["attention"])
-    more_norms = 3  # two scenes have two, and one of attention begins with one
+    assert after.launched[SUM] == ROUNDS * len(served["sums"])
+    # two scenes have two, one of attention and one of sums begin with one, five of sums end with one
+    more_norms = 9
     assert after.launched[NORM] == ROUNDS * (len(served["norm"]) + more_norms)
 
 

@@ -46,6 +46,8 @@ UNSETTLED = (
     "mul-mat-prompts",
     "norm-quantized",
     "attention-inputs",
+    "sums-normed",
+    "rope-blocks",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
