@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -31,6 +32,7 @@ _TABLE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _UPSTREAMS = (256, 4)
 _UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
 _FEW_WAVES = 5
+_SOME = 2  # models, to have a mean
 _LISTED = 5  # GPUs of a fault; more of them are a family, and told by the first and the last
 
 
@@ -387,6 +389,53 @@ def _where() -> str:
     return "\n\n".join(parts)
 
 
+def _with_patches() -> str:
+    record = _record("with-patches")
+    rows = []
+    for model, tests in record["models"].items():
+        for test, sides in tests.items():
+            before, after = sides["upstream"], sides["candidate"]
+            told = [f"{one['rate']:.0f} ({one['share']:.0%})" for one in (before, after)]
+            gain = f"{after['rate'] / before['rate'] - 1:+.1%}"
+            rows.append([model, test, *told, gain, f"{before['launches']} to {after['launches']}"])
+    head = ["model", "test", "upstream, t/s (of the bound)", "with them", "", "launches"]
+    patches = ", ".join(f"`{name}`" for name in record["patches"])
+    return f"{_made(record)}\n\nPatches: {patches}.\n\n{_table(head, rows)}"
+
+
+_MIXTURES = ("moe", "gpt-oss")  # in the names that GGUF files have
+
+
+def _with_patches_means() -> str:
+    """Means of the shares, and geometric means of the gains, of dense models and of mixtures of experts."""
+    models: Mapping[str, Mapping[str, Any]] = _record("with-patches")["models"]
+    rows = []
+    for test in dict.fromkeys(test for tests in models.values() for test in tests):
+        for kind in ("dense", "mixtures"):
+            found = [
+                tests[test]
+                for model, tests in models.items()
+                if test in tests and any(word in model for word in _MIXTURES) == (kind == "mixtures")
+            ]
+            if len(found) < _SOME:
+                continue
+            shares = [
+                statistics.mean(one[side]["share"] for one in found) for side in ("upstream", "candidate")
+            ]
+            gains = [one["candidate"]["rate"] / one["upstream"]["rate"] for one in found]
+            rows.append(
+                [
+                    test,
+                    f"{kind}, {len(found)}",
+                    *(f"{share:.0%}" for share in shares),
+                    f"{statistics.geometric_mean(gains) - 1:+.1%}",
+                    f"{min(gains) - 1:+.1%}",
+                ]
+            )
+    head = ["test", "models", "of the bound", "with them", "gain, geometric mean", "the least"]
+    return _table(head, rows)
+
+
 def _where_in_order() -> str:
     """Kernels by their share of the time above the bound, mean over the models, prompts and text apart."""
     models: Mapping[str, Mapping[str, Any]] = _record("where-the-time-is")["models"]
@@ -478,6 +527,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "timing-errors": _timing_errors,
     "where-in-order": _where_in_order,
     "where-the-time-is": _where,
+    "with-patches": _with_patches,
+    "with-patches-means": _with_patches_means,
     "wmma-least": _wmma_least,
     "wmma-others": _wmma_others,
     "wmma-rocwmma": _wmma_rocwmma,

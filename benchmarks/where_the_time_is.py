@@ -1,11 +1,14 @@
 """Of each model the kernels with most time above the bound, for prompts and text at several depths: modelled.
 
-    python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--cache-dir DIR]
+    python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--candidate]
 
 A model is a file of arch_profiles/models without its ending; without any, all of them. What is there of the
 others stays, so the record can be made model by model: the first time each takes some minutes of two idle
 cores, most of it for attention behind many tokens, and the first as long as kernels take to compile.
 Writes docs/records/data/where-the-time-is.json; benchmarks/records.py makes the tables of it.
+
+With --candidate the one that `patchkit apply` made is timed, too, and of both sides only how fast they are is
+written, to docs/records/data/with-patches.json. What is there of other patches goes.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from records import DATA, write_record
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import Workspace, default_cache_root
+from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.exported import export_pin
+from patchkit.carry.upstream.exported import export_pin, export_tree
 from patchkit.gpu.modelled.batches import BatchTest, record_batches
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.reduced import reduced, whole_of_shape
@@ -52,6 +56,9 @@ def main() -> None:
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--depth", action="append", type=int, default=[])
+    parser.add_argument(
+        "--candidate", action="store_true", help="time the candidate, too, and tell how fast both sides are"
+    )
     parser.add_argument("--cache-dir", type=Path)
     asked = parser.parse_args()
     series = find_series_dir(None)
@@ -66,14 +73,51 @@ def main() -> None:
     exported = export_pin(pin, workspace)
     source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
     shapes = sorted((series.profiles / "models").glob("*.toml"))
+    shapes = [each for each in shapes if not asked.model or each.stem in asked.model]
+    depths = tuple(asked.depth) or _DEPTHS
+    peaks = peaks_of(profile)
     with contextlib.ExitStack() as stack:
         recorder = timings.record(source, stack, rocwmma=False)
+        if asked.candidate:
+            repository, candidate = find_candidate(workspace, (asked.arch,), pin)
+            tree = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
+            patched = Source(root=tree.root, tree=tree.tree, build=pin.build, commit=tree.commit[:9])
+            sides = {"upstream": recorder, "candidate": timings.record(patched, stack, rocwmma=False)}
+            head = {"arch": asked.arch, "build": pin.build, "patches": list(candidate.ids)}
+            for shape in shapes:
+                name, both = _of_both(timings, sides, shape, peaks, depths)
+                _keep("with-patches", head, name, both)
+                print(f"{name}: {both}")
+            return
         for shape in shapes:
-            if not asked.model or shape.stem in asked.model:
-                depths = tuple(asked.depth) or _DEPTHS
-                name, found = _of_model(timings, recorder, shape, peaks_of(profile), depths)
-                _keep(asked.arch, pin.build, name, found)
-                print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
+            name, found = _of_model(timings, recorder, shape, peaks, depths)
+            _keep(_NAME, {"arch": asked.arch, "build": pin.build}, name, found)
+            print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
+
+
+def _of_both(
+    timings: Timings, sides: Mapping[str, Recorder], shape: Path, peaks: Peaks, depths: Sequence[int]
+) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
+    """Of one micro-batch and of one token: how fast each side is, its share of the bound and its launches."""
+    whole = whole_of_shape(shape)
+    model = reduced(whole)
+    tests = {}
+    for depth in depths:
+        tests[f"pp512 @ d{depth}"] = BatchTest(name=f"pp.{depth}", depth=depth, tokens=_MICRO_BATCH)
+        tests[f"tg128 @ d{depth}"] = BatchTest(name=f"tg.{depth}", depth=depth + _MIDDLE, tokens=1)
+    found: dict[str, dict[str, dict[str, float]]] = {test: {} for test in tests}
+    for side, recorder in sides.items():
+        parts = list(tests.values())
+        recorded = record_batches(recorder, model.file(timings.workspace.cache_root), parts, "f16")
+        times = time_batches(timings.machine, model, recorded, parts, peaks, timings.compiler)
+        for test, part in tests.items():
+            time = times[part.name]
+            found[test][side] = {
+                "rate": round(time.rate, 2),
+                "share": round(time.bound_us / time.us, 3),
+                "launches": round(time.launches),
+            }
+    return whole.name, found
 
 
 def _of_model(
@@ -127,15 +171,15 @@ def _told(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _keep(arch: str, build: int, name: str, found: Mapping[str, object]) -> None:
-    path = DATA / f"{_NAME}.json"
+def _keep(record: str, head: Mapping[str, object], name: str, found: Mapping[str, object]) -> None:
+    path = DATA / f"{record}.json"
     models: dict[str, Any] = {}
     if path.is_file():
         kept = json.loads(path.read_text("utf-8"))
-        models = kept["models"] if (kept["arch"], kept["build"]) == (arch, build) else {}
+        models = kept["models"] if all(kept[word] == value for word, value in head.items()) else {}
     models[name] = {**models.get(name, {}), **found}
-    command = f"python benchmarks/{_NAME.replace('-', '_')}.py"
-    write_record(_NAME, command, {"arch": arch, "build": build, "models": dict(sorted(models.items()))})
+    command = f"python benchmarks/{_NAME.replace('-', '_')}.py{' --candidate' if record != _NAME else ''}"
+    write_record(record, command, {**head, "models": dict(sorted(models.items()))})
 
 
 if __name__ == "__main__":
