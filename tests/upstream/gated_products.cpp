@@ -23,15 +23,8 @@ ggml_tensor * gated(scene & s, ggml_tensor * gate, ggml_tensor * up, ggml_glu_op
     return made;
 }
 
-// Of what the graph computes, so that its memory can be used again.
-ggml_tensor * row(scene & s, int64_t tokens = TOKENS, int64_t width = WIDTH) {
-    ggml_tensor * made = ggml_scale(s.ctx(), s.input(tokens, width), 2.0f);
-    s.compute(made);
-    return made;
-}
-
 void whole(scene & s, const layer & how) {
-    ggml_tensor * x    = row(s, how.tokens, how.width);
+    ggml_tensor * x    = s.made(how.tokens, how.width);
     ggml_tensor * gate = ggml_mul_mat(s.ctx(), s.weight(how.type, how.rows, how.width), x);
     ggml_tensor * up   = ggml_mul_mat(s.ctx(), s.weight(how.type, how.rows, how.width), x);
     s.compute(how.up_first ? up : gate);
@@ -40,7 +33,7 @@ void whole(scene & s, const layer & how) {
 
 // Each token takes two of four.
 void experts(scene & s, const layer & how, bool other_experts = false) {
-    ggml_tensor * x = ggml_reshape_3d(s.ctx(), row(s, how.tokens, how.width), how.width, 1, how.tokens);
+    ggml_tensor * x = ggml_reshape_3d(s.ctx(), s.made(how.tokens, how.width), how.width, 1, how.tokens);
     std::vector<int32_t> taken[2];
     for (int64_t n = 0; n < how.tokens; ++n) {
         for (int64_t k = 0; k < 2; ++k) {
@@ -74,7 +67,7 @@ const scenes SCENES = {
     {"experts-many", [](scene & s) { experts(s, {GGML_TYPE_Q6_K, 100, 150, 256}); }},
     // The result takes the place of the activations, which nobody reads again.
     {"in-place", [](scene & s) {
-        ggml_tensor * x    = row(s, TOKENS, 128);
+        ggml_tensor * x    = s.made(TOKENS, 128);
         ggml_tensor * gate = of(s, x, GGML_TYPE_Q8_0);
         ggml_tensor * up   = of(s, x, GGML_TYPE_Q8_0);
         s.compute(gate);
@@ -87,41 +80,41 @@ const scenes SCENES = {
     {"not-few-rows", [](scene & s) { whole(s, {GGML_TYPE_Q4_K, 63}); }},
     {"not-f16", [](scene & s) { whole(s, {GGML_TYPE_F16}); }},
     {"not-oai", [](scene & s) {
-        ggml_tensor * x = row(s);
+        ggml_tensor * x = s.made(TOKENS);
         s.result(ggml_swiglu_oai(s.ctx(), of(s, x), of(s, x), 1.702f, 7.0f));
     }},
     {"not-relu", [](scene & s) { whole(s, {GGML_TYPE_Q4_K, 128, TOKENS, WIDTH, GGML_GLU_OP_REGLU}); }},
     {"not-halves", [](scene & s) {
-        ggml_tensor * x = row(s);
+        ggml_tensor * x = s.made(TOKENS);
         s.compute(of(s, x));
         s.result(ggml_swiglu(s.ctx(), of(s, x)));
     }},
     {"not-gate-read", [](scene & s) {
-        ggml_tensor * x    = row(s);
+        ggml_tensor * x    = s.made(TOKENS);
         ggml_tensor * gate = of(s, x);
         s.compute(gate);
         gated(s, gate, of(s, x));
         s.result(ggml_scale(s.ctx(), gate, 3.0f));
     }},
     {"not-one-input", [](scene & s) {
-        ggml_tensor * x = row(s);
-        ggml_tensor * y = row(s);
+        ggml_tensor * x = s.made(TOKENS);
+        ggml_tensor * y = s.made(TOKENS);
         gated(s, of(s, x), of(s, y));
     }},
     {"not-one-type", [](scene & s) {
-        ggml_tensor * x = row(s);
+        ggml_tensor * x = s.made(TOKENS);
         gated(s, of(s, x, GGML_TYPE_Q4_K), of(s, x, GGML_TYPE_Q5_K));
     }},
     {"not-of-these", [](scene & s) {
-        ggml_tensor * x = row(s);
-        ggml_tensor * y = row(s, TOKENS, 128);
-        ggml_tensor * z = row(s, TOKENS, 128);
+        ggml_tensor * x = s.made(TOKENS);
+        ggml_tensor * y = s.made(TOKENS, 128);
+        ggml_tensor * z = s.made(TOKENS, 128);
         s.compute(of(s, x));
         s.compute(of(s, x));
         gated(s, y, z);
     }},
     {"not-f32-wanted", [](scene & s) {
-        ggml_tensor * x    = row(s);
+        ggml_tensor * x    = s.made(TOKENS);
         ggml_tensor * gate = of(s, x);
         ggml_prec_set_acc(gate, GGML_PREC_F32);
         gated(s, gate, of(s, x));

@@ -66,6 +66,13 @@ class scene {
         return inputs.back();
     }
 
+    // What the graph computes where this is called, so that its memory can be used again.
+    ggml_tensor * made(int64_t columns = 1, int64_t width = WIDTH) {
+        ggml_tensor * one = ggml_scale(of_graph, input(columns, width), 2.0f);
+        compute(one);
+        return one;
+    }
+
     // The next product of the graph: in the order of these calls, whatever it depends on.
     ggml_tensor * product(ggml_tensor * by, ggml_tensor * of) {
         ggml_tensor * made = ggml_mul_mat(of_graph, by, of);

@@ -30,13 +30,6 @@ void normed_sum(scene & s, ggml_tensor * sum, bool is_read = true) {
     }
 }
 
-// Of what the graph computes, so that its memory can be used again; computed where this is called.
-ggml_tensor * row(scene & s, int64_t tokens = 1, int64_t width = WIDTH) {
-    ggml_tensor * made = ggml_scale(s.ctx(), s.input(tokens, width), 2.0f);
-    s.compute(made);
-    return made;
-}
-
 struct experts {
     int64_t used = 8, tokens = 1, width = WIDTH;
     bool    has_scales = false;
@@ -45,10 +38,10 @@ struct experts {
 // The weighted sum of a token's experts, in the nodes of llama.cpp.
 ggml_tensor * of_experts(scene & s, const experts & how) {
     ggml_context * ctx    = s.ctx();
-    ggml_tensor *  given  = ggml_reshape_3d(ctx, row(s, how.used * how.tokens, how.width), how.width, how.used, how.tokens);
-    ggml_tensor *  shares = ggml_reshape_3d(ctx, row(s, how.tokens, how.used), 1, how.used, how.tokens);
+    ggml_tensor *  given  = ggml_reshape_3d(ctx, s.made(how.used * how.tokens, how.width), how.width, how.used, how.tokens);
+    ggml_tensor *  shares = ggml_reshape_3d(ctx, s.made(how.tokens, how.used), 1, how.used, how.tokens);
     if (how.has_scales) {
-        given = ggml_mul(ctx, given, ggml_reshape_3d(ctx, row(s, how.tokens, how.used), 1, how.used, how.tokens));
+        given = ggml_mul(ctx, given, ggml_reshape_3d(ctx, s.made(how.tokens, how.used), 1, how.used, how.tokens));
     }
     ggml_tensor * weighted = ggml_mul(ctx, given, shares);
     std::vector<ggml_tensor *> views;
@@ -64,13 +57,13 @@ ggml_tensor * of_experts(scene & s, const experts & how) {
 }
 
 void sums_experts(scene & s, const experts & how) {
-    ggml_tensor * begun = row(s, how.tokens, how.width); // what the layer began with
+    ggml_tensor * begun = s.made(how.tokens, how.width); // what the layer began with
     normed_sum(s, ggml_add(s.ctx(), of_experts(s, how), begun));
 }
 
 void sums_norm(scene & s, int64_t tokens, int64_t width) {
-    ggml_tensor * begun = row(s, tokens, width);
-    normed_sum(s, ggml_add(s.ctx(), norm(s, row(s, tokens, width)), begun));
+    ggml_tensor * begun = s.made(tokens, width);
+    normed_sum(s, ggml_add(s.ctx(), norm(s, s.made(tokens, width)), begun));
 }
 
 struct rotation {
@@ -322,19 +315,19 @@ const scenes SCENES = {
         }
         s.result(ggml_add(s.ctx(), ggml_add(s.ctx(), q, k), v));
     }},
-    {"sums-two", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s), row(s))); }},
-    {"sums-two-8192", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 1, 8192), row(s, 1, 8192))); }},
-    {"sums-two-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 3, 1056), row(s, 3, 1056))); }},
-    {"sums-two-unread", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s), row(s)), false); }},
+    {"sums-two", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(), s.made())); }},
+    {"sums-two-8192", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(1, 8192), s.made(1, 8192))); }},
+    {"sums-two-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(3, 1056), s.made(3, 1056))); }},
+    {"sums-two-unread", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(), s.made()), false); }},
     // The sum takes the place of a row that nobody reads again, and the norm that of the sum.
     {"sums-two-in-place", [](scene & s) {
-        ggml_tensor * one = row(s);
-        ggml_tensor * sum = ggml_add(s.ctx(), one, row(s));
+        ggml_tensor * one = s.made();
+        ggml_tensor * sum = ggml_add(s.ctx(), one, s.made());
         s.expect_same_place(one, sum);
         normed_sum(s, sum, false);
     }},
-    {"sums-three", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), row(s, 1, 544), row(s, 1, 544)), row(s, 1, 544))); }},
-    {"sums-three-turned", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 2, 2080), ggml_add(s.ctx(), row(s, 2, 2080), row(s, 2, 2080)))); }},
+    {"sums-three", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), s.made(1, 544), s.made(1, 544)), s.made(1, 544))); }},
+    {"sums-three-turned", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(2, 2080), ggml_add(s.ctx(), s.made(2, 2080), s.made(2, 2080)))); }},
     {"sums-experts-8", [](scene & s) { sums_experts(s, {}); }},
     {"sums-experts-2048", [](scene & s) { sums_experts(s, {8, 1, 2048}); }},
     {"sums-experts-2", [](scene & s) { sums_experts(s, {2, 1, 2880}); }},
@@ -342,76 +335,76 @@ const scenes SCENES = {
     {"sums-experts-15-scaled", [](scene & s) { sums_experts(s, {15, 1, 1056, true}); }},
     {"sums-experts-5120", [](scene & s) { sums_experts(s, {4, 1, 5120}); }},
     {"sums-experts-shared", [](scene & s) {
-        ggml_tensor * begun = row(s);
-        ggml_tensor * own = row(s);
+        ggml_tensor * begun = s.made();
+        ggml_tensor * own = s.made();
         normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), of_experts(s, {}), own), begun));
     }},
     {"sums-experts-3-tokens", [](scene & s) { sums_experts(s, {4, 3, 544}); }},
     {"sums-norm", [](scene & s) { sums_norm(s, 1, WIDTH); }},
     {"sums-norm-2560", [](scene & s) { sums_norm(s, 1, 2560); }},
     {"sums-norm-4-tokens", [](scene & s) { sums_norm(s, 4, 1056); }},
-    {"sums-not-unread", [](scene & s) { s.result(ggml_scale(s.ctx(), norm(s, ggml_add(s.ctx(), row(s), row(s))), 2.0f)); }},
-    {"sums-not-8224", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 1, 8224), row(s, 1, 8224))); }},
-    {"sums-not-9-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 9), row(s, 9))); }},
-    {"sums-not-one-row", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), row(s, 3), row(s, 1))); }},
+    {"sums-not-unread", [](scene & s) { s.result(ggml_scale(s.ctx(), norm(s, ggml_add(s.ctx(), s.made(), s.made())), 2.0f)); }},
+    {"sums-not-8224", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(1, 8224), s.made(1, 8224))); }},
+    {"sums-not-9-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(9), s.made(9))); }},
+    {"sums-not-one-row", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(3), s.made(1))); }},
     {"sums-not-in-channels", [](scene & s) {
-        ggml_tensor * both[] = {ggml_reshape_3d(s.ctx(), row(s, 4), WIDTH, 2, 2), ggml_reshape_3d(s.ctx(), row(s, 4), WIDTH, 2, 2)};
+        ggml_tensor * both[] = {ggml_reshape_3d(s.ctx(), s.made(4), WIDTH, 2, 2), ggml_reshape_3d(s.ctx(), s.made(4), WIDTH, 2, 2)};
         ggml_tensor * normed = norm(s, ggml_add(s.ctx(), both[0], both[1]));
         s.product(s.weight(GGML_TYPE_Q4_K), ggml_reshape_2d(s.ctx(), normed, WIDTH, 4));
     }},
     // Served from the addition on: somebody reads what comes before it, or one launch cannot have all of it.
     {"sums-in-part-norm-and-two", [](scene & s) {
-        ggml_tensor * begun = row(s);
-        normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), norm(s, row(s)), begun), row(s)));
+        ggml_tensor * begun = s.made();
+        normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), norm(s, s.made()), begun), s.made()));
     }},
     {"sums-in-part-first-read", [](scene & s) {
-        ggml_tensor * first = ggml_add(s.ctx(), row(s), row(s));
-        normed_sum(s, ggml_add(s.ctx(), first, row(s)));
+        ggml_tensor * first = ggml_add(s.ctx(), s.made(), s.made());
+        normed_sum(s, ggml_add(s.ctx(), first, s.made()));
         s.result(ggml_scale(s.ctx(), first, 3.0f));
     }},
     {"sums-in-part-norm-read", [](scene & s) {
-        ggml_tensor * begun  = row(s);
-        ggml_tensor * normed = norm(s, row(s));
+        ggml_tensor * begun  = s.made();
+        ggml_tensor * normed = norm(s, s.made());
         normed_sum(s, ggml_add(s.ctx(), normed, begun));
         s.result(ggml_scale(s.ctx(), normed, 3.0f));
     }},
     {"sums-in-part-experts-read", [](scene & s) {
-        ggml_tensor * begun = row(s);
+        ggml_tensor * begun = s.made();
         ggml_tensor * given = of_experts(s, {});
         normed_sum(s, ggml_add(s.ctx(), given, begun));
         s.result(ggml_scale(s.ctx(), given, 3.0f));
     }},
     // A sum that nobody reads stands before it.
     {"sums-in-part-behind-another", [](scene & s) {
-        ggml_tensor * rows[] = {row(s), row(s), row(s), row(s)};
+        ggml_tensor * rows[] = {s.made(), s.made(), s.made(), s.made()};
         s.compute(ggml_add(s.ctx(), rows[0], rows[1]));
         normed_sum(s, ggml_add(s.ctx(), rows[2], rows[3]));
     }},
     {"sums-not-other-norm", [](scene & s) {
-        ggml_tensor * other = row(s);
-        ggml_tensor * sum = ggml_add(s.ctx(), row(s), row(s));
+        ggml_tensor * other = s.made();
+        ggml_tensor * sum = ggml_add(s.ctx(), s.made(), s.made());
         s.compute(sum);
         ggml_tensor * normed = norm(s, other);
         s.product(s.weight(GGML_TYPE_Q4_K), normed);
         s.result(ggml_scale(s.ctx(), sum, 0.5f));
     }},
     {"sums-not-two-rows-of-weights", [](scene & s) {
-        s.product(s.weight(GGML_TYPE_Q4_K), norm(s, ggml_add(s.ctx(), row(s, 2), row(s, 2)), 2));
+        s.product(s.weight(GGML_TYPE_Q4_K), norm(s, ggml_add(s.ctx(), s.made(2), s.made(2)), 2));
     }},
     {"sums-not-rows-apart", [](scene & s) {
-        ggml_tensor * wide = row(s, 2, 2 * WIDTH);
+        ggml_tensor * wide = s.made(2, 2 * WIDTH);
         ggml_tensor * part = ggml_view_2d(s.ctx(), wide, WIDTH, 2, wide->nb[1], 0);
-        normed_sum(s, ggml_add(s.ctx(), row(s, 2), part));
+        normed_sum(s, ggml_add(s.ctx(), s.made(2), part));
     }},
     {"sums-not-rows-apart-normed", [](scene & s) {
-        ggml_tensor * begun = row(s, 2);
-        ggml_tensor * wide  = row(s, 2, 2 * WIDTH);
+        ggml_tensor * begun = s.made(2);
+        ggml_tensor * wide  = s.made(2, 2 * WIDTH);
         normed_sum(s, ggml_add(s.ctx(), norm(s, ggml_view_2d(s.ctx(), wide, WIDTH, 2, wide->nb[1], 0)), begun));
     }},
-    {"sums-not-without-a-sum", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K), norm(s, norm(s, row(s)))); }},
+    {"sums-not-without-a-sum", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K), norm(s, norm(s, s.made()))); }},
     // Upstream forks here with GGML_CUDA_GRAPH_OPT=1, up to the sum.
     {"sums-forked", [](scene & s) {
-        ggml_tensor * begun = row(s);
+        ggml_tensor * begun = s.made();
         ggml_tensor * x     = norm(s, begun);
         ggml_set_name(x, "attn_norm-0");
         ggml_tensor * q = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K, WIDTH), x);
@@ -425,7 +418,7 @@ const scenes SCENES = {
     // The sum lies where other tokens' experts are still read.
     {"sums-in-part-over-experts", [](scene & s) {
         const experts how = {4, 3, 544};
-        ggml_tensor * begun = row(s, how.tokens, how.width);
+        ggml_tensor * begun = s.made(how.tokens, how.width);
         s.result(begun);
         normed_sum(s, ggml_add(s.ctx(), of_experts(s, how), begun));
     }},
