@@ -112,7 +112,7 @@ _NO_LIBRARY = re.compile(r"(?:unable to find library|cannot find) (-l\w+)")
 _CRASHED = re.compile(r"PLEASE submit a bug report.*?Running pass '([^']+)' on function", re.DOTALL)
 _USAGE = re.compile(r"[Uu]sage[^;]{0,800}")
 _JOINT = re.compile(r'"\s*"')  # between the pieces of one text
-_NAMED_ARGUMENT = re.compile(r"[<\[]([^<>\[\]\"\n]+)[>\]]")
+_NAMED_ARGUMENT = re.compile(r"(?:(?P<option>--?\w[\w-]*)[ =])?[<\[](?P<name>[^<>\[\]\"\n]+)[>\]]")
 _READ_ARGUMENT = re.compile(r"(\w+)\s*=\s*(?:\(\w+\)\s*)?(?:std::)?(?:ato|sto|strto)\w+\s*\(\s*argv\[(\d+)\]")
 _LAUNCHES = re.compile(r"<<<|Launch\w*Kernel|hipcub|thrust|rocprim|hipblas|hipGraphLaunch")
 _REPEATS = re.compile(
@@ -291,13 +291,17 @@ def launching_lines(told: str) -> list[str]:
 # How a program is run.
 
 
-def fewer_repeats(line: str, repeats: frozenset[int]) -> str:
-    """The line with 1 for the arguments of those numbers, and behind options that say how often to repeat."""
+def fewer_repeats(line: str, repeats: frozenset[int | str]) -> str:
+    """The line with 1 for these arguments, by number or option, and behind options whose name says it."""
     head, _, rest = line.partition(_LAUNCHER)
     words = rest.split()
     for index, word in enumerate(words):
-        is_of_option = index > 1 and words[index - 1].startswith("-") and _REPEATS.search(words[index - 1])
-        if word.isdigit() and (index in repeats or is_of_option):
+        before = words[index - 1] if index > 1 else ""
+        if before.startswith("-"):
+            is_repeats = before in repeats or _REPEATS.search(before) is not None
+        else:
+            is_repeats = index in repeats
+        if word.isdigit() and is_repeats:
             words[index] = "1"
     return f"{head}{_LAUNCHER} {' '.join(words)}"
 
@@ -314,14 +318,21 @@ def smaller(line: str, divisor: int, size: int, least: int) -> str:
     return f"{head}{_LAUNCHER} {' '.join(divided)}"
 
 
-def repeats_of(sources: Iterable[str]) -> frozenset[int]:
-    """Which arguments, from 1, a program calls a number of repetitions where it reads or explains them."""
-    found: set[int] = set()
+def repeats_of(sources: Iterable[str]) -> frozenset[int | str]:
+    """Which arguments, by number from 1 or by the option before, a program calls a number of repetitions.
+
+    It does where it reads or explains them.
+    """
+    found: set[int | str] = set()
     for text in sources:
         found.update(int(index) for name, index in _READ_ARGUMENT.findall(text) if _REPEATS.search(name))
         for usage in _USAGE.findall(text):
-            names = [name for name in _NAMED_ARGUMENT.findall(_JOINT.sub("", usage)) if not name.isdigit()]
-            found.update(index for index, name in enumerate(names, 1) if _REPEATS.search(name))
+            named = [
+                one for one in _NAMED_ARGUMENT.finditer(_JOINT.sub("", usage)) if not one["name"].isdigit()
+            ]
+            found.update(
+                one["option"] or index for index, one in enumerate(named, 1) if _REPEATS.search(one["name"])
+            )
     return frozenset(found)
 
 

@@ -121,6 +121,8 @@ def test_repetitions_are_found_where_they_are_read_or_explained(bench):
     assert bench.repeats_of([explained]) == {2}
     streamed = 'std::cout << "Usage: " << argv[0] << " <repeat> <length>\\n";'
     assert bench.repeats_of([streamed]) == {1}
+    optional = 'printf("Usage: %s -s <size> -i <iterations>\\n", argv[0]);'
+    assert bench.repeats_of([optional]) == {"-i"}
 
 
 def test_only_repetitions_become_one(bench):
@@ -129,6 +131,7 @@ def test_only_repetitions_become_one(bench):
 
     assert shortened("1000 500", frozenset({2})) == "LAUNCH_THIS ./sum 1000 1"
     assert shortened("-n 1000 --repeat 500") == "LAUNCH_THIS ./sum -n 1000 --repeat 1"
+    assert shortened("-s 1000 -i 500", frozenset({2, "-i"})) == "LAUNCH_THIS ./sum -s 1000 -i 1"
     assert shortened("1000 500") == "LAUNCH_THIS ./sum 1000 500"
     assert shortened("data.txt", frozenset({1})) == "LAUNCH_THIS ./sum data.txt"
 
