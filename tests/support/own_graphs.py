@@ -41,6 +41,33 @@ class GraphsRan:
     ended: int = 0
 
 
+@dataclass(frozen=True)
+class Rule:
+    """Where a rule stands, what is there without it, and the scenes that then differ, by what."""
+
+    name: str
+    text: str
+    without: str
+    scenes: tuple[str, ...]
+    by: str = "numbers"
+
+    @property
+    def switch(self) -> tuple[str, str]:
+        """For :func:`with_switches`."""
+        return self.text, self.without
+
+    def is_noticed(self, with_all: GraphsRan, after: GraphsRan) -> bool:
+        """Whether a scene came out otherwise without it, by what it says."""
+        ended = after.ended != 0
+        noticed = {
+            "end": ended,
+            "numbers": not ended and after.scenes != with_all.scenes,
+            "checks": bool(after.blamed),
+            "launches": not ended and after.launched != with_all.launched,
+        }
+        return noticed[self.by]
+
+
 class Program:
     """A program of graphs on an emulated GPU, with a build of the corpus; it is compiled in ``folder``."""
 

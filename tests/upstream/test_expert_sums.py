@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from own_graphs import Program, tree_with
-
-from patchkit.toolchain.hip import Toolchain
+from own_graphs import Program
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
@@ -15,15 +13,8 @@ PATCH = "moe-reduction-columns"
 _NOT_FUSED = {"one-expert", "sixteen-experts"}
 
 
-def test_every_sum_is_upstreams_to_the_last_bit(
-    hip_toolchain: Toolchain, test_cache: Path, gates_cache: Path, tmp_path: Path
-) -> None:
-    source = Path(__file__).with_name("expert_sums.cpp")
-    program = Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=tmp_path)
-    upstream = program.run(None)
-    after = program.run(
-        tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=tmp_path)
-    )
+def test_every_sum_is_upstreams_to_the_last_bit(program: Program, patched: Path) -> None:
+    upstream, after = program.run(None), program.run(patched)
     assert after.scenes == upstream.scenes
     assert len(set(after.scenes.values())) == len(after.scenes)
     fused = len(after.scenes.keys() - _NOT_FUSED)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with, with_switches
+from own_graphs import GraphsRan, Program, Rule, with_switches
 
-from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.tree import overlay_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
@@ -17,19 +15,6 @@ PATCH, FILE = "mul-mat-prompts", "ggml/src/ggml-cuda/mmq-prompts.cuh"
 GATE = "unary_gated_op_kernel"
 ROUNDS = 5
 
-
-@dataclass(frozen=True)
-class Rule:
-    """Where a rule stands, what is there without it, and the scene that then differs, by what."""
-
-    name: str
-    text: str
-    without: str
-    scene: str
-    by: str = "numbers"
-
-
-_SAME_INPUT = "up->src[1] != src1"
 # Not left out: forks, the Hadamard transform, results of f32, weights that a graph computes; that products
 # are those before the gate (of others the result would be the same); their type, as strides say the same.
 _RULES = (
@@ -37,29 +22,15 @@ _RULES = (
         "read",
         "!ggml_can_fuse_subgraph_ext(cgraph, numbers, 3, ops, numbers + 2, 1)",
         "false",
-        "not-gate-read",
+        ("not-gate-read",),
     ),
-    Rule("op", "(op != GGML_GLU_OP_SWIGLU && op != GGML_GLU_OP_GEGLU)", "false", "not-relu"),
-    Rule("input", _SAME_INPUT, "false", "not-one-input"),
-    Rule("ids", "up->src[2] != ids", "false", "not-experts-others"),
-    Rule("quantized", "!ggml_is_quantized(src0->type)", "false", "not-f16"),
-    Rule("served", "!serves", "false", "not-few-tokens"),
-    Rule("asked", "product->op_params[0] == GGML_PREC_F32", "false", "not-f32-wanted", "launches"),
+    Rule("op", "(op != GGML_GLU_OP_SWIGLU && op != GGML_GLU_OP_GEGLU)", "false", ("not-relu",)),
+    Rule("input", "up->src[1] != src1", "false", ("not-one-input",)),
+    Rule("ids", "up->src[2] != ids", "false", ("not-experts-others",)),
+    Rule("quantized", "!ggml_is_quantized(src0->type)", "false", ("not-f16",)),
+    Rule("served", "!serves", "false", ("not-few-tokens",)),
+    Rule("asked", "product->op_params[0] == GGML_PREC_F32", "false", ("not-f32-wanted",), by="launches"),
 )
-
-
-@pytest.fixture(scope="module")
-def program(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    source = Path(__file__).with_name("gated_products.cpp")
-    folder = tmp_path_factory.mktemp("gated")
-    return Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree with this patch and no other."""
-    folder = tmp_path_factory.mktemp("gated-series")
-    return tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +52,11 @@ def test_a_scene_is_about_memory_that_is_used_again(apart: GraphsRan) -> None:
 
 @pytest.mark.parametrize("rule", _RULES, ids=[rule.name for rule in _RULES])
 def test_a_rule_that_is_left_out_is_noticed(program: Program, patched: Path, rule: Rule) -> None:
-    switches = {one.name: (one.text, one.without) for one in _RULES}
+    switches = {one.name: one.switch for one in _RULES}
     changed = {FILE: with_switches((patched / FILE).read_text("utf-8"), switches)}
     tree = overlay_tree(patched, changed, "left-out", below=".")
-    with_all = program.run(tree, rule.scene)
-    assert with_all.blamed == frozenset()
-    after = program.run(tree, rule.scene, may_fail=True, LEFT_OUT=rule.name)
-    noticed = {
-        "end": after.ended != 0,
-        "numbers": after.ended == 0 and after.scenes != with_all.scenes,
-        "launches": after.ended == 0 and after.launched != with_all.launched,
-    }
-    assert noticed[rule.by], noticed
+    for scene in rule.scenes:
+        with_all = program.run(tree, scene)
+        assert with_all.blamed == frozenset()
+        after = program.run(tree, scene, may_fail=True, LEFT_OUT=rule.name)
+        assert rule.is_noticed(with_all, after), after

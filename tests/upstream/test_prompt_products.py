@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with
-
-from patchkit.toolchain.hip import Toolchain
+from own_graphs import GraphsRan, Program
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
@@ -32,15 +30,9 @@ _PRODUCTS_OF_ANY_BATCH = 3
 
 
 @pytest.fixture(scope="module")
-def run(
-    hip_toolchain: Toolchain, test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., GraphsRan]:
+def run(program: Program, patched: Path) -> Callable[..., GraphsRan]:
     """Runs the program, with all checks on, with the HIP backend of the tree with this patch and no other."""
-    source = Path(__file__).with_name("prompt_products.cpp")
-    folder = tmp_path_factory.mktemp("products")
-    tree = tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
-    program = Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder)
-    return functools.partial(program.run, tree)
+    return functools.partial(program.run, patched)
 
 
 @pytest.fixture(scope="module")

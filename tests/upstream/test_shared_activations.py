@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with, with_hip_graphs, with_switches
+from own_graphs import GraphsRan, Program, with_hip_graphs, with_switches
 
-from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.tree import overlay_tree
 
 # The host code of build 11549 is compiled again for each rule that is left out.
@@ -35,20 +34,6 @@ _RULES = {
     "strides": ("std::memcmp(kept.nb, src1->nb, sizeof(kept.nb)) == 0", "true", {"strides"}),
     "stream": ("ctx.curr_stream_no != 0", "false", set[str]()),  # a race, which the checks find
 }
-
-
-@pytest.fixture(scope="module")
-def program(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    source = Path(__file__).with_name("shared_activations.cpp")
-    folder = tmp_path_factory.mktemp("shared")
-    return Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree with this patch and no other."""
-    folder = tmp_path_factory.mktemp("shared-series")
-    return tree_with(PATCH, BUILD, test_cache=test_cache, gates_cache=gates_cache, folder=folder)
 
 
 @pytest.fixture(scope="module")

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with, with_hip_graphs, with_switches
+from own_graphs import GraphsRan, Program, Rule, with_hip_graphs, with_switches
 
-from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.tree import overlay_tree
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
+PATCH = "sums-normed"
 NEEDS = ("quantize-once", "norm-quantized", "attention-inputs")
 SUM = "sums_normed"
 NORM, MULTIPLY, PLACE = "norm_quantized", "mul_mat_vec_q_attention_inputs", "attention_inputs_place"
 ROUNDS = 5
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Where a rule stands, what is there without it, and the scenes that then differ, by what."""
-
-    name: str
-    text: str
-    without: str
-    scenes: tuple[str, ...]
-    by: str = "numbers"
 
 
 _FOLDER = "ggml/src/ggml-cuda/"
@@ -189,21 +177,6 @@ _RULES = {
 
 
 @pytest.fixture(scope="module")
-def program(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    source = Path(__file__).with_name("token_steps.cpp")
-    folder = tmp_path_factory.mktemp("steps")
-    return Program(source, BUILD, toolchain=hip_toolchain, gates_cache=gates_cache, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def patched(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree with the three patches and the one that they need."""
-    folder = tmp_path_factory.mktemp("steps-series")
-    where = {"test_cache": test_cache, "gates_cache": gates_cache, "folder": folder}
-    return tree_with("sums-normed", BUILD, needs=NEEDS, **where)
-
-
-@pytest.fixture(scope="module")
 def upstream(program: Program) -> GraphsRan:
     return program.run(None)
 
@@ -247,7 +220,7 @@ def switched(patched: Path) -> dict[str, bytes]:
     """Files in which the variable LEFT_OUT names a rule that does not hold."""
     changed = {}
     for file, rules in _RULES.items():
-        switches = {rule.name: (rule.text, rule.without) for rule in rules}
+        switches = {rule.name: rule.switch for rule in rules}
         changed[_FOLDER + file] = with_switches((patched / _FOLDER / file).read_text("utf-8"), switches)
     return changed
 
@@ -292,11 +265,4 @@ def test_a_rule_that_is_left_out_is_noticed(
     with_all = run()
     assert with_all.blamed == frozenset()
     after = run(may_fail=True, LEFT_OUT=rule.name)
-    ended = after.ended != 0
-    noticed = {
-        "end": ended,
-        "numbers": not ended and after.scenes != with_all.scenes,
-        "checks": bool(after.blamed),
-        "launches": not ended and after.launched != with_all.launched,
-    }
-    assert noticed[rule.by], noticed
+    assert rule.is_noticed(with_all, after), after
