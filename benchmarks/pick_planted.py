@@ -15,12 +15,12 @@ killed; the same command again then begins nothing and prints the table so far, 
 ``--record`` is written anew after each run: a page, and beside it an archive of all journals and results.
 
 On one virtual machine with four H100 and 64 cores four runs at once disturbed one another, two far less
-(docs/records/pick.md): there ``--gpus 0,2`` and half of ``--runs``.
+(docs/records/pick.md); with the four threads that a run has since, four at once were quiet on the next.
 
 Before any run measures, two runs of six seconds do the work that all share: one with all patches, whose
 check, search and crossing need 27 builds, and one with what is to be picked. On four H100 and 64 cores
-upstream took 170 s, the other builds 140 s, what is right 140 s beside them; then a run with 9.5 minutes
-6.6 to 10.3. Carrying 417 MB in pieces of 50 took 80 s.
+that took 7.4 minutes, 170 s of it upstream; then a run 13.5 to 17.6. Carrying 417 MB in pieces of 50 took
+80 s.
 
 **On a bare machine without a network** (Linux with git 2.32, g++, Python 3.11 or newer with venv; for CUDA
 nvcc on PATH and a driver that fits it) carry a clone of this repository, the models, and what these make:
@@ -68,9 +68,9 @@ PLANTED = runpy.run_path(str(ROOT / "tests/support/planted.py"))
 EXPECTED: frozenset[str] = frozenset(PLANTED["EXPECTED"])
 PATCHES: tuple[str, ...] = tuple(name.partition("-")[2] for name in PLANTED["_PATCHES"])
 TESTS = {"cuda": "pp512,tg64", "cpu": "pp64,tg8"}
-# A llama-bench on a GPU still keeps half of all cores waiting busily: two runs on 64 cores made a load of 28,
-# and four disturbed one another (2026-11-27). More repetitions cost little where a call takes 1.5 to 3 s and
-# its tests half a second; nobody measured how many are best.
+# A llama-bench on a GPU by default keeps half of all cores waiting busily: two runs on 64 cores made a load
+# of 28, and four disturbed one another. With four threads each, four make a load of 6. With six repetitions
+# more runs end in 17 minutes than with three, although a call takes a fifth longer (docs/records/pick.md).
 _MORE = {
     "cuda": ("--threads", "4", "--repetitions", "6"),
     "cpu": ("--batch", "128", "--micro-batch", "128", "--threads", "1"),
@@ -536,7 +536,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, action="append", default=[], help="twice; cpu: two of our own")
     parser.add_argument("--gpus", help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3; a run on each at a time")
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=9.5, help="for measuring, of each run")
+    parser.add_argument("--minutes", type=float, default=17.0, help="for measuring, of each run")
     parser.add_argument("--least", type=float, default=3.0, help="per cent, as of pick")
     parser.add_argument("--tests", help="as of pick (default: pp512,tg64, on the CPU pp64,tg8)")
     parser.add_argument("--work", type=Path, required=True, help="everything is kept there")
