@@ -4,7 +4,8 @@ The programs are those of a checkout of HeCBench (every folder `src/NAME-hip`) o
 is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as docs/guide/no-rocm.md
 tells a user, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the arguments that
 its Makefile has. Only how often it repeats what it measures is set to one: no time of an emulated GPU means
-anything. What it ends with is one verdict:
+anything. Where that ends wrong or is refused it runs as it is, since what looks like a number of repetitions
+may be none. What it ends with is one verdict:
 
     right                   it ended with 0, and printed no word of failure
     own fault               its own fault is known: foreign_programs.toml has it, with the reason
@@ -44,6 +45,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,7 @@ from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
 GOOD = ("right", "own fault")
 OUTSIDE = ("lacks data", "needs another library")
+_MAYBE_OURS = ("wrong", "refused")  # where not its own arguments were used
 
 _HERE = Path(__file__).parent
 _BUILD_S = 900.0
@@ -168,6 +171,19 @@ class Ran:
     fault: str | None = None
     findings: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()  # files among its arguments that are not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """How a program is run: as its Makefile does, and with one repetition; whether it launches kernels."""
+
+    own: tuple[str, ...]
+    once: tuple[str, ...]
+    launches: bool
+
+    def changed(self, change: Callable[[str], str]) -> Lines:
+        """With each line changed."""
+        return replace(self, own=tuple(map(change, self.own)), once=tuple(map(change, self.once)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -609,12 +625,10 @@ def _files_below(folder: Path) -> list[str]:
 def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, list[Ran]]:
     if (unbuilt := built_or_why(program, setting, checkout)) is not None:
         return unbuilt, []
-    lines, launches = _lines_of(program, setting, checkout)
-    if not lines:
+    lines = _lines_of(program, setting, checkout)
+    if not lines.own:
         return Judged(verdict="wrong", why="nothing says how it is run"), []
-    rans = _run_lines(lines, program, setting)
-    write_log(rans, program, setting, "w")
-    return judge_all(rans, launches=launches), rans
+    return try_lines(lines, program, setting, "w")
 
 
 def smaller_verdict_of(
@@ -624,15 +638,13 @@ def smaller_verdict_of(
     setting = replace(setting, arch=old["arch"])
     if built_or_why(program, setting, checkout) is not None:
         return None
-    lines, launches = _lines_of(program, setting, checkout)
+    lines = _lines_of(program, setting, checkout)
     too_large = 0
     for divisor, size, least in _DIVISORS:
-        shorter = [smaller(line, divisor, size, least) for line in lines]
+        shorter = lines.changed(partial(smaller, divisor=divisor, size=size, least=least))
         if shorter == lines or (divisor < too_large and size >= _SURELY_A_SIZE):
             continue
-        rans = _run_lines(shorter, program, setting)
-        write_log(rans, program, setting, "a")
-        found = judge_all(rans, launches=launches)
+        found, _ = try_lines(shorter, program, setting, "a")
         if found.verdict == "time limit":
             too_large = divisor
         elif found.verdict == "right":
@@ -642,12 +654,27 @@ def smaller_verdict_of(
     return None
 
 
-def _lines_of(program: Program, setting: Setting, checkout: Path) -> tuple[list[str], bool]:
-    """The lines that run a built program, with one repetition, and whether its sources launch anything."""
+def _lines_of(program: Program, setting: Setting, checkout: Path) -> Lines:
+    """How a built program is run."""
     texts = list(_texts(checkout / program.folder))
-    repeats = repeats_of(texts)
-    lines = [fewer_repeats(line, repeats) for line in program.runs(setting.root / program.folder)]
-    return lines, any(_LAUNCHES.search(text) for text in texts)
+    own = tuple(program.runs(setting.root / program.folder))
+    return Lines(
+        own=own,
+        once=tuple(fewer_repeats(line, repeats_of(texts)) for line in own),
+        launches=any(_LAUNCHES.search(text) for text in texts),
+    )
+
+
+def try_lines(lines: Lines, program: Program, setting: Setting, mode: str) -> tuple[Judged, list[Ran]]:
+    """What becomes of it with one repetition, or with its own arguments where that shows no fault of it."""
+    rans = _run_lines(lines.once, program, setting)
+    write_log(rans, program, setting, mode)
+    judged = judge_all(rans, launches=lines.launches)
+    if judged.verdict in _MAYBE_OURS and lines.own != lines.once:
+        rans = _run_lines(lines.own, program, setting)
+        write_log(rans, program, setting, "a")
+        judged = judge_all(rans, launches=lines.launches)
+    return judged, rans
 
 
 def write_log(rans: Sequence[Ran], program: Program, setting: Setting, mode: str) -> None:

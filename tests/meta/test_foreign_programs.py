@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,6 +135,31 @@ def test_only_repetitions_become_one(bench):
     assert shortened("-s 1000 -i 500", frozenset({2, "-i"})) == "LAUNCH_THIS ./sum -s 1000 -i 1"
     assert shortened("1000 500") == "LAUNCH_THIS ./sum 1000 500"
     assert shortened("data.txt", frozenset({1})) == "LAUNCH_THIS ./sum data.txt"
+
+
+@pytest.mark.parametrize(
+    ("once", "own", "verdict"),
+    [
+        ("echo FAIL", "echo PASS", "right"),
+        ("exit 3", "echo FAIL", "wrong"),
+        ("echo PASS", "echo FAIL", "right"),
+    ],
+)
+def test_its_own_arguments_decide_where_one_repetition_shows_a_fault(bench, tmp_path, once, own, verdict):
+    (tmp_path / "logs").mkdir()
+    setting = bench.Setting(
+        root=tmp_path,
+        work=tmp_path,
+        prefix=SimpleNamespace(hipcc=tmp_path / "hipcc"),
+        cache_root=tmp_path,
+        arch="gfx1151",
+        limit_s=5,
+        sanitize=False,
+        code="",
+    )
+    program = bench.Program(name="sum", folder=".", command=(), runs=lambda _: ())
+    lines = bench.Lines(own=(own,), once=(once,), launches=False)
+    assert bench.try_lines(lines, program, setting, "w")[0].verdict == verdict
 
 
 def test_sizes_become_smaller_and_other_arguments_stay(bench):
