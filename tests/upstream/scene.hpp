@@ -19,7 +19,7 @@ inline constexpr int     ROUNDS = 5;
 class scene {
   public:
     scene(ggml_backend_t gpu, ggml_backend_t cpu) : gpu(gpu), cpu(cpu) {
-        const ggml_init_params params{size_t(64) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
+        const ggml_init_params params{size_t(96) * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true};
         of_weights = ggml_init(params);
         of_graph   = ggml_init(params);
         graph      = ggml_new_graph(of_graph);

@@ -45,7 +45,7 @@ _RULES = {
         Rule("norm-kept", "read != nullptr", "true", ("norm-2048",), by="end"),
         Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="checks"),
         Rule("norm-once", "ggml_cuda_norm_quantized_read() = nullptr", "nullptr", ("norm-written-over",)),
-        Rule("norm-as-wide", "read->ne[0] == made->ne[0]", "true", ("norm-not-as-one-row",)),
+        Rule("norm-as-wide", "reads->ne[0] != columns", "false", ("norm-not-as-one-row",)),
         Rule(
             "norm-all",
             "ggml_nelements(read) == ggml_nelements(made)",
@@ -105,6 +105,12 @@ _RULES = {
         Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
         Rule("sums-normed", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
         Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
+        Rule(
+            "sums-sigmoid",
+            "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
+            "false",
+            ("sums-in-part-gated-by-silu",),
+        ),
         Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
     ],
     "attention-inputs.cuh": [

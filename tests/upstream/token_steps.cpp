@@ -61,6 +61,18 @@ void sums_experts(scene & s, const experts & how) {
     normed_sum(s, ggml_add(s.ctx(), of_experts(s, how), begun));
 }
 
+// An expert that all tokens share, with a gate of its own, and what the others gave.
+ggml_tensor * with_shared(scene & s, int64_t tokens, int64_t width, ggml_unary_op gate = GGML_UNARY_OP_SIGMOID, bool is_gate_read = false) {
+    ggml_context * ctx    = s.ctx();
+    ggml_tensor *  given  = s.made(tokens, width);
+    ggml_tensor *  shared = s.made(tokens, width);
+    ggml_tensor *  opened = ggml_unary(ctx, ggml_mul_mat(ctx, s.weight(GGML_TYPE_F32, 1, width), s.made(tokens, width)), gate);
+    if (is_gate_read) {
+        s.result(ggml_scale(ctx, opened, 2.0f));
+    }
+    return ggml_add(ctx, given, ggml_mul(ctx, shared, opened));
+}
+
 void sums_norm(scene & s, int64_t tokens, int64_t width) {
     ggml_tensor * begun = s.made(tokens, width);
     normed_sum(s, ggml_add(s.ctx(), norm(s, s.made(tokens, width)), begun));
@@ -339,6 +351,11 @@ const scenes SCENES = {
         ggml_tensor * own = s.made();
         normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), of_experts(s, {}), own), begun));
     }},
+    {"sums-gated", [](scene & s) { normed_sum(s, with_shared(s, 1, 2048)); }},
+    {"sums-gated-and-another", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 1, 544), s.made(1, 544))); }},
+    {"sums-gated-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 3, 1056), s.made(3, 1056))); }},
+    {"sums-in-part-gated-by-silu", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SILU)); }},
+    {"sums-in-part-gate-read", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SIGMOID, true)); }},
     {"sums-experts-3-tokens", [](scene & s) { sums_experts(s, {4, 3, 544}); }},
     {"sums-norm", [](scene & s) { sums_norm(s, 1, WIDTH); }},
     {"sums-norm-2560", [](scene & s) { sums_norm(s, 1, 2560); }},

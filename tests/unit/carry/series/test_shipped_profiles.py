@@ -48,6 +48,8 @@ UNSETTLED = (
     "attention-inputs",
     "sums-normed",
     "rope-blocks",
+    "delta-net-inputs",
+    "gated-quantized",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}

@@ -1,0 +1,155 @@
+"""What stands before a gated delta net and behind it, in fewer launches: upstream's numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from own_graphs import GraphsRan, Program, Rule, with_hip_graphs, with_switches
+
+from patchkit.toolchain.tree import overlay_tree
+
+pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
+BUILD = 11549
+PATCH = "gated-quantized"
+NEEDS = ("quantize-once", "norm-quantized", "delta-net-inputs")
+CONVOLUTION, INPUTS, GATE = "delta_net_convolved", "delta_net_inputs", "gated_quantized"
+ROUNDS = 5
+
+_FOLDER = "ggml/src/ggml-cuda/"
+_NEIGHBOUR = "!computes_nothing(cgraph->nodes[number - 1]) && !is_waiting(cgraph->nodes[number - 1])"
+# Not left out: forks, GGML_CUDA_DISABLE_FUSION (below), what another rule would catch as well (shapes), and
+# memory that other blocks read (net-not-over-part-of-20-tokens): in the emulator's order all come first.
+_RULES = {
+    "delta-net-inputs.cuh": [
+        Rule(
+            "silu",
+            "ggml_get_unary_op(silu) != GGML_UNARY_OP_SILU",
+            "false",
+            ("net-convolution-not-gelu",),
+        ),
+        Rule(
+            "newest",
+            "last->view_offs != tokens*sizeof(float)",
+            "false",
+            ("net-convolution-not-kept-first",),
+        ),
+        Rule(
+            "states-read",
+            "!is_read_by(states, { concat })",
+            "false",
+            ("net-convolution-not-states-read",),
+        ),
+        Rule(
+            "joined-read",
+            "!is_read_by(concat, { copied, conv })",
+            "false",
+            ("net-convolution-not-joined-read",),
+            by="checks",
+        ),
+        Rule("conv-read", "!is_read_by(conv, { silu })", "false", ("net-convolution-not-read",)),
+        Rule(
+            "cache-alone",
+            "!is_left_alone(cache, states)",
+            "false",
+            ("net-convolution-not-cache-changed",),
+        ),
+        Rule(
+            "given-alone",
+            "!is_left_alone(given, concat)",
+            "false",
+            ("net-convolution-not-given-changed",),
+        ),
+        Rule(
+            "kept-alone",
+            "!is_left_alone(kept, copied, /*is_written =*/ true)",
+            "false",
+            ("net-convolution-not-kept-read",),
+        ),
+        Rule(
+            "whole-rows",
+            "row_to_row % cache->nb[1] != 0",
+            "false",
+            ("net-convolution-not-between-rows",),
+            by="checks",
+        ),
+        Rule("head", "made->ne[0] == delta_net_head", "true", ("net-inputs-not-64",)),
+        Rule("no-bias", "number_in(made->op_params, 1) == 0.0f", "true", ("net-inputs-not-with-bias",)),
+        Rule("norm-read", "!is_read_by(norm_q, { q })", "false", ("net-inputs-not-norm-read",)),
+        Rule("biased-read", "!is_read_by(biased, { softplus })", "false", ("net-inputs-not-biased-read",)),
+        Rule("inputs-alone", "!is_left_alone(read, by)", "false", ("net-inputs-not-convolved-changed",)),
+        Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",)),
+    ],
+    "gated-quantized.cuh": [
+        Rule("gate-read", "reads == nullptr", "false", ("gate-not-unread",), by="end"),
+        Rule("gate-in-order", "!ggml_is_contiguous(gate)", "false", ("gate-not-rows-apart",)),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def upstream(program: Program) -> GraphsRan:
+    return program.run(None)
+
+
+def test_every_scene_is_upstreams_to_the_last_bit(
+    program: Program, upstream: GraphsRan, patched: Path
+) -> None:
+    after = program.run(patched)
+    assert after.scenes == upstream.scenes
+    assert after.blamed == frozenset()
+    nets = [name for name in after.scenes if name.startswith("net") and not name.startswith("net-not")]
+    convolved = [name for name in nets if "convolution-not" not in name]
+    assert after.launched[CONVOLUTION] == ROUNDS * len(convolved)
+    assert after.launched[INPUTS] == ROUNDS * len([name for name in nets if "inputs-not" not in name])
+    gates = [name for name in after.scenes if name.startswith("gate") and "-not-" not in name]
+    # two sequences have one that is served, 20 tokens have none
+    assert after.launched[GATE] == ROUNDS * (len(nets) + len(gates))
+
+
+def test_a_scene_is_about_memory_that_is_used_again(upstream: GraphsRan) -> None:
+    assert "same-place 1" in upstream.scenes["gate-in-place"]
+
+
+def test_without_fusion_upstream_computes(program: Program, patched: Path) -> None:
+    after = program.run(patched, "net-token", GGML_CUDA_DISABLE_FUSION="1")
+    assert not after.launched.keys() & {CONVOLUTION, INPUTS, GATE}
+
+
+@pytest.fixture(scope="module")
+def switched(patched: Path) -> dict[str, bytes]:
+    """Files in which the variable LEFT_OUT names a rule that does not hold."""
+    changed = {}
+    for file, rules in _RULES.items():
+        switches = {rule.name: rule.switch for rule in rules}
+        changed[_FOLDER + file] = with_switches((patched / _FOLDER / file).read_text("utf-8"), switches)
+    return changed
+
+
+@pytest.mark.parametrize("fork", ["0", "1"])
+def test_a_graph_that_is_captured_and_replayed_is_right(
+    program: Program, upstream: GraphsRan, patched: Path, fork: str
+) -> None:
+    after = program.run(with_hip_graphs(patched), has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
+    assert after.captured == len(after.scenes)
+    assert after.scenes == upstream.scenes
+    assert after.blamed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("rule", "scene"),
+    [
+        pytest.param(rule, scene, id=rule.name)
+        for rules in _RULES.values()
+        for rule in rules
+        for scene in rule.scenes
+    ],
+)
+def test_a_rule_that_is_left_out_is_noticed(
+    program: Program, patched: Path, switched: dict[str, bytes], rule: Rule, scene: str
+) -> None:
+    tree = overlay_tree(patched, switched, "left-out", below=".")
+    with_all = program.run(tree, scene)
+    assert with_all.blamed == frozenset()
+    after = program.run(tree, scene, may_fail=True, LEFT_OUT=rule.name)
+    assert rule.is_noticed(with_all, after), after
