@@ -12,13 +12,15 @@ from patchkit.gpu.emulated.random_tensors import RandomTensors
 if TYPE_CHECKING:
     import gguf
 
-Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next"]
+Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
 _CONVOLVED = 4  # tokens
 _MAMBA_STATE, _RANK = 16, 16  # the state that upstream's kernel is for
 _MAMBA2_STATE, _MAMBA2_HEADS, _MAMBA2_GROUPS = 128, 8, 2
-_HEAD = 64  # of RWKV and of the delta net
+_HEAD = 64  # of RWKV, Qwen3-Next's delta net and attention
+_HEAD_35 = 128  # of Qwen3.5's delta net, as in its models
+_ROPE_SECTIONS = (3, 3, 2, 0)  # of Qwen3.5, whose positions are several; of a text all are equal
 _LOW_RANK = 32  # of RWKV's small matrices
 _DELTA_KEYS, _DELTA_VALUES = 2, 4  # heads
 _ATTENTION_HEADS, _ATTENTION_KV_HEADS = 4, 1
@@ -56,15 +58,19 @@ class RecurrentModel:
         writer.add_layer_norm_rms_eps(EPSILON)
         writer.add_vocab_size(_VOCABULARY)
         writer.add_tokenizer_model("no_vocab")
-        tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD)
-        classes = CLASSES if self.architecture == "qwen3next" else 0
+        has_delta_net = self.architecture in {"qwen3next", "qwen35moe"}
+        # quantized, as kernels for quantized weights take their input from what stands before them
+        types = ("Q8_0",) if self.architecture == "qwen35moe" else ()
+        tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=types)
+        classes = CLASSES if has_delta_net else 0
         tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
         write = {
             "mamba": _mamba,
             "mamba2": _mamba2,
             "rwkv6": _rwkv6,
             "rwkv7": _rwkv7,
-            "qwen3next": _delta_net,
+            "qwen3next": _qwen3next,
+            "qwen35moe": _qwen35moe,
         }[self.architecture]
         write(writer, tensors)
         tensors.ones("output_norm.weight", _WIDTH)
@@ -186,10 +192,22 @@ def _rwkv7(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
             tensors.numbers(f"{block}.time_mix_{name}.weight", _WIDTH, mean=0.8)
 
 
-def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
-    """One layer of a gated delta net, one of attention; experts in both, and one for all tokens."""
-    keys, values = _DELTA_KEYS * _HEAD, _DELTA_VALUES * _HEAD
-    _state_space(writer, inner=values, state=_HEAD, rank=_DELTA_VALUES)
+def _qwen3next(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    _delta_net(writer, tensors, _HEAD, ("ssm_ba",))
+
+
+def _qwen35moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    writer.add_rope_dimension_sections(_ROPE_SECTIONS)
+    _delta_net(writer, tensors, _HEAD_35, ("ssm_beta", "ssm_alpha"))
+
+
+def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors, head: int, openings: tuple[str, ...]) -> None:
+    """One layer of a gated delta net, one of attention; experts in both, and one for all tokens.
+
+    ``head``: values of the net's heads; ``openings``: the matrices that make its gate and beta.
+    """
+    keys, values = _DELTA_KEYS * head, _DELTA_VALUES * head
+    _state_space(writer, inner=values, state=head, rank=_DELTA_VALUES)
     writer.add_ssm_group_count(_DELTA_KEYS)
     writer.add_full_attention_interval(2)
     writer.add_head_count(_ATTENTION_HEADS)
@@ -218,8 +236,9 @@ def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
             tensors.numbers(f"{block}.ssm_conv1d.weight", 2 * keys + values, _CONVOLVED, spread=0.5)
             tensors.numbers(f"{block}.ssm_dt.bias", _DELTA_VALUES, mean=-2.0, spread=1.0)
             tensors.numbers(f"{block}.ssm_a", _DELTA_VALUES, mean=-1.0, spread=0.2)
-            tensors.matrix(f"{block}.ssm_ba.weight", 2 * _DELTA_VALUES, _WIDTH)
-            tensors.ones(f"{block}.ssm_norm.weight", _HEAD)
+            for name in openings:
+                tensors.matrix(f"{block}.{name}.weight", 2 * _DELTA_VALUES // len(openings), _WIDTH)
+            tensors.ones(f"{block}.ssm_norm.weight", head)
             tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values, zeros=CLASSES)
         write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
         tensors.numbers(f"{block}.ffn_gate_inp_shexp.weight", _WIDTH)

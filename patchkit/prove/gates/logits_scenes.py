@@ -93,7 +93,8 @@ def groups() -> tuple[Group, ...]:
     """All there are."""
     quantized = tuple(_llama(64, weights=types, experts=6, experts_used=2) for types in _QUANTIZED)
     recurrent = tuple(
-        RecurrentModel(architecture=one) for one in ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next")
+        RecurrentModel(architecture=one)
+        for one in ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe")
     )
     return (
         Group(kind="attention", models=(_D64, _D96, _D128, _D256), scenes=scenes()),

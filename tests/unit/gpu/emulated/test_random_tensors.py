@@ -11,7 +11,7 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.emulated.random_tensors import RandomTensors
-from patchkit.gpu.emulated.recurrent import RecurrentModel
+from patchkit.gpu.emulated.recurrent import Architecture, RecurrentModel
 from patchkit.prove.gates.logits_scenes import groups
 
 QUANTIZED = tuple(
@@ -71,12 +71,24 @@ def test_which_experts_a_token_gets_depends_on_its_class_alone(tmp_path: Path) -
     assert model.name == "llama-d64-gqa4-moe6of2-q4_0"
 
 
-def test_a_recurrent_model_is_of_its_architecture_and_always_the_same(tmp_path: Path) -> None:
-    model = RecurrentModel(architecture="qwen3next")
+@pytest.mark.parametrize(
+    ("name", "head", "matrices", "kind"),
+    [("qwen3next", 64, {"ssm_ba": 8}, "F16"), ("qwen35moe", 128, {"ssm_beta": 4, "ssm_alpha": 4}, "Q8_0")],
+)
+def test_a_recurrent_model_is_of_its_architecture_and_always_the_same(
+    tmp_path: Path, name: Architecture, head: int, matrices: dict[str, int], kind: str
+) -> None:
+    model = RecurrentModel(architecture=name)
     path = model_file(model, tmp_path / "a", NullReporter())
-    fields = {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
-    assert fields["general.architecture"] == "qwen3next"
-    assert fields["qwen3next.full_attention_interval"] == 2
+    reader = gguf.GGUFReader(path)
+    fields = {key: field.contents() for key, field in reader.fields.items()}
+    assert fields["general.architecture"] == name
+    assert fields[f"{name}.full_attention_interval"] == 2
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    assert tuple(tensors["blk.0.ssm_norm.weight"].shape) == (head,)
+    for matrix, rows in matrices.items():
+        found = tensors[f"blk.0.{matrix}.weight"]
+        assert (tuple(found.shape), found.tensor_type.name) == ((256, rows), kind)
     assert model_file(model, tmp_path / "b", NullReporter()).read_bytes() == path.read_bytes()
     assert (
         path.read_bytes()
