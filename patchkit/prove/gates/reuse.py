@@ -19,7 +19,7 @@ from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
 
-_FORMAT = 2  # of what a gate looks at; a change makes earlier evidence unusable
+_FORMAT = 3  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
 # What this machine lacks for an emulated GPU: a CPU that it was written for, and LLVM's disassembler.
 _CANNOT_EMULATE = frozenset({"EMULATOR_CPU_UNKNOWN", "DISASSEMBLER_MISSING"})
