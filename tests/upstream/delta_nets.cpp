@@ -32,7 +32,7 @@ using step = std::function<void(nodes &)>;
 struct net {
     int64_t  tokens = 1, sequences = 1, k_heads = 2, v_heads = 4, head = HEAD, taps = TAPS, kept_from = -1, kept_row = 3;
     int64_t  width = WIDTH;
-    bool     is_gelu = false, is_sigmoid = false, has_bare_alpha = false;
+    bool     is_gelu = false, is_sigmoid = false, has_bare_alpha = false, keeps_late = false;
     float    q_bias = 0.0f, kept_part = 0.0f; // of a row of the cache, beside kept_row
     // done behind a part of it
     step behind_states = {}, behind_joined = {}, behind_kept = {}, behind_q = {}, behind_net = {};
@@ -71,7 +71,9 @@ void computes(scene & s, const net & how) {
     const int64_t from = how.kept_from < 0 ? n : how.kept_from;
     ggml_tensor * last = ggml_view_3d(ctx, of.joined, how.taps - 1, channels, m, of.joined->nb[1], of.joined->nb[2], size_t(from) * sizeof(float));
     ggml_tensor * kept = ggml_view_2d(ctx, of.cache, (how.taps - 1) * channels, m, of.cache->nb[1], size_t((float(how.kept_row) + how.kept_part) * float(of.cache->nb[1])));
-    s.compute(ggml_cpy(ctx, last, kept));
+    if (!how.keeps_late) {
+        s.compute(ggml_cpy(ctx, last, kept));
+    }
     then(how.behind_kept, of);
 
     ggml_tensor * state = ggml_get_rows(ctx, state_of, before);
@@ -79,6 +81,11 @@ void computes(scene & s, const net & how) {
     state        = ggml_reshape_4d(ctx, state, head, head, how.v_heads, m);
     of.convolved = ggml_ssm_conv(ctx, of.joined, s.weight(GGML_TYPE_F32, channels, how.taps));
     of.made      = how.is_gelu ? ggml_gelu(ctx, of.convolved) : ggml_silu(ctx, of.convolved);
+
+    if (how.keeps_late) {
+        s.result(ggml_scale(ctx, of.made, 2.0f));
+        s.compute(ggml_cpy(ctx, last, kept));
+    }
 
     const size_t token = ggml_row_size(GGML_TYPE_F32, channels);
     const auto   part  = [&](int64_t heads, int64_t first) {
@@ -196,6 +203,7 @@ const scenes SCENES = {
     }},
     // Rows of the cache that are read in one place and written half a row behind it: channels would meet.
     {"net-convolution-not-between-rows", [](scene & s) { computes(s, with([](net & how) { how.kept_row = 1, how.kept_part = 0.5f; })); }},
+    {"net-convolution-not-kept-late", [](scene & s) { computes(s, with([](net & how) { how.keeps_late = true; })); }},
     {"net-convolution-not-read", [](scene & s) {
         computes(s, with([](net & how) { how.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.convolved, 2.0f)); }; }));
     }},

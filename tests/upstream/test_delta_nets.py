@@ -67,6 +67,13 @@ _RULES = {
             ("net-convolution-not-kept-read",),
         ),
         Rule(
+            "made-alone",
+            "!is_left_alone(silu, silu, /*is_written =*/ true)",
+            "false",
+            ("net-convolution-not-kept-late",),
+            by="checks",
+        ),
+        Rule(
             "whole-rows",
             "row_to_row % cache->nb[1] != 0",
             "false",

@@ -106,6 +106,12 @@ _RULES = {
         Rule("sums-normed", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
         Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
         Rule(
+            "sums-not-own",
+            "!is_made_within(cgraph, first, added[0])",
+            "true",
+            ("sums-in-part-gated-twice",),
+        ),
+        Rule(
             "sums-sigmoid",
             "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
             "false",

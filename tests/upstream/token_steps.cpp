@@ -355,6 +355,16 @@ const scenes SCENES = {
     {"sums-gated-and-another", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 1, 544), s.made(1, 544))); }},
     {"sums-gated-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 3, 1056), s.made(3, 1056))); }},
     {"sums-in-part-gated-by-silu", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SILU)); }},
+    // What is added is the sum itself, or what the gate made, which nobody would write.
+    {"sums-in-part-twice", [](scene & s) {
+        ggml_tensor * sum = ggml_add(s.ctx(), s.made(), s.made());
+        normed_sum(s, ggml_add(s.ctx(), sum, sum));
+    }},
+    {"sums-in-part-gated-twice", [](scene & s) {
+        ggml_tensor * opened = ggml_sigmoid(s.ctx(), ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_F32, 1), s.made()));
+        ggml_tensor * shared = ggml_mul(s.ctx(), s.made(), opened);
+        normed_sum(s, ggml_add(s.ctx(), shared, shared));
+    }},
     {"sums-in-part-gate-read", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SIGMOID, true)); }},
     {"sums-experts-3-tokens", [](scene & s) { sums_experts(s, {4, 3, 544}); }},
     {"sums-norm", [](scene & s) { sums_norm(s, 1, WIDTH); }},
