@@ -657,10 +657,11 @@ def smaller_verdict_of(
 def _lines_of(program: Program, setting: Setting, checkout: Path) -> Lines:
     """How a built program is run."""
     texts = list(_texts(checkout / program.folder))
+    repeats = repeats_of(texts)
     own = tuple(program.runs(setting.root / program.folder))
     return Lines(
         own=own,
-        once=tuple(fewer_repeats(line, repeats_of(texts)) for line in own),
+        once=tuple(fewer_repeats(line, repeats) for line in own),
         launches=any(_LAUNCHES.search(text) for text in texts),
     )
 

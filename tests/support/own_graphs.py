@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 from command_line import run_patchkit
 from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
 from filelock import FileLock
@@ -26,7 +28,8 @@ from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.tree import overlay_tree
 
-_COMMON = "ggml/src/ggml-cuda/common.cuh"
+KERNELS = "ggml/src/ggml-cuda"
+_COMMON = f"{KERNELS}/common.cuh"
 _FIRST_LINES = b"#pragma once\n\n"
 
 
@@ -66,6 +69,23 @@ class Rule:
             "launches": not ended and after.launched != with_all.launched,
         }
         return noticed[self.by]
+
+    def assert_noticed(self, run: Callable[..., GraphsRan]) -> None:
+        """That it is noticed when it is left out, in what ``run`` runs, and with it nothing is."""
+        with_all = run()
+        assert with_all.blamed == frozenset()
+        after = run(may_fail=True, LEFT_OUT=self.name)
+        assert self.is_noticed(with_all, after), after
+
+
+def every_scene(rules: Mapping[str, Sequence[Rule]]) -> list[Any]:
+    """Each rule of each file with each of its scenes, as parameters of a test."""
+    return [
+        pytest.param(rule, scene, id=f"{rule.name}-{scene}")
+        for of_file in rules.values()
+        for rule in of_file
+        for scene in rule.scenes
+    ]
 
 
 class Program:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, Rule, with_hip_graphs, with_switches
-
-from patchkit.toolchain.tree import overlay_tree
+from own_graphs import GraphsRan, Program, Rule, every_scene
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
@@ -16,11 +15,10 @@ NEEDS = ("quantize-once", "norm-quantized", "delta-net-inputs")
 CONVOLUTION, INPUTS, GATE = "delta_net_convolved", "delta_net_inputs", "gated_quantized"
 ROUNDS = 5
 
-_FOLDER = "ggml/src/ggml-cuda/"
 _NEIGHBOUR = "!computes_nothing(cgraph->nodes[number - 1]) && !is_waiting(cgraph->nodes[number - 1])"
 # Not left out: forks, GGML_CUDA_DISABLE_FUSION (below), what another rule would catch as well (shapes), and
 # memory that other blocks read (net-not-over-part-of-20-tokens): in the emulator's order all come first.
-_RULES = {
+RULES = {
     "delta-net-inputs.cuh": [
         Rule(
             "silu",
@@ -94,11 +92,6 @@ _RULES = {
 }
 
 
-@pytest.fixture(scope="module")
-def upstream(program: Program) -> GraphsRan:
-    return program.run(None)
-
-
 def test_every_scene_is_upstreams_to_the_last_bit(
     program: Program, upstream: GraphsRan, patched: Path
 ) -> None:
@@ -123,40 +116,16 @@ def test_without_fusion_upstream_computes(program: Program, patched: Path) -> No
     assert not after.launched.keys() & {CONVOLUTION, INPUTS, GATE}
 
 
-@pytest.fixture(scope="module")
-def switched(patched: Path) -> dict[str, bytes]:
-    """Files in which the variable LEFT_OUT names a rule that does not hold."""
-    changed = {}
-    for file, rules in _RULES.items():
-        switches = {rule.name: rule.switch for rule in rules}
-        changed[_FOLDER + file] = with_switches((patched / _FOLDER / file).read_text("utf-8"), switches)
-    return changed
-
-
 @pytest.mark.parametrize("fork", ["0", "1"])
 def test_a_graph_that_is_captured_and_replayed_is_right(
-    program: Program, upstream: GraphsRan, patched: Path, fork: str
+    program: Program, upstream: GraphsRan, with_graphs: Path, fork: str
 ) -> None:
-    after = program.run(with_hip_graphs(patched), has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
+    after = program.run(with_graphs, has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
     assert after.captured == len(after.scenes)
     assert after.scenes == upstream.scenes
     assert after.blamed == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("rule", "scene"),
-    [
-        pytest.param(rule, scene, id=rule.name)
-        for rules in _RULES.values()
-        for rule in rules
-        for scene in rule.scenes
-    ],
-)
-def test_a_rule_that_is_left_out_is_noticed(
-    program: Program, patched: Path, switched: dict[str, bytes], rule: Rule, scene: str
-) -> None:
-    tree = overlay_tree(patched, switched, "left-out", below=".")
-    with_all = program.run(tree, scene)
-    assert with_all.blamed == frozenset()
-    after = program.run(tree, scene, may_fail=True, LEFT_OUT=rule.name)
-    assert rule.is_noticed(with_all, after), after
+@pytest.mark.parametrize(("rule", "scene"), every_scene(RULES))
+def test_a_rule_that_is_left_out_is_noticed(program: Program, left_out: Path, rule: Rule, scene: str) -> None:
+    rule.assert_noticed(functools.partial(program.run, left_out, scene))

@@ -11,41 +11,30 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, with_hip_graphs, with_switches
+from own_graphs import GraphsRan, Program, Rule
 
-from patchkit.toolchain.tree import overlay_tree
-
-# The host code of build 11549 is compiled again for each rule that is left out.
+# The host code of build 11549 is compiled again, with all rules as switches.
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
 PATCH = "quantize-once"
-HEADER = "ggml/src/ggml-cuda/quantize-once.cuh"
-# Where each rule stands in the header, what is there without it, and the scenes that then come out wrong.
-_RULES = {
-    "graph": ("next == 0", "false", {"rounds"}),
-    "overlap": (
-        "written < kept.end",
-        "false",
-        {"copied-over", "gate", "half", "in-place", "in-place-prompt", "reused-memory"},
-    ),
-    "plain": ("!ggml_cuda_quantize_once_is_plain(node->op)", "false", {"optimizer"}),
-    "layout": ("kept.layout == layout", "true", {"layouts"}),
-    "shape": ("std::memcmp(kept.ne, src1->ne, sizeof(kept.ne)) == 0", "true", {"shapes"}),
-    "strides": ("std::memcmp(kept.nb, src1->nb, sizeof(kept.nb)) == 0", "true", {"strides"}),
-    "stream": ("ctx.curr_stream_no != 0", "false", set[str]()),  # a race, which the checks find
+# Of each rule all scenes that come out wrong without it.
+RULES = {
+    "quantize-once.cuh": [
+        Rule("graph", "next == 0", "false", ("rounds",)),
+        Rule(
+            "overlap",
+            "written < kept.end",
+            "false",
+            ("copied-over", "gate", "half", "in-place", "in-place-prompt", "reused-memory"),
+        ),
+        Rule("plain", "!ggml_cuda_quantize_once_is_plain(node->op)", "false", ("optimizer",)),
+        Rule("layout", "kept.layout == layout", "true", ("layouts",)),
+        Rule("shape", "std::memcmp(kept.ne, src1->ne, sizeof(kept.ne)) == 0", "true", ("shapes",)),
+        Rule("strides", "std::memcmp(kept.nb, src1->nb, sizeof(kept.nb)) == 0", "true", ("strides",)),
+        Rule("stream", "ctx.curr_stream_no != 0", "false", ()),  # a race, which the checks find
+    ]
 }
-
-
-@pytest.fixture(scope="module")
-def upstream(program: Program) -> GraphsRan:
-    return program.run(None)
-
-
-@pytest.fixture(scope="module")
-def switched(patched: Path) -> dict[str, bytes]:
-    """The patch's header, in which the variable LEFT_OUT names a rule that does not hold."""
-    rules = {name: (rule, without) for name, (rule, without, _) in _RULES.items()}
-    return {HEADER: with_switches((patched / HEADER).read_text("utf-8"), rules)}
+_WITH_SCENES = [rule for rules in RULES.values() for rule in rules if rule.scenes]
 
 
 def _quantized(ran: GraphsRan) -> int:
@@ -69,19 +58,13 @@ def test_an_activation_is_quantized_once(program: Program, patched: Path, scene:
     assert _quantized(program.run(patched, scene)) == rounds
 
 
-@pytest.mark.parametrize("rule", [name for name, (_, _, scenes) in _RULES.items() if scenes])
+@pytest.mark.parametrize("rule", _WITH_SCENES, ids=[rule.name for rule in _WITH_SCENES])
 def test_without_a_rule_its_scenes_are_wrong(
-    program: Program, upstream: GraphsRan, patched: Path, switched: dict[str, bytes], rule: str
+    program: Program, upstream: GraphsRan, left_out: Path, rule: Rule
 ) -> None:
-    tree = overlay_tree(patched, switched, "left-out", below=".")
-    after = program.run(tree, is_checked=False, LEFT_OUT=rule)
+    after = program.run(left_out, is_checked=False, LEFT_OUT=rule.name)
     wrong = {name for name, told in after.scenes.items() if told != upstream.scenes[name]}
-    assert wrong >= _RULES[rule][2]
-
-
-@pytest.fixture(scope="module")
-def with_graphs(patched: Path, switched: dict[str, bytes]) -> Path:
-    return with_hip_graphs(patched, switched)
+    assert wrong >= set(rule.scenes)
 
 
 @pytest.mark.parametrize("fork", ["0", "1"])

@@ -6,9 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, Rule, with_hip_graphs, with_switches
-
-from patchkit.toolchain.tree import overlay_tree
+from own_graphs import GraphsRan, Program, Rule, every_scene
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
@@ -19,14 +17,13 @@ NORM, MULTIPLY, PLACE = "norm_quantized", "mul_mat_vec_q_attention_inputs", "att
 ROUNDS = 5
 
 
-_FOLDER = "ggml/src/ggml-cuda/"
 _CAN_FUSE = "ggml_can_fuse_subgraph_ext(cgraph, numbers.data(), numbers.size(), ops.data(), outputs, 3)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
 # All but GGML_CUDA_DISABLE_FUSION (above), forks and attention-inputs (no graph of ours forks there), that
 # nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
 # biases and weights of norms are f32: else upstream ends the program.
-_RULES = {
+RULES = {
     "ggml-cuda.cu": [
         Rule(
             "norm-both",
@@ -188,11 +185,6 @@ _RULES = {
 }
 
 
-@pytest.fixture(scope="module")
-def upstream(program: Program) -> GraphsRan:
-    return program.run(None)
-
-
 def test_every_scene_is_upstreams_to_the_last_bit(
     program: Program, upstream: GraphsRan, patched: Path
 ) -> None:
@@ -227,21 +219,6 @@ def test_products_behind_find_the_copy(program: Program, patched: Path, scene: s
     assert program.run(patched, scene).launched["quantize_q8_1"] == (0 if scene == "norm-2048" else ROUNDS)
 
 
-@pytest.fixture(scope="module")
-def switched(patched: Path) -> dict[str, bytes]:
-    """Files in which the variable LEFT_OUT names a rule that does not hold."""
-    changed = {}
-    for file, rules in _RULES.items():
-        switches = {rule.name: rule.switch for rule in rules}
-        changed[_FOLDER + file] = with_switches((patched / _FOLDER / file).read_text("utf-8"), switches)
-    return changed
-
-
-@pytest.fixture(scope="module")
-def with_graphs(patched: Path, switched: dict[str, bytes]) -> Path:
-    return with_hip_graphs(patched, switched)
-
-
 @pytest.mark.parametrize("fork", ["0", "1"])
 def test_a_graph_that_is_captured_and_replayed_is_right(
     program: Program, upstream: GraphsRan, with_graphs: Path, fork: str
@@ -252,19 +229,10 @@ def test_a_graph_that_is_captured_and_replayed_is_right(
     assert after.blamed == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("rule", "scene"),
-    [
-        pytest.param(rule, scene, id=f"{rule.name}-{scene}")
-        for rules in _RULES.values()
-        for rule in rules
-        for scene in rule.scenes
-    ],
-)
+@pytest.mark.parametrize(("rule", "scene"), every_scene(RULES))
 def test_a_rule_that_is_left_out_is_noticed(
     program: Program,
-    patched: Path,
-    switched: dict[str, bytes],
+    left_out: Path,
     request: pytest.FixtureRequest,
     rule: Rule,
     scene: str,
@@ -273,8 +241,5 @@ def test_a_rule_that_is_left_out_is_noticed(
         tree = request.getfixturevalue("with_graphs")
         run = functools.partial(program.run, tree, scene, has_graphs=True, GGML_CUDA_GRAPH_OPT="1")
     else:
-        run = functools.partial(program.run, overlay_tree(patched, switched, "left-out", below="."), scene)
-    with_all = run()
-    assert with_all.blamed == frozenset()
-    after = run(may_fail=True, LEFT_OUT=rule.name)
-    assert rule.is_noticed(with_all, after), after
+        run = functools.partial(program.run, left_out, scene)
+    rule.assert_noticed(run)
