@@ -21,7 +21,7 @@ MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-
 MODELLED = (
     *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
     *("mul-mat-prompts", "norm-quantized", "attention-inputs", "sums-normed", "rope-blocks"),
-    *("delta-net-inputs", "gated-quantized"),
+    *("delta-net-inputs", "gated-quantized", "gate-up-quantized", "attention-quantized"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -101,6 +101,8 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "rope-blocks": build >= 11549,
         "delta-net-inputs": build >= 11549,
         "gated-quantized": build >= 11549,
+        "gate-up-quantized": build >= 11549,
+        "attention-quantized": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

@@ -39,10 +39,12 @@ RULES = {
         Rule("norm-width", "weights->ne[0] != columns", "false", ("norm-not-by-one",)),
         Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
         Rule("norm-read", "reads == nullptr", "false", ("norm-not-unread",), by="end"),
-        Rule("norm-kept", "read != nullptr", "true", ("norm-2048",), by="end"),
         Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="checks"),
-        Rule("norm-once", "ggml_cuda_norm_quantized_read() = nullptr", "nullptr", ("norm-written-over",)),
         Rule("norm-as-wide", "reads->ne[0] != columns", "false", ("norm-not-as-one-row",)),
+    ],
+    "quantized-results.cuh": [
+        Rule("norm-kept", "step.read != nullptr", "true", ("norm-2048",), by="end"),
+        Rule("norm-once", "step.read = nullptr", "nullptr", ("norm-written-over",)),
         Rule(
             "norm-all",
             "ggml_nelements(read) == ggml_nelements(made)",

@@ -50,6 +50,8 @@ UNSETTLED = (
     "rope-blocks",
     "delta-net-inputs",
     "gated-quantized",
+    "gate-up-quantized",
+    "attention-quantized",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
