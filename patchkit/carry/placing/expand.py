@@ -176,7 +176,7 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     edit = anchor.edit
     condition = guard.device if edit.side == "device" else guard.region
     if edit.verb == "add_include":
-        return (_include(scopes, edit, condition),)
+        return (_include(scopes, anchor, condition),)
     if edit.side == "host":
         if text is None:
             raise RenderError(
@@ -306,8 +306,9 @@ def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
         )
 
 
-def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
-    source = scopes.source
+def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
+    """Behind the file's last include; before the one that the edit names, where that is to find ours read."""
+    source, edit = scopes.source, anchor.edit
     header = (edit.header or "").encode()
     lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
     for line in lines:
@@ -318,6 +319,10 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
                 where=[edit.where, source.locate(line.span.start)],
                 hint="drop the patch, or rename our header",
             )
+    new = b'#include "' + header + b'"'
+    for named in anchor.spans:  # one at most
+        span, text = guard_insertion(source, named, new, condition, behind=False)
+        return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
     groups = [group for group in scopes.groups if not _is_include_guard(scopes, group)]
     # Below the first definition an include is code, not part of the block at the top.
     top = min((e.span.start for e in scopes.entities if e.kind != "macro"), default=len(source.data))
@@ -335,7 +340,7 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
             where=[edit.where, source.locate(0)],
             hint="use insert_before with an anchor of your own",
         )
-    span, text = guard_insertion(source, block[-1], b'#include "' + header + b'"', condition, behind=True)
+    span, text = guard_insertion(source, block[-1], new, condition, behind=True)
     return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
 
 

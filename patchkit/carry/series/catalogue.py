@@ -85,9 +85,10 @@ class Series(TomlTable):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The folders in which guarded patches look around, and every file that a plain one names."""
-        plain = {path for patch in self.patches if patch.is_plain for path in patch.touched_files}
-        return (*self.folders, *sorted(plain))
+        """The folders in which guarded patches look around, and the files beyond them that a patch names."""
+        named = {path for patch in self.patches for path in patch.touched_files}
+        beyond = {path for path in named if f"{path.rpartition('/')[0]}/" not in self.folders}
+        return (*self.folders, *sorted(beyond))
 
     def patch(self, name: str) -> Patch | None:
         """The patch of that id."""

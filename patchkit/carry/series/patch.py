@@ -91,6 +91,9 @@ Side = Literal["host", "device"]
 Status = Literal["not-submitted", "submitted", "rejected", "backport"]
 
 
+_UP = "../"
+
+
 def _below_root(path: str) -> str:
     fault = fault_of_path(path)
     if fault is not None:
@@ -108,6 +111,12 @@ PatchId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 _Path = Annotated[str, Field(min_length=1, max_length=MAX_PATH), AfterValidator(_below_root)]
 _Beside = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"), AfterValidator(_below_root)
+]
+# As an #include names it, from the folder of the file: that of template instances is below their header's.
+_Header = Annotated[
+    str,
+    Field(pattern=r"^(\.\./)?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"),
+    AfterValidator(lambda header: f"{_UP * header.startswith(_UP)}{_below_root(header.removeprefix(_UP))}"),
 ]
 _Macro = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Meaning = Annotated[Words, AfterValidator(_one_line)]
@@ -269,6 +278,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "add_include": ("header",),
     "use_alias": ("at", "alias"),
 }
+_MAY_HAVE: dict[str, tuple[str, ...]] = {"add_include": ("at",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +308,7 @@ class Edit(TomlTable):
     text: Words | None = None
     template: _Beside | None = None
     alias: _Macro | None = None
-    header: _Beside | None = None
+    header: _Header | None = None
     pairs: Several[str] = ()
     where: NotInFile[Location] = NOWHERE
 
@@ -312,13 +322,17 @@ class Edit(TomlTable):
         needed = set(_NEEDS[self.verb])
         if missing := sorted(needed - given):
             raise ValueError(f"verb '{self.verb}' needs {' and '.join(missing)}")
-        if extra := sorted(given - needed):
+        if extra := sorted(given - needed - set(_MAY_HAVE.get(self.verb, ()))):
             raise ValueError(f"verb '{self.verb}' takes no {' and no '.join(extra)}")
         if self.at is not None and (self.at.before or self.at.after) and "insert" not in self.verb:
             raise ValueError(
                 f"'before' and 'after' are empty places: verb '{self.verb}' has nothing to act on"
             )
-        if self.at is None and self.count != 1:
+        if self.verb == "add_include" and self.at is not None and self.at.include is None:
+            raise ValueError(
+                "'at' of verb 'add_include' is the include before which it goes: { include = ... }"
+            )
+        if (self.at is None or self.verb == "add_include") and self.count != 1:
             raise ValueError(f"'count' counts the places of 'at': verb '{self.verb}' has one place")
         if self.parameters is not None and self.function is None:
             raise ValueError("'parameters' tells twins of a function apart: name the 'function'")

@@ -105,6 +105,13 @@ def test_an_include_behind_the_last_line_of_a_file_adds_no_newline_to_it(edit, g
     assert after == f'#include "a.cuh"\n#if {guard.region}\n#include "our.cuh"\n#endif'
 
 
+def test_an_include_that_is_to_be_read_first_goes_before_the_one_it_names(edit, guard):
+    chosen = edit({"include": "../b.cuh"}, verb="add_include", header="../our.cuh", side="host")
+    after = expanded('#include "a.cuh"\n#include "../b.cuh"\n\nCASE(1);\n', chosen, guard)
+    ours = f'#if {guard.region}\n#include "../our.cuh"\n#endif\n'
+    assert after == f'#include "a.cuh"\n{ours}#include "../b.cuh"\n\nCASE(1);\n'
+
+
 @pytest.mark.parametrize(
     "text",
     [

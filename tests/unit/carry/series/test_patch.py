@@ -171,6 +171,7 @@ def test_a_build_range_includes_both_ends(build, last, covered):
         ('"change_to"', '"use_alias"', "CONFIG_BAD_VALUE", 45, "verb 'use_alias' needs alias"),
         ('header = "my.cuh"\n', "", "CONFIG_BAD_VALUE", 38, "verb 'add_include' needs header"),
         ('header = "my.cuh"', 'header = "my.cuh"\ncount = 2', "CONFIG_BAD_VALUE", 38, "'count'"),
+        ('header = "my.cuh"', 'header = "m.h"\nat = { start = true }', "CONFIG_BAD_VALUE", 38, "include ="),
         ('function = "launch"\n', "", "CONFIG_BAD_VALUE", 45, "name the 'function'"),
         ('text = "new"', 'text = "new"\ncount = 0', "CONFIG_BAD_VALUE", 55, "greater than or equal to 1"),
         ("last = 9093", "last = 1", "CONFIG_BAD_VALUE", 11, "last (1) is before first (6900)"),

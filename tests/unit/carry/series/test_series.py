@@ -154,6 +154,11 @@ def test_two_things_of_one_name_in_a_patch_are_both_shown(folder, write, rest):
     assert line(folder, first)[1] < line(folder, second)[1]
 
 
+def test_a_file_that_a_patch_names_below_a_folder_is_read(folder, write):
+    write("0001-a", edit("near") + edit("below", file=CUDA + "template-instances/b.cu"))
+    assert load_series(folder).read == (CUDA, CUDA + "template-instances/b.cu")
+
+
 def ranged(first=None, last=None, name="e"):
     limits = {"first_build": first, "last_build": last}
     return edit(name) + "".join(f"{key} = {value}\n" for key, value in limits.items() if value is not None)
