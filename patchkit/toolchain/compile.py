@@ -163,7 +163,8 @@ class Job:
     """One pass of one unit.
 
     ``rocwmma``: with GGML_HIP_ROCWMMA_FATTN. ``form``: assembly text, or an object file. ``flags`` come
-    last on the command line.
+    last on the command line. ``shares_head``: behind the precompiled header of its head, if it has one. The
+    IR then names another source file, so who compares the IR of two sides has both alike.
     """
 
     tree: SourceTree
@@ -173,6 +174,7 @@ class Job:
     rocwmma: bool = True
     form: Literal["assembly", "object"] = "assembly"
     flags: tuple[str, ...] = ()
+    shares_head: bool = True
 
 
 def device_job(tree: SourceTree, unit: str, arch: str, *, rocwmma: bool) -> Job:
@@ -381,17 +383,20 @@ class _Work:
         """The file of the IR, what the front end said, and whether it was there."""
         job, compiler = self.job, self.compiler
         argv = self._argv
-        told = {
+        # A unit has one precompiled header: whoever brings his own gets no other.
+        head = None if "-include-pch" in argv else head_of(job.tree, job.unit)
+        told: dict[str, object] = {
             "format": _FORMAT,
             "what": "front end",
             "compiler": compiler.identity,
             "argv": compiler.portable(_read_by_front_end(argv)),
         }
+        if head is not None and not job.shares_head:
+            head = None
+            told["head"] = "not shared"
 
         def make(folder: Path, opened: Path) -> None:
             steps = two_steps(argv, job.unit, self.run)
-            # A unit has one precompiled header: whoever brings his own gets no other.
-            head = None if "-include-pch" in argv else head_of(job.tree, job.unit)
             facts = None if head is None else self._behind(head, steps, folder / _IR_FILE, opened)
             if facts is None:
                 front = steps.front_argv(job.unit, folder / _IR_FILE, opened)

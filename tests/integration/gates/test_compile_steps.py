@@ -23,6 +23,7 @@ from patchkit.toolchain.compile import (
     compile_all,
     compile_unit,
     compiler_argv,
+    ir_digest,
 )
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
@@ -212,6 +213,23 @@ def test_the_head_of_units_is_parsed_once_and_changes_no_code(
             assert any(each.where.path == HEAD for each in made.diagnostics)
     (count,) = (each.tools for each in watch.stages[-1].spent if each.work == "compile")
     assert count == 1 + len(INSTANCES)
+
+
+@pytest.mark.parametrize("which", ["device", "host"])
+def test_a_unit_with_a_line_before_its_head_is_compared_with_one_that_does_not_share_it(
+    instances: SourceTree, hip_toolchain: Toolchain, tmp_path: Path, which: str
+) -> None:
+    edited = tmp_path / "edited"
+    shutil.copytree(instances.root, edited)
+    unit = edited / FOLDER / "one.cu"
+    unit.write_text(unit.read_text().replace("#include", "#if NOT_HERE\n#include <none>\n#endif\n#include"))
+    compiler = open_compiler(hip_toolchain, tmp_path / "cache", NullReporter())
+    job = Job(tree=instances, unit=f"{FOLDER}/one.cu", arch="gfx1151", which="device", rocwmma=False)
+    job = replace(job, which=which)  # type: ignore[arg-type]
+    alike = replace(job, shares_head=False)
+    assert ir_digest(alike, compiler) == ir_digest(replace(job, tree=SourceTree(edited)), compiler)
+    if which == "device":  # it names another source file
+        assert ir_digest(job, compiler) != ir_digest(alike, compiler)
 
 
 @pytest.mark.parametrize("path", [HEAD, f"{FOLDER}/one.cu"], ids=["head", "rest"])

@@ -44,6 +44,7 @@ from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.subject import PatchPart, Subject
 from patchkit.toolchain.compile import CompileFailed, Job, compile_unit, ir_digest
 from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.heads import head_of
 from patchkit.toolchain.hip import Toolchain, rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
 
@@ -392,8 +393,17 @@ def _sampled_archs(subject: Subject) -> list[str]:
 
 
 def _sampled_units(subject: Subject, units: Sequence[str]) -> list[str]:
-    """The units that patches edit themselves."""
-    return [unit for unit in units if unit in subject.changed_files]
+    """The units that patches edit themselves; of those that instantiate one template the first.
+
+    Each instance takes half a minute of code generation, and what is read there was compared for all of them.
+    """
+    baseline = subject.trees[0]
+    found: dict[str, str] = {}
+    for unit in units:
+        if unit in subject.changed_files:
+            head = baseline.head(unit) if baseline.has(unit) else None
+            found.setdefault(unit if head is None else head[0], unit)
+    return list(found.values())
 
 
 def _compile_both(
@@ -433,9 +443,18 @@ def _compare_code(
     toolchain = compiler.toolchain
     unit, arch, rocwmma = pair
     flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, rocwmma_for(toolchain, host_arch)))
+    shares_head = all(head_of(tree, unit) is not None for tree in trees)  # the hollow ones have the same
 
     def job_of(tree: SourceTree) -> Job:
-        return Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags)
+        return Job(
+            tree=tree,
+            unit=unit,
+            arch=arch,
+            which=which,
+            rocwmma=rocwmma,
+            flags=flags,
+            shares_head=shares_head,
+        )
 
     jobs = [job_of(tree) for tree in trees]
     groups = [jobs] if hollow is None else [[jobs[0], *map(job_of, hollow)], jobs]

@@ -48,6 +48,19 @@ def test_all_gates_read_the_same_trees_and_another_subject_has_its_own(make_subj
     assert [tree.root for tree in moved.trees] == [subject.baseline, tmp_path]
 
 
+def test_of_the_instances_of_one_template_that_patches_edit_one_is_compiled_for_other_gpus(
+    make_subject,
+) -> None:
+    folder = "ggml/src/ggml-cuda"
+    before = {f"{folder}/{name}.cu": '#include "k.cuh"\nCASE(1);\n' for name in "ab"}
+    before |= {f"{folder}/k.cuh": "", f"{folder}/c.cu": "int c;\n", f"{folder}/d.cu": '#include "k.cuh"\n'}
+    touched = tuple(f"{folder}/{name}.cu" for name in "abc")
+    after = before | {path: f'#include "own.cuh"\n#if X\n#endif\n{before[path]}' for path in touched}
+    subject = make_subject(before, after, touched=touched)
+    units = [path for path in sorted(before) if path.endswith(".cu")]
+    assert isolation._sampled_units(subject, units) == [f"{folder}/a.cu", f"{folder}/c.cu"]
+
+
 def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None:
     files = {**_LISTS, UNIT: '#include "k.cuh"\n', "ggml/src/ggml-cuda/k.cuh": "", "ggml/src/ggml.c": ""}
     subject = make_subject(files, files, touched=("ggml/src/ggml-cuda/k.cuh", "ggml/src/ggml.c"))
