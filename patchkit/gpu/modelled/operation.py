@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import UsageError
 from patchkit.base.gguf import Kind as TensorKind
-from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.base.gguf import tensor_kinds, tensor_kinds_by_name
 from patchkit.base.text import near_miss
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
@@ -278,6 +278,12 @@ def type_name(kind: TensorKind) -> str:
     """As ggml_type_name writes it: q4_K, mxfp4, f16."""
     name = kind.name.lower()
     return f"{name[:-1]}K" if name.endswith("_k") else name
+
+
+def name_of_type(number: int) -> str | None:
+    """The name of a type by ggml's number; None for one that gguf does not know."""
+    found = tensor_kinds().get(number)
+    return None if found is None else type_name(found)
 
 
 def type_of(name: str) -> TensorKind:

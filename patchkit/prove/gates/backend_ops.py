@@ -37,6 +37,7 @@ from patchkit.prove.gates.operations import (
     Selected,
     Tools,
     is_same,
+    narrowed_to,
     run_ops,
     run_own,
     select,
@@ -147,7 +148,8 @@ class BackendOpsGate:
     """``ops`` are tested instead of those of the changed files; ``pattern`` narrows upstream's cases.
 
     On the CPU the default is a sample: all cases of attention, twice, take half an hour of one core. With
-    ``is_sample`` it is one on the emulated GPU, too.
+    ``is_sample`` it is one on the emulated GPU, too, and of that with ``types`` only what runs beside cases
+    of these types of tensors.
     """
 
     machine: Machine
@@ -159,6 +161,7 @@ class BackendOpsGate:
     is_sample: bool = False
     is_looked_at: bool = False
     scheduler: str | None = None
+    types: tuple[str, ...] = ()
 
     @classmethod
     def make(cls, setup: DeviceSetup) -> BackendOpsGate:
@@ -207,7 +210,11 @@ class BackendOpsGate:
             scheduler=self.scheduler,
             looked=looked.variables if self.is_looked_at else None,
         )
-        chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
+        sample = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
+        chosen = narrowed_to(sample, self.types) if self.is_sample else sample
+        part = ""
+        if chosen.choice != sample.choice:
+            part = f" (of {len(sample.choice.cases)}, those beside {', '.join(self.types)})"
         subject.reporter.step(f"test-backend-ops of {chosen.told} on {self.machine.told}")
         upstream = run_ops(tools, chosen.choice)
         near = confirm_near_misses(near_misses(upstream), lambda n, cases: _run_again(tools, n, cases))
@@ -223,7 +230,7 @@ class BackendOpsGate:
             gate=self.name,
             verdict=verdict_on(self.machine, problems),
             summary=(
-                f"{evidence.tests_run} cases of upstream and {len(own) - unsupported} of ours ran on "
+                f"{evidence.tests_run} cases of upstream{part} and {len(own) - unsupported} of ours ran on "
                 f"{self.machine.told}, both sides; {len(problems)} problems"
             ),
             problems=problems,

@@ -566,6 +566,25 @@ def _choice(
     return Choice(ops=ops, pattern=_CPU_SAMPLE if is_default else pattern)
 
 
+def narrowed_to(chosen: Selected, types: Sequence[str]) -> Selected:
+    """Of a sample the cases that run beside those of some types of tensors; all of it where it has none.
+
+    The parts that a run of the sample is cut into stay whole: what the baseline gave in one is there already.
+    """
+    named = re.compile(rf"=({'|'.join(map(re.escape, types))})(?=[,)])", re.IGNORECASE)
+    parts = [part for part in parts_of(chosen.choice.cases) if any(map(named.search, part))]
+    kept = tuple(case for part in parts for case in part)
+    if not types or not kept:
+        return chosen
+    left = len(chosen.choice.cases) - len(kept)
+    told = f"{left} of {len(chosen.choice.cases)} cases of the sample: not beside those of {', '.join(types)}"
+    return replace(
+        chosen,
+        choice=replace(chosen.choice, cases=kept),
+        left_out=(*((told,) if left else ()), *chosen.left_out),
+    )
+
+
 def _left_out(choice: Choice, rows: Sequence[Row]) -> Iterator[str]:
     if choice.pattern:
         yield f"upstream's cases that do not match {choice.pattern}: a sample ran"

@@ -60,17 +60,12 @@ class Reusing:
 
     def run(self, subject: Subject) -> GateResult:
         """Give the earlier result, or run the gate; raises what the gate raises."""
-        identity = self._identity(subject)
-        path = subject.cache_root / "evidence" / subject.candidate_tree / f"{self.name}.json"
-        kept = _load(path, self.name)
-        hardwares = kept if self.emulated is not None and _is_hardwares(kept, identity) else None
-        stands = kept is not None and (hardwares is not None or kept.identity == identity)
-        if not self.fresh and kept is not None and stands and kept.gate.has_passed:
-            earlier = kept.again(
-                "on hardware; same trees, tools" if hardwares else "same trees, tools, machine"
-            )
+        earlier = self.earlier(subject)
+        if earlier is not None:
             subject.reporter.info(f"gate {self.name}: {earlier.summary}")
             return earlier
+        identity, kept, path = self._kept(subject)
+        hardwares = self._hardwares(kept, identity)
         result = self._run(subject)
         if hardwares is not None and result.has_passed:
             return hardwares.beside(path)
@@ -83,6 +78,22 @@ class Reusing:
         if self.emulated is not None:
             told["emulated"] = self.emulated
         return replace(result, evidence=result.evidence.model_copy(update=told))
+
+    def earlier(self, subject: Subject) -> GateResult | None:
+        """What an earlier run found that still stands, if it passed. Raises what the runner raises."""
+        identity, kept, _ = self._kept(subject)
+        hardwares = self._hardwares(kept, identity)
+        stands = kept is not None and (hardwares is not None or kept.identity == identity)
+        if self.fresh or kept is None or not stands or not kept.gate.has_passed:
+            return None
+        return kept.again("on hardware; same trees, tools" if hardwares else "same trees, tools, machine")
+
+    def _kept(self, subject: Subject) -> tuple[Identity, _Kept | None, Path]:
+        path = subject.cache_root / "evidence" / subject.candidate_tree / f"{self.name}.json"
+        return self._identity(subject), _load(path, self.name), path
+
+    def _hardwares(self, kept: _Kept | None, identity: Identity) -> _Kept | None:
+        return kept if self.emulated is not None and _is_hardwares(kept, identity) else None
 
     def _run(self, subject: Subject) -> GateResult:
         """Run the gate; where no GPU can be emulated, that is no fault of the candidate."""

@@ -1,4 +1,4 @@
-"""Which units of two trees ``try`` looks at."""
+"""Which units of two trees ``try`` looks at, and which types of tensors its cases are of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.prove.trying import differing_units
+from patchkit.prove.trying import differing_units, types_of
 from patchkit.toolchain.units import SourceTree
 
 FOLDER = "ggml/src/ggml-cuda"
@@ -62,3 +62,17 @@ def test_a_unit_that_changed_itself_is_likely(tmp_path: Path) -> None:
     before = tree(tmp_path / "old", TABLE)
     after = tree(tmp_path / "new", TABLE, alone="int alone(float);\n")
     assert differing_units(before, after) == ([f"{FOLDER}/alone.cu"], [f"{FOLDER}/alone.cu"])
+
+
+@pytest.mark.parametrize(
+    ("variants", "types"),
+    [
+        (["mul_mat_q<(ggml_type)2, 48, false, (ggml_prec)30>", "f<(ggml_type)2>"], ("q4_0",)),
+        (["f<64, (ggml_type)12, (ggml_type)8>"], ("q4_K", "q8_0")),
+        (["f<(ggml_type)2>", "g<64>"], ()),  # the other one may be of any type
+        (["f<(ggml_type)2>", "f<(ggml_type)999>"], ()),
+        ([], ()),
+    ],
+)
+def test_kernels_say_of_which_types_they_are(variants: list[str], types: tuple[str, ...]) -> None:
+    assert types_of(variants) == types

@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.gpu.hardware.attention import Measured, gate_cases
-from patchkit.gpu.hardware.backend_ops import Row
+from patchkit.gpu.hardware.backend_ops import Choice, Row, parts_of
 from patchkit.prove.build import Machine, check_device
 from patchkit.prove.gates.backend_ops import (
     allowed_nmse,
@@ -19,7 +19,14 @@ from patchkit.prove.gates.backend_ops import (
     judge_own,
     near_misses,
 )
-from patchkit.prove.gates.operations import OpsRun, elements_of, ops_of, sample_of
+from patchkit.prove.gates.operations import (
+    OpsRun,
+    Selected,
+    elements_of,
+    narrowed_to,
+    ops_of,
+    sample_of,
+)
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
@@ -202,3 +209,19 @@ def test_a_sample_has_the_large_cases_only_where_there_are_no_others() -> None:
     chosen = sample_of([product("f16", 16384), product("f16", 8192), *small, product("f32", 16384)])
     assert {case for case in chosen if "f16" in case} <= {row.case for row in small}
     assert [case for case in chosen if "f32,type_b" in case] == [product("f32", 16384).case]
+
+
+def test_of_a_sample_the_parts_of_some_types_are_the_parts_of_all_of_it() -> None:
+    kinds = ("f16", "q4_0", "q4_1", "iq4_nl", "q5_0", "q6_K")
+    cases = tuple(f"MUL_MAT(type_a={kind},type_b=f32,n={n})" for kind in kinds for n in range(9))
+    sample = Selected(ops=("MUL_MAT",), choice=Choice(cases=cases), left_out=("more",))
+    chosen = narrowed_to(sample, ("q4_0",))
+    (part,) = (part for part in parts_of(cases) if any("=q4_0," in case for case in part))
+    assert chosen.choice.cases == part
+    assert list(parts_of(chosen.choice.cases)) == [part]
+    assert len(part) < len(cases)
+    told = f"{len(cases) - len(part)} of 54 cases of the sample: not beside those of q4_0"
+    assert chosen.left_out == (told, "more")
+    assert narrowed_to(sample, ("Q6_k",)).choice.cases[-1] == cases[-1]  # ggml writes one K large
+    for types in ((), ("q4",), ("q4_K",)):  # all of it, where none or nothing is named
+        assert narrowed_to(sample, types) == sample
