@@ -70,6 +70,10 @@ class UpstreamFiles:
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
 
+    def without_any(self) -> UpstreamFiles:
+        """No upstream at all: for a parse that finds nothing but the files that are brought along."""
+        return UpstreamFiles({})
+
     def with_others(self, files: Mapping[str, bytes | None], modes: Mapping[str, str]) -> UpstreamFiles:
         """Another upstream: with these contents, where None is a file that it does not have, and modes."""
         base = {path: data for path, data in self._base.items() if path not in files}
