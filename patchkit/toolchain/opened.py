@@ -12,6 +12,7 @@ front ends after a change of one row at build 11549).
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -78,8 +79,16 @@ def opened_files(told: Path, tree: SourceTree, unit: str) -> list[str] | None:
     opened = {unit}
     for name in names:
         root = next((root for root in roots if name.startswith(root)), "")
-        opened.add(name.removeprefix(root).removeprefix("./"))
+        opened.add(_straight(tree, name.removeprefix(root)))
     return sorted(opened) if opened <= set(tree.closure(unit)) else None
+
+
+def _straight(tree: SourceTree, name: str) -> str:
+    """A name without ``.`` and ``..``, where that is the same file: behind a link to a folder it is not."""
+    straight = posixpath.normpath(name)
+    if ".." in name.split("/") and (tree.root / straight).resolve() != (tree.root / name).resolve():
+        return name
+    return straight
 
 
 def _listed(folder: Path) -> list[str] | None:
