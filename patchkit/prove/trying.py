@@ -2,9 +2,9 @@
 
 The series as it stands is placed on the pin and written as commits that no branch names. What its kernels
 cost is compared with the candidate that there is, or with upstream; then the operations run on the emulated
-GPU and the shapes that patches name on the timing model, as ``verify`` runs them. Where all kernels that
-changed are of some types of tensors, only the cases beside those types run, and the summary says so: that is
-no evidence and none is written.
+GPU and the shapes that patches name on the timing model, as ``verify`` runs them. Where all kernels of the
+units that changed are of some types of tensors, only what runs beside those types is looked at, and the
+summary says so: that is no evidence and none is written.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.cache import alone_with, open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
+from patchkit.gpu.emulated.runtime import host_job
 from patchkit.gpu.modelled.operation import name_of_type
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.hardware import choose_hardware
+from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
 from patchkit.prove.gates.reuse import Reusing
-from patchkit.prove.gates.speed import SpeedEvidence
+from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
 from patchkit.prove.gates.verify import run_verify
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.compile import CompiledUnit, compile_unit, device_job, kernel_code
@@ -149,12 +150,12 @@ def run_try(
     trees = SourceTree(root), SourceTree(subject.candidate)
     units, named = differing_units(*trees)
     wanted = named if likely and named else units
-    kernels = _compare(wanted, trees, subject, compiler, hear or (lambda _: None))
+    passes: tuple[Literal["device", "host"], ...] = ("device", "host") if run else ("device",)
+    kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), passes)
     checked: tuple[GateResult, ...] = ()
     if run and before_tree != subject.candidate_tree and candidate.commits:
-        checked = _check(
-            workspace, candidate, plan.pin if onto is not None else plan.pin.name, subject, environ, kernels
-        )
+        at = plan.pin if onto is not None else plan.pin.name
+        checked = _check(workspace, candidate, at, subject, environ, types_of(variants))
     return Tried(
         archs=candidate.archs,
         build=candidate.build,
@@ -178,36 +179,43 @@ def _check(
     upstream: PinWanted,
     subject: Subject,
     environ: Mapping[str, str],
-    kernels: Sequence[KernelRow],
+    types: tuple[str, ...],
 ) -> tuple[GateResult, ...]:
     """What the gates behind the compiler say; they stop at the first that fails."""
     hardware = choose_hardware(candidate.archs, None, model=None, emulated=True, only=(*GATES, *_CHECKED))
-    left = [gate.name for gate in hardware.gates if gate.name in GATES]
-    done: list[GateResult] = []
-    types = types_of(row.variant for row in kernels)
-    for gate in hardware.gates:
-        # What an earlier run of all cases found says more than a few cases would.
-        if not types or not isinstance(gate, Reusing) or not isinstance(gate.inner, BackendOpsGate):
-            continue
-        if gate.earlier(subject) is None:
-            folder = workspace.cache_root / "evidence" / subject.candidate_tree
-            waits = f"waiting for another patchkit that verifies tree {subject.candidate_tree[:12]}"
-            with alone_with(folder, workspace.reporter, waits):
-                done.append(replace(gate.inner, types=types).run(subject))
-            left.remove(gate.name)
-    if left and not any(result.verdict == "failed" for result in done):
-        report = run_verify(
-            workspace,
-            archs=candidate.archs,
-            upstream=upstream,
-            only=left,
-            full=False,
-            environ=environ,
-            candidate=candidate,
-            hardware=hardware,
-        )
-        done += (gate for gate in report.gates if gate.gate in left)
-    return tuple(done)
+    ops = next((gate for gate in hardware.gates if gate.name == GATES[0]), None)
+    # What an earlier run of all cases found says more than a few cases would.
+    if types and isinstance(ops, Reusing) and ops.earlier(subject) is None:
+        return tuple(_check_types(workspace, subject, hardware, types))
+    here = {gate.name for gate in hardware.gates}
+    report = run_verify(
+        workspace,
+        archs=candidate.archs,
+        upstream=upstream,
+        only=tuple(name for name in GATES if name in here),
+        full=False,
+        environ=environ,
+        candidate=candidate,
+        hardware=hardware,
+    )
+    return tuple(gate for gate in report.gates if gate.gate in GATES)
+
+
+def _check_types(
+    workspace: Workspace, subject: Subject, hardware: Hardware, types: tuple[str, ...]
+) -> Iterator[GateResult]:
+    """The gates on cases and shapes of some types; nothing of it becomes evidence."""
+    folder = workspace.cache_root / "evidence" / subject.candidate_tree
+    waits = f"waiting for another patchkit that verifies tree {subject.candidate_tree[:12]}"
+    with alone_with(folder, workspace.reporter, waits):
+        for gate in hardware.gates:
+            inner = gate.inner if isinstance(gate, Reusing) else gate
+            if isinstance(inner, BackendOpsGate | SpeedGate):
+                workspace.reporter.step(f"gate {gate.name}, of {', '.join(types)}")
+                result = replace(inner, types=types).run(subject)
+                yield result
+                if result.verdict == "failed":
+                    return
 
 
 def types_of(variants: Iterable[str]) -> tuple[str, ...]:
@@ -249,21 +257,26 @@ def _compare(
     subject: Subject,
     compiler: Compiler,
     hear: Callable[[Sequence[KernelRow]], None],
-) -> list[KernelRow]:
-    """The kernels of the units whose code differs."""
+    passes: Sequence[Literal["device", "host"]],
+) -> tuple[list[KernelRow], list[str]]:
+    """The kernels whose code differs; and by name all of the units that do not read the same."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    wanted = [(unit, arch) for unit in units for arch in subject.archs]
+    wanted = [(unit, arch, which) for unit in units for arch in subject.archs for which in passes]
 
-    def work(item: tuple[str, str]) -> list[KernelRow]:
-        unit, arch = item
+    def work(item: tuple[str, str, str]) -> tuple[list[KernelRow], list[str]]:
+        unit, arch, which = item
+        if which == "host":  # what runs behind this finds it done
+            compile_unit(host_job(trees[1], unit, arch, compiler, rocwmma=has_rocwmma), compiler)
+            return [], []
         old, new = (
             compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler) for tree in trees
         )
-        return [] if old.key == new.key else _changed_rows(old, new, subject, compiler)
+        return ([], []) if old.key == new.key else _changed_rows(old, new, subject, compiler)
 
-    found: dict[tuple[str, str], list[KernelRow]] = {}
+    found: dict[tuple[str, str, str], list[KernelRow]] = {}
+    variants: list[str] = []
     with local_pool("threads", cores()) as pool:
-        for item, rows in run_tasks(
+        for item, (rows, names) in run_tasks(
             pool,
             work,
             wanted,
@@ -273,19 +286,22 @@ def _compare(
             stop=compiler.stop,
         ):
             found[item] = rows
+            variants += names
             if rows:
                 hear(rows)
-    return [row for item in sorted(found) for row in found[item]]
+    return [row for item in sorted(found) for row in found[item]], variants
 
 
 def _changed_rows(
     old: CompiledUnit, new: CompiledUnit, subject: Subject, compiler: Compiler
-) -> list[KernelRow]:
+) -> tuple[list[KernelRow], list[str]]:
+    """The kernels with another code, and the names of all that the unit has."""
     changed = _changed_kernels(old, new)
     mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
     names = demangle(mine, compiler.toolchain, compiler.reporter)
     rows = kernel_rows(old, new, names, limits_of(subject.profiles[new.arch]))
-    return [row for name, row in zip(mine, rows, strict=True) if name in changed]
+    every = [row.variant for row in rows]
+    return [row for name, row in zip(mine, rows, strict=True) if name in changed], every
 
 
 def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], list[str]]:

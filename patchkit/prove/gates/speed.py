@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,14 @@ from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.machine import Machine as TimedMachine
 from patchkit.gpu.modelled.machine import in_words, load_machine
-from patchkit.gpu.modelled.operation import OperationTime, attention_case, matrix_case, time_operation
+from patchkit.gpu.modelled.operation import (
+    OperationTime,
+    attention_case,
+    matrix_case,
+    time_operation,
+    type_name,
+    type_of,
+)
 from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
 from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
 from patchkit.prove.gates.base import (
@@ -138,9 +145,10 @@ class SpeedEvidence(DeviceEvidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedGate:
-    """Runs on the emulated GPU, whose traces are played."""
+    """Runs on the emulated GPU, whose traces are played. ``types``: only shapes of these types of tensors."""
 
     machine: Machine
+    types: tuple[str, ...] = ()
 
     @classmethod
     def make(cls, setup: DeviceSetup) -> SpeedGate:
@@ -168,10 +176,16 @@ class SpeedGate:
             for part in subject.patches
             if part.patch.speed is None
         ]
-        named = list(_named(subject))
+        every = list(_named(subject))
+        named = [one for one in every if not self.types or _type_of(one.shape) in self.types]
         machines = dict(_machines(subject, open_ones)) if named else {}
         if not machines:
-            why = "no GPU of the candidate has a timing file" if named else "no patch names shapes ([speed])"
+            of = f" of {', '.join(self.types)}" if every and not named else ""
+            why = (
+                "no GPU of the candidate has a timing file"
+                if named
+                else f"no patch names shapes{of} ([speed])"
+            )
             return GateResult(gate=self.name, verdict="not run", summary=why, not_run=tuple(open_ones))
         found: list[JudgedShape] = []
         try:
@@ -184,7 +198,11 @@ class SpeedGate:
             for one in found
             if one.judgement == "not judged"
         ]
-        return self._result(subject, found, machines.values(), open_ones)
+        result = self._result(subject, found, machines.values(), open_ones)
+        if len(named) == len(every):
+            return result
+        told = f"of {len(every)}, those of {', '.join(self.types)}: {result.summary}"
+        return replace(result, summary=told)
 
     def _result(
         self,
@@ -232,6 +250,11 @@ def _named(subject: Subject) -> Iterator[_Named]:
     for part in subject.patches:
         for shape in part.patch.speed.shapes if part.patch.speed is not None else ():
             yield _Named(part=part, shape=shape, case=case_of(shape))
+
+
+def _type_of(shape: SpeedShape) -> str:
+    """Of the matrix, or of what attention reads."""
+    return type_name(type_of(shape.type or shape.kv_type))
 
 
 def _judged(
