@@ -182,6 +182,35 @@ def test_no_change_of_a_character_gives_a_stale_reading(world: World) -> None:
         shutil.rmtree(world.folder / "empty", ignore_errors=True)
 
 
+@pytest.mark.parametrize("flags", [(), TUNED])
+def test_a_unit_that_includes_from_the_folder_above_goes_by_what_it_opened(
+    world: World, flags: tuple[str, ...]
+) -> None:
+    above = '#include "../head.cuh"\n#undef COLUMNS\nint unit = ROWS;\n'  # a directive: no head is shared
+
+    def read(changed: Mapping[str, str]) -> str:
+        tree = world.tree(changed)
+        (tree.root / FOLDER / "below").mkdir()
+        (tree.root / FOLDER / "below/unit.cu").write_text(above)
+        reading = Reading(
+            tree=SourceTree(tree.root),
+            unit=f"{FOLDER}/below/unit.cu",
+            flags=(*LANGUAGE, *flags),
+            name="test",
+        )
+        return reading_digest(reading, open_compiler(world.toolchain, world.folder / "cache", world.watch))
+
+    first = read({})
+    for changed, is_seen in (
+        (_with("rows.cuh", "64", "32"), bool(flags)),
+        (_with("many.cuh", "1", "2"), False),
+        (_with("head.cuh", "before = 7", "before = 8"), True),
+    ):
+        with world.watch.stage("again"):
+            assert (read(changed) != first) is is_seen
+        assert world.runs() == int(is_seen)
+
+
 def test_a_file_that_comes_in_between_is_seen(world: World) -> None:
     """The name of a header can mean a nearer file: all that is reachable stands in the key of the list."""
     text = {"unit.cu": '#include "far.h"\nint unit;\n'}
