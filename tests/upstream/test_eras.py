@@ -140,6 +140,27 @@ def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
     assert "the host chooses this by the exact GPU: compile for gfx1151" in why
 
 
+@pytest.mark.hip
+def test_a_unit_whose_kernels_need_rows_that_it_does_not_include_does_not_compile(
+    hip_toolchain, patchkit, test_cache, tmp_path
+):
+    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
+    repository = open_cache(test_cache / "corpus").peek(NullReporter())
+    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
+    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    said = {}
+    for kind in ("Q4_K", "Q4_1"):
+        unit = tmp_path / f"{kind}.cu"
+        unit.write_text(f'#include "mmq.cuh"\nDECL_MMQ_CASE(GGML_TYPE_{kind});\n')
+        for arch in ("gfx1151", "gfx1150"):
+            flags = [*hip_flags(hip_toolchain, arch, which="device"), "-DGGML_USE_HIP", "-DGGML_HIP_NO_VMM"]
+            argv = [hip_toolchain.clang, *flags, *includes, "-w", "-fsyntax-only", unit]
+            done = subprocess.run(argv, check=False, capture_output=True, text=True)
+            said[kind, arch] = "ggml_cuda_mmq_rows_not_included" in done.stderr if done.returncode else ""
+    # What rows there are by type, and for which GPU.
+    assert said == {key: key == ("Q4_K", "gfx1151") or "" for key in said}
+
+
 @pytest.fixture
 def code_of(hip_toolchain, patchkit, test_cache, tmp_path):
     """The assembly of a matrix kernel for a GPU, of the candidate for gfx1151 with these opt-in patches."""
@@ -150,7 +171,10 @@ def code_of(hip_toolchain, patchkit, test_cache, tmp_path):
         repository = open_cache(test_cache / "corpus").peek(NullReporter())
         root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
         unit = tmp_path / "one.cu"
-        unit.write_text(f'#include "mmq.cuh"\nconst void * one() {{ return (const void *) {kernel}; }}\n')
+        rows = '#include "mmq-config-tuned-all.cuh"\n'  # as mmq.cu has them
+        unit.write_text(
+            f'{rows}#include "mmq.cuh"\nconst void * one() {{ return (const void *) {kernel}; }}\n'
+        )
         includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
         flags = [*hip_flags(hip_toolchain, arch, which="device"), "-DGGML_USE_HIP", "-DGGML_HIP_NO_VMM", "-w"]
         argv = [hip_toolchain.clang, *flags, *includes, "-S", unit, "-o", tmp_path / arch]
