@@ -84,4 +84,4 @@ def test_streams_of_a_fork_quantize_for_themselves(program: Program, with_graphs
         ).blamed
 
     assert blamed() == frozenset()
-    assert blamed(LEFT_OUT="stream") == {"mul_mat_vec_q", "quantize_q8_1"}
+    assert blamed(LEFT_OUT="stream") >= {"mul_mat_vec_q", "quantize_q8_1"}
