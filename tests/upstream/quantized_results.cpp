@@ -128,6 +128,7 @@ const scenes SCENES = {
     {"gate-not-2-of-experts", [](scene & s) { experts(s, {GGML_TYPE_Q4_K, 128, 512, 2}); }},
     {"gate-not-read-by-quantized", [](scene & s) { matrix(s, {GGML_TYPE_Q4_K, 128, 512, 1, GGML_GLU_OP_SWIGLU, GGML_TYPE_F16}); }},
     {"gate-not-in-halves", [](scene & s) { matrix(s, {GGML_TYPE_Q4_K, 128, 512, 1, GGML_GLU_OP_SWIGLU, GGML_TYPE_Q8_0, 64}); }},
+    {"gate-not-large", [](scene & s) { matrix(s, {GGML_TYPE_Q8_0, 4096, 4096}); }},
     {"gate-not-bias-alone", [](scene & s) {
         ggml_tensor * x    = s.made();
         ggml_tensor * made = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q8_0, 128), x);

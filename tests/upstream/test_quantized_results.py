@@ -20,6 +20,13 @@ ROUNDS = 5
 RULES = {
     "gate-up-quantized.cuh": [
         Rule("token", "ggml_nrows(src1) != 1", "false", ("gate-not-2-of-experts",)),
+        Rule(
+            "large",
+            "2*ggml_nrows(dst)*src0->ne[1]*int64_t(src0->nb[1]) > gate_up_quantized_most",
+            "false",
+            ("gate-not-large",),
+            by="launches",
+        ),
         Rule("no-copy", "copy == nullptr", "false", ("gate-not-read-by-quantized",), by="checks"),
     ],
     "attention-quantized.cuh": [
