@@ -78,6 +78,14 @@ class Rule:
         assert self.is_noticed(with_all, after), after
 
 
+def assert_right_when_replayed(program: Program, upstream: GraphsRan, tree: Path, fork: str) -> None:
+    """Every scene as a HIP graph, with upstream's fork of streams or without (``"1"``, ``"0"``)."""
+    after = program.run(tree, has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
+    assert after.captured == len(after.scenes)
+    assert after.scenes == upstream.scenes
+    assert after.blamed == frozenset()
+
+
 def every_scene(rules: Mapping[str, Sequence[Rule]]) -> list[Any]:
     """Each rule of each file with each of its scenes, as parameters of a test."""
     return [

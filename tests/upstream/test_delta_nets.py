@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
-from own_graphs import GraphsRan, Program, Rule, every_scene
+from own_graphs import GraphsRan, Program, Rule, assert_right_when_replayed, every_scene
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 BUILD = 11549
@@ -120,10 +120,7 @@ def test_without_fusion_upstream_computes(program: Program, patched: Path) -> No
 def test_a_graph_that_is_captured_and_replayed_is_right(
     program: Program, upstream: GraphsRan, with_graphs: Path, fork: str
 ) -> None:
-    after = program.run(with_graphs, has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
-    assert after.captured == len(after.scenes)
-    assert after.scenes == upstream.scenes
-    assert after.blamed == frozenset()
+    assert_right_when_replayed(program, upstream, with_graphs, fork)
 
 
 @pytest.mark.parametrize(("rule", "scene"), every_scene(RULES))

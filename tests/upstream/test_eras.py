@@ -41,6 +41,14 @@ def patchkit(test_cache):
     return run
 
 
+@pytest.fixture
+def strix_halo_tree(patchkit, test_cache, tmp_path):
+    """The candidate's for gfx1151 at build 11549."""
+    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
+    repository = open_cache(test_cache / "corpus").peek(NullReporter())
+    return export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
+
+
 def test_each_era_has_a_recorded_result():
     assert recorded("gfx1200", 11549).patches == ("mmvq-decode-warps",)
     assert recorded("gfx1151", 10068).patches == ("integrated-host-buffers",)
@@ -119,14 +127,11 @@ def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
 
 @pytest.mark.hip
 def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
-    hip_toolchain, patchkit, test_cache, tmp_path
+    hip_toolchain, strix_halo_tree, tmp_path
 ):
-    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
-    repository = open_cache(test_cache / "corpus").peek(NullReporter())
-    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
-    unit = root / "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
+    unit = strix_halo_tree / "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
     device = ["-x", "hip", "--offload-device-only", "-nogpulib", "-std=c++17", "-E", "-DGGML_USE_HIP"]
-    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    includes = [f"-I{strix_halo_tree / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
     told = {}
     for arch in ("gfx1151", "gfx1100", "gfx11-generic"):
         argv = [hip_toolchain.clang, *device, f"--rocm-path={hip_toolchain.root}", f"--offload-arch={arch}"]
@@ -142,12 +147,9 @@ def test_a_generic_target_is_an_error_where_the_host_chooses_by_the_exact_gpu(
 
 @pytest.mark.hip
 def test_a_unit_whose_kernels_need_rows_that_it_does_not_include_does_not_compile(
-    hip_toolchain, patchkit, test_cache, tmp_path
+    hip_toolchain, strix_halo_tree, tmp_path
 ):
-    out, _ = patchkit("apply", "--json", "--arch", "gfx1151", "--upstream", "b11549")
-    repository = open_cache(test_cache / "corpus").peek(NullReporter())
-    root = export_tree(repository, json.loads(out)["commits"][-1]["commit"], tmp_path).root
-    includes = [f"-I{root / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    includes = [f"-I{strix_halo_tree / name}" for name in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
     said = {}
     for kind in ("Q4_K", "Q4_1"):
         unit = tmp_path / f"{kind}.cu"
