@@ -21,6 +21,7 @@ from patchkit.base.watching import count_lines, follow_file
 from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions
+from patchkit.gpu.emulated.kept_runs import REPORT, is_clean_report
 from patchkit.gpu.hardware.attention import Measured, run_attention
 from patchkit.gpu.hardware.backend_ops import (
     Choice,
@@ -320,17 +321,27 @@ def _own(tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[C
     subject = tools.subject
     driver = build_driver("attention_check", side, tree, subject.cache_root, subject.reporter)
     run_name = f"own-{name}"
-    ran, measured = run_attention(
-        driver,
-        replace(side, environment={**side.environment, **tools.variables(run_name)}),
-        device=tools.machine.device,
-        cases=cases,
-        name=run_name,
-        timeout_s=tools.timeout_s,
-        place=tools.place,
-    )
-    check_device(tools.machine, ran.talk(), subject.archs, ran.stderr)
-    return measured
+
+    def measured(variables: Mapping[str, str]) -> tuple[Measured, ...]:
+        ran, found = run_attention(
+            driver,
+            replace(side, environment={**side.environment, **variables}),
+            device=tools.machine.device,
+            cases=cases,
+            name=run_name,
+            timeout_s=tools.timeout_s,
+            place=tools.place,
+        )
+        check_device(tools.machine, ran.talk(), subject.archs, ran.stderr)
+        return found
+
+    if tools.looked is not None:  # as run_part has it
+        looked = tools.looked(run_name)
+        with contextlib.suppress(ToolchainError):
+            found = measured(looked)
+            if is_clean_report(Path(looked[REPORT])):
+                return found
+    return measured(tools.variables(run_name))
 
 
 def _stage(tools: Tools, side: BuiltSide) -> Stage:

@@ -118,6 +118,13 @@ struct watched {
     bool has_target = false;
 };
 
+// Where no kernel runs, what a large tensor holds is nobody's concern: 134 MB of mask for each batch behind 65536 tokens.
+constexpr size_t most_moved_unread = size_t(16) << 20;
+
+bool is_moved(const copy_shape & shape) {
+    return patchkit::is_executing() || shape.width * shape.height <= most_moved_unread || place_of(shape.to) != place::device;
+}
+
 // When the copy runs late the program may have given its memory away.
 void run_copy(const copy_shape & shape, const watched & memory = {}) {
     if (check(shape) != hipSuccess) {
@@ -132,7 +139,9 @@ void run_copy(const copy_shape & shape, const watched & memory = {}) {
         patchkit::touch_rows(what, patchkit::access::writes, shape.to, shape.width, shape.to_pitch, shape.height);
         patchkit::check_source(memory.source, what);
     }
-    move_rows(shape);
+    if (is_moved(shape)) {
+        move_rows(shape);
+    }
     if (memory.has_target) {
         patchkit::watch_target(words_of(shape), shape.to, shape.width, shape.to_pitch, shape.height);
     }
