@@ -1,6 +1,7 @@
 """Of each model the kernels with most time above the bound, for prompts and text at several depths: modelled.
 
     python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--candidate]
+        [--parallel N]...
 
 A model is a file of arch_profiles/models without its ending; without any, all of them. What is there of the
 others stays, so the record can be made model by model: the first time each takes some minutes of two idle
@@ -8,7 +9,8 @@ cores, most of it for attention behind many tokens, and the first as long as ker
 Writes docs/records/data/where-the-time-is.json; benchmarks/records.py makes the tables of it.
 
 With --candidate the one that `patchkit apply` made is timed, too, and of both sides only how fast they are is
-written, to docs/records/data/with-patches.json. What is there of other patches goes.
+written, to docs/records/data/with-patches.json. What is there of other patches goes. With --parallel N it is
+text of so many sequences at once that is timed, and nothing else.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument(
         "--candidate", action="store_true", help="time the candidate, too, and tell how fast both sides are"
     )
+    parser.add_argument("--parallel", action="append", type=int, default=[], help="with --candidate")
     parser.add_argument("--cache-dir", type=Path)
     asked = parser.parse_args()
     series = find_series_dir(None)
@@ -85,7 +88,7 @@ def main() -> None:
             sides = {"upstream": recorder, "candidate": timings.record(patched, stack, rocwmma=False)}
             head = {"arch": asked.arch, "build": pin.build, "patches": list(candidate.ids)}
             for shape in shapes:
-                name, both = _of_both(timings, sides, shape, peaks, depths)
+                name, both = _of_both(timings, sides, shape, peaks, _tests(depths, asked.parallel))
                 _keep("with-patches", head, name, both)
                 print(f"{name}: {both}")
             return
@@ -95,16 +98,30 @@ def main() -> None:
             print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
 
 
-def _of_both(
-    timings: Timings, sides: Mapping[str, Recorder], shape: Path, peaks: Peaks, depths: Sequence[int]
-) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
-    """Of one micro-batch and of one token: how fast each side is, its share of the bound and its launches."""
-    whole = whole_of_shape(shape)
-    model = reduced(whole)
+def _tests(depths: Sequence[int], parallel: Sequence[int]) -> dict[str, BatchTest]:
+    """One micro-batch and one token behind each depth, or one token of so many sequences."""
     tests = {}
     for depth in depths:
-        tests[f"pp512 @ d{depth}"] = BatchTest(name=f"pp.{depth}", depth=depth, tokens=_MICRO_BATCH)
-        tests[f"tg128 @ d{depth}"] = BatchTest(name=f"tg.{depth}", depth=depth + _MIDDLE, tokens=1)
+        middle = depth + _MIDDLE
+        for many in parallel:
+            of_many = BatchTest(name=f"x{many}.{depth}", depth=middle, tokens=1, sequences=many)
+            tests[f"tg128 x{many} @ d{depth}"] = of_many
+        if not parallel:
+            tests[f"pp512 @ d{depth}"] = BatchTest(name=f"pp.{depth}", depth=depth, tokens=_MICRO_BATCH)
+            tests[f"tg128 @ d{depth}"] = BatchTest(name=f"tg.{depth}", depth=middle, tokens=1)
+    return tests
+
+
+def _of_both(
+    timings: Timings,
+    sides: Mapping[str, Recorder],
+    shape: Path,
+    peaks: Peaks,
+    tests: Mapping[str, BatchTest],
+) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
+    """Of each test: how fast each side is, its share of the bound and its launches."""
+    whole = whole_of_shape(shape)
+    model = reduced(whole)
     found: dict[str, dict[str, dict[str, float]]] = {test: {} for test in tests}
     for side, recorder in sides.items():
         parts = list(tests.values())

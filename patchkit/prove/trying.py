@@ -261,7 +261,8 @@ def _compare(
 ) -> tuple[list[KernelRow], list[str]]:
     """The kernels whose code differs; and by name all of the units that do not read the same."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    wanted = [(unit, arch, which) for unit in units for arch in subject.archs for which in passes]
+    # Device passes take longest, so they come first.
+    wanted = [(unit, arch, which) for which in passes for unit in units for arch in subject.archs]
 
     def work(item: tuple[str, str, str]) -> tuple[list[KernelRow], list[str]]:
         unit, arch, which = item

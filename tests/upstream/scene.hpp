@@ -5,7 +5,9 @@
 
 #include "ggml-alloc.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
@@ -14,6 +16,8 @@
 
 inline constexpr int64_t WIDTH  = 512;
 inline constexpr int     ROUNDS = 5;
+
+using ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 // A scene's tensors while it is put together: weights lie in the GPU's memory before, all else is the scheduler's.
 class scene {
@@ -57,6 +61,13 @@ class scene {
     ggml_tensor * numbers_of(std::vector<int32_t> given, int64_t rows_of) {
         ggml_tensor * made = ggml_new_tensor_2d(of_weights, GGML_TYPE_I32, rows_of, int64_t(given.size()) / rows_of);
         fixed.emplace_back(made, std::move(given));
+        return made;
+    }
+
+    // For attention of one token of each sequence: which of so many rows it sees, from the first to before the second.
+    ggml_tensor * mask(int64_t rows, std::vector<ranges> seen) {
+        ggml_tensor * made = ggml_new_tensor_4d(of_weights, GGML_TYPE_F16, rows, 1, 1, int64_t(seen.size()));
+        masks.emplace_back(made, std::move(seen));
         return made;
     }
 
@@ -105,6 +116,15 @@ class scene {
         }
         for (ggml_tensor * one : caches) {
             ggml_backend_tensor_memset(one, 0, 0, ggml_nbytes(one));
+        }
+        for (const auto & [one, seen] : masks) {
+            std::vector<ggml_fp16_t> shown(size_t(ggml_nelements(one)), ggml_fp32_to_fp16(-INFINITY));
+            for (size_t i = 0; i < seen.size(); ++i) {
+                for (const auto & [from, to] : seen[i]) {
+                    std::fill(shown.begin() + i * one->ne[0] + from, shown.begin() + i * one->ne[0] + to, ggml_fp32_to_fp16(0.0f));
+                }
+            }
+            ggml_backend_tensor_set(one, shown.data(), 0, ggml_nbytes(one));
         }
         for (const auto & [one, given] : fixed) {
             ggml_backend_tensor_set(one, given.data(), 0, ggml_nbytes(one));
@@ -164,7 +184,7 @@ class scene {
         for (size_t k = 0; k < got.size(); k += (got.size() + 15) / 16) {
             std::printf(" %a", double(got[k]));
         }
-        std::printf("\n");
+        std::printf(" of %016" PRIx64 "\n", hash_of(results[i]));
     }
 
     ggml_backend_t            gpu, cpu;
@@ -176,6 +196,7 @@ class scene {
     std::vector<std::pair<ggml_tensor *, std::vector<int64_t>>> wholes;
     std::vector<std::pair<ggml_tensor *, std::vector<int32_t>>> fixed;
     std::vector<std::pair<ggml_tensor *, ggml_tensor *>> places;
+    std::vector<std::pair<ggml_tensor *, std::vector<ranges>>> masks;
 };
 
 using scenes = std::map<std::string, std::function<void(scene &)>>;

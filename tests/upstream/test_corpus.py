@@ -22,6 +22,7 @@ MODELLED = (
     *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
     *("mul-mat-prompts", "norm-quantized", "attention-inputs", "sums-normed", "rope-blocks"),
     *("delta-net-inputs", "gated-quantized", "gate-up-quantized", "attention-quantized"),
+    *("mmvq-loops", "hidden-rows"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -103,6 +104,8 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "gated-quantized": build >= 11549,
         "gate-up-quantized": build >= 11549,
         "attention-quantized": build >= 11549,
+        "mmvq-loops": build >= 11549,
+        "hidden-rows": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

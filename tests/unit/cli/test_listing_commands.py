@@ -40,7 +40,7 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     for row in document["patches"]:
         assert f"{row['id']} " in text
         assert f"b{row['builds']['first']}-" in text
-    assert "\ngfx1151   4 on, 16 opt-in  Radeon 8060S\n" in text
+    assert "\ngfx1151   4 on, 18 opt-in  Radeon 8060S\n" in text
     assert "\ngfx942    none             MI300X\n" in text
 
 

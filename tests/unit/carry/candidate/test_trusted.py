@@ -100,7 +100,7 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
         "published; --trust modelled would add fattn-vec-heads-first, quantize-once, "
         "moe-reduction-columns, fattn-mma-prompts, mul-mat-prompts, norm-quantized, "
         "attention-inputs, sums-normed, rope-blocks, delta-net-inputs, gated-quantized, "
-        "gate-up-quantized, attention-quantized: measured by nobody"
+        "gate-up-quantized, attention-quantized, mmvq-loops, hidden-rows: measured by nobody"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (

@@ -52,6 +52,8 @@ UNSETTLED = (
     "gated-quantized",
     "gate-up-quantized",
     "attention-quantized",
+    "mmvq-loops",
+    "hidden-rows",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
