@@ -18,7 +18,12 @@ NEEDS = ("fattn-vec-heads-first", "mmvq-loops")
 WRONG = {
     "hides-what-is-seen": ("fattn-vec.cuh", "== -INFINITY", "<= 0.0f", "attention-256"),
     "other-step": ("fattn-vec.cuh", "k_VKQ_max = last;", "k_VKQ_max = begin;", "attention-200-size-256"),
-    "gate-left-out": ("mmvq.cu", "if (has_fusion && use_gate) {", "if (false) {", "gate-q4_0"),
+    "gate-left-out": (
+        "mmvq.cu",
+        "if (use_gate) {\n            for (int block",
+        "if (false) {\n            for (int block",
+        "gate-q4_0",
+    ),
 }
 
 
