@@ -3,7 +3,8 @@
 Each run is a process of its own in a cache folder that begins as a copy of one with the SDK and upstream's
 repository, so nothing is downloaded. What a run says of itself (``report.json``, timings) is printed as a
 table of stages; clock and processor seconds, and the largest resident set of any one process. The cold run's
-results are packed and taken by the run ``packed``, which begins as empty as the cold one.
+results are packed and taken by the run ``packed``, which begins as empty as the cold one. The run ``try`` is
+``patchkit try`` of a number that no run before had.
 
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --runs 3 --markdown timings.md
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --upstream b6900 --only unchanged
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SCENARIOS = ("cold", "unchanged", "changed", "packed")
+SCENARIOS = ("cold", "unchanged", "changed", "try", "packed")
 _LENT = ("upstream.git", "lock.git", "downloads", "sdk")
 # The first row of the table of the quantized matrix kernel: how many blocks are to fit beside each other.
 _ROW = re.compile(r"(\[\[tuning\.mmq\]\][^\[]*?\noccupancy = )(\d+)")
@@ -128,7 +129,10 @@ class Bench:
         elif scenario == "changed":
             series = self._changed()
             self.patchkit(cache, "apply", "--unlocked", series=series)
-        done = self.patchkit(cache, "verify", *self.more, series=series, store=store)
+        elif scenario == "try":
+            series = self._changed()
+        words = ("try",) if scenario == "try" else ("verify", *self.more)
+        done = self.patchkit(cache, *words, series=series, store=store)
         if scenario == "changed":  # the candidate of the series itself again
             self.patchkit(cache, "apply")
         made_by = self.made_by.read_text("ascii") if self.made_by.is_file() else ""

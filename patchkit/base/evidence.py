@@ -232,6 +232,13 @@ def parse_evidence_file(data: bytes, source: str) -> EvidenceFile:
     """
     if len(data) > MOST_BYTES:
         raise _too_large(source, len(data))
+    if not data.strip():
+        raise EvidenceUnreadable(
+            f"{source} is empty",
+            where=Location(path=source),
+            why="a copy that was cut off leaves such a file",
+            hint=_HINT,
+        )
     if not data.isascii() or b"\\" in data:
         raise EvidenceUnreadable(
             f"{source} has characters that no evidence file has",
@@ -296,6 +303,8 @@ def load_evidence_file(path: Path) -> EvidenceFile:
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         is_link = isinstance(error, OSError) and error.errno == errno.ELOOP
         told = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError):
+            told = "there is no such file"
         raise _refused(source, "it is a symbolic link" if is_link else told) from error
     try:
         state = os.fstat(descriptor)

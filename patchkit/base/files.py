@@ -80,8 +80,16 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
         f"{doing} failed: {error.strerror or error}",
         code=refusal.code,
         where=Location(path=str(path)),
-        hint=refusal.hint.format(path=path, elsewhere=elsewhere),
+        hint=refusal.hint.format(path=_nearest(path), elsewhere=elsewhere),
     )
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or what there is above it: that is what refused."""
+    try:
+        return next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    except ValueError:  # a name with a zero byte
+        return path
 
 
 def disk_error_from_text(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:

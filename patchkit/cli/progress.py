@@ -6,6 +6,8 @@ Everything goes to stderr. rich is imported only when stderr is a terminal.
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -17,6 +19,8 @@ from patchkit.cli.terminal import ColorChoice, talk, wants_color
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
+
+_SILENCE_S = 60.0  # after which whoever reads a log begins to wonder
 
 
 def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:
@@ -31,7 +35,7 @@ def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter
 
 
 class LineReporter:
-    """One line per event, for logs and pipes; a bar becomes a line per quarter."""
+    """One line per event, for logs and pipes; a bar becomes a line per quarter, or per minute."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -62,17 +66,19 @@ class LineReporter:
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """A line at each quarter of a known total."""
-        quarter_shown = 0
+        """A line at each quarter of a known total, and after a minute without one."""
+        quarter_shown, last = 0, time.monotonic()
 
         def advance(done: int, total: int | None = None) -> None:
-            nonlocal quarter_shown
+            nonlocal quarter_shown, last
             if not total:
                 return
-            quarter = min(4 * done // total, 4)
-            if quarter > quarter_shown:
+            quarter, now = min(4 * done // total, 4), time.monotonic()
+            if quarter > quarter_shown or now - last >= _SILENCE_S:
+                last = now
+                percent = 25 * quarter if quarter > quarter_shown else 100 * done // total
                 quarter_shown = quarter
-                self._line(f"  {text}: {25 * quarter} % of {_amount(total, unit)}")
+                self._line(f"  {text}: {percent} % of {_amount(total, unit)}")
 
         yield advance
 
@@ -83,6 +89,7 @@ class BarReporter(LineReporter):
     def __init__(self, console: Console, *, verbose: bool) -> None:
         super().__init__(verbose=verbose)
         self._console = console
+        self._is_free = threading.Lock()
 
     def _line(self, text: str, style: str | None = None) -> None:
         with suppress(OSError):  # the terminal may be gone; the work is not its affair
@@ -90,7 +97,18 @@ class BarReporter(LineReporter):
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """A bar with speed for bytes, with a count for everything else."""
+        """A bar with speed for bytes, with a count for everything else; one at a time."""
+        if not self._is_free.acquire(blocking=False):  # work beside work that is shown
+            yield lambda _done, _total=None: None
+            return
+        try:
+            with self._bar(text, unit) as advance:
+                yield advance
+        finally:
+            self._is_free.release()
+
+    @contextmanager
+    def _bar(self, text: str, unit: str) -> Iterator[Advance]:
         from rich.markup import escape
         from rich.progress import Progress
 

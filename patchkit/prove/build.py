@@ -13,6 +13,8 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import check_candidate, find_candidate
 from patchkit.carry.candidate.record import Candidate, Wish
 from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.gpu.hardware.gpus import detect_gpus, has_nvidia_gpu
+from patchkit.gpu.hardware.runner import LocalRunner, Runner
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.cmake import BuildFailed
 from patchkit.toolchain.hip import Toolchain, find_toolchain
@@ -172,6 +174,26 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
             why=first or "the HIP backend reported no device",
             hint="patchkit verify --no-gpu, or run it on the machine with that GPU",
         )
+
+
+def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runner, hint: str) -> BackendName:
+    """What to measure on: what is asked for, else HIP, before anything is built.
+
+    Another machine is taken to have the GPU. Raises DEVICE_MISSING: this one has none; with ``hint``.
+    """
+    if asked == "cpu" or not isinstance(runner, LocalRunner):
+        return asked or "hip"
+    if asked == "cuda":
+        if has_nvidia_gpu():
+            return asked
+        what, why = "no NVIDIA GPU", "there is no device of NVIDIA's driver, and no nvidia-smi"
+    else:
+        found = detect_gpus()
+        if set(found) & set(archs):
+            return "hip"
+        what = f"no {' or '.join(archs)}"
+        why = f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU"
+    raise ToolchainError(f"this machine has {what} to measure on", code="DEVICE_MISSING", why=why, hint=hint)
 
 
 def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:

@@ -162,7 +162,7 @@ def make_subject(
     profiles = {arch: load_profile(folder, arch) for arch in list_profiles(folder)}
     trees = workspace.cache_root / "trees"
     baseline = export_tree(repository, candidate.base, trees)
-    tip = export_tree(repository, candidate.tip, trees)
+    tip = export_tree(repository, candidate.tip, trees, like=baseline)
     parts = tuple(
         _part(repository, _patch_of(series, candidate, made, folder), made, profiles)
         for made in candidate.commits

@@ -3,22 +3,25 @@
 The series as it stands is placed on the pin and written as commits that no branch names. What its kernels
 cost is compared with the candidate that there is, or with upstream; then the operations run on the emulated
 GPU and the shapes that patches name on the timing model, as ``verify`` runs them. Where all kernels of the
-units that changed are of some types of tensors, only what runs beside those types is looked at, and the
+units that changed are of some types of tensors, only cases and shapes of those types are looked at, and the
 summary says so: that is no evidence and none is written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.base.errors import ErrorGroup, GitError
+from patchkit.base.errors import ErrorGroup, GitError, PatchkitError
 from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
 from patchkit.base.workspace import Workspace
@@ -32,14 +35,16 @@ from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.cache import alone_with, open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
-from patchkit.gpu.emulated.runtime import host_job
 from patchkit.gpu.modelled.operation import name_of_type
+from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
+from patchkit.prove.gates.emulated import choose_emulated
 from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
 from patchkit.prove.gates.reuse import Reusing
+from patchkit.prove.gates.sides import sides_on
 from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
 from patchkit.prove.gates.verify import run_verify
 from patchkit.prove.subject import Subject, make_subject
@@ -60,6 +65,8 @@ _CHECKED = ("sanitize",)
 _NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)\d+:", re.MULTILINE)
 _TYPE = re.compile(r"\(ggml_type\)(\d+)")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
+_LOWER = 9  # below compilers that run at 10
+_AHEAD = ("", "")  # a unit of no name: work that is none
 _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 
 
@@ -150,12 +157,18 @@ def run_try(
     trees = SourceTree(root), SourceTree(subject.candidate)
     units, named = differing_units(*trees)
     wanted = named if likely and named else units
-    passes: tuple[Literal["device", "host"], ...] = ("device", "host") if run else ("device",)
-    kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), passes)
+    is_run = run and before_tree != subject.candidate_tree and bool(candidate.commits)
     checked: tuple[GateResult, ...] = ()
-    if run and before_tree != subject.candidate_tree and candidate.commits:
-        at = plan.pin if onto is not None else plan.pin.name
-        checked = _check(workspace, candidate, at, subject, environ, types_of(variants))
+    with ThreadPoolExecutor(1) as thread:
+        behind = None
+        if is_run:
+            behind = _Behind(
+                subject=subject, wanted=wanted, before=trees[0], compiler=compiler, thread=thread
+            )
+        kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), behind)
+        if behind is not None:
+            at = plan.pin if onto is not None else plan.pin.name
+            checked = _check(workspace, candidate, at, environ, behind, types_of(variants))
     return Tried(
         archs=candidate.archs,
         build=candidate.build,
@@ -173,21 +186,99 @@ def run_try(
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class _Behind:
+    """The gates behind the compiler. The code of a unit is one process: what needs none of it is done ahead.
+
+    In a thread of their own, one after the other: the libraries of both sides, and how fast it is by the
+    model, whose kernels are compiled one by one.
+    """
+
+    subject: Subject
+    wanted: Sequence[str]
+    before: SourceTree
+    compiler: Compiler
+    thread: ThreadPoolExecutor
+    hardware: Hardware = field(init=False)
+    _libraries: Future[None] | None = field(init=False, default=None)
+    _speed: Future[tuple[tuple[str, ...], GateResult | None]] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.hardware = choose_hardware(
+            self.subject.archs, None, model=None, emulated=True, only=(*GATES, *_CHECKED)
+        )
+
+    @property
+    def gates(self) -> dict[str, BackendOpsGate | SpeedGate]:
+        """Those that can look at a part."""
+        inner = [gate.inner if isinstance(gate, Reusing) else gate for gate in self.hardware.gates]
+        return {gate.name: gate for gate in inner if isinstance(gate, BackendOpsGate | SpeedGate)}
+
+    def begin(self) -> None:
+        """What can be done ahead."""
+        if not {gate for gate in GATES if gate not in self.gates}:
+            self._libraries = self.thread.submit(self._make_libraries)
+            self._speed = self.thread.submit(self._model)
+
+    def gate(self, name: str, types: tuple[str, ...]) -> GateResult:
+        """What a gate says of some types. Raises what the gate raises."""
+        if name == "speed" and self._speed is not None:
+            known, result = self._speed.result()
+            if result is not None and known == types:
+                return result
+        if self._libraries is not None:
+            self._libraries.result()
+        return replace(self.gates[name], types=types).run(self.subject)
+
+    def _make_libraries(self) -> None:
+        # Linux has a priority for each thread, and its compilers inherit it: the unit's code goes first.
+        os.setpriority(os.PRIO_PROCESS, 0, _LOWER)
+        emulated = choose_emulated(self.subject.archs)
+        if emulated is not None:
+            with (
+                contextlib.suppress(PatchkitError),  # its gate says so
+                sides_on(Machine(backend="hip", emulates=emulated), self.subject),
+            ):
+                pass
+
+    def _model(self) -> tuple[tuple[str, ...], GateResult | None]:
+        """Of the types that the units had before."""
+        with contextlib.suppress(PatchkitError):
+            types = types_of(self._known_kernels())
+            if types and self.is_first:
+                return types, replace(self.gates["speed"], types=types).run(self.subject)
+        return (), None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no earlier run looked at all cases: it says more than a few would."""
+        ops = next((gate for gate in self.hardware.gates if gate.name == GATES[0]), None)
+        return isinstance(ops, Reusing) and ops.earlier(self.subject) is None
+
+    def _known_kernels(self) -> Iterable[str]:
+        subject, chain = self.subject, self.compiler.toolchain
+        has_rocwmma = rocwmma_for(chain, subject.archs[0]) is not None
+        jobs = [
+            device_job(self.before, unit, arch, rocwmma=has_rocwmma)
+            for unit in self.wanted
+            for arch in subject.archs
+        ]
+        names = [kernel.name for job in jobs for kernel in compile_unit(job, self.compiler).kernels]
+        return demangle(names, chain, self.compiler.reporter).values()
+
+
 def _check(
     workspace: Workspace,
     candidate: Candidate,
     upstream: PinWanted,
-    subject: Subject,
     environ: Mapping[str, str],
+    behind: _Behind,
     types: tuple[str, ...],
 ) -> tuple[GateResult, ...]:
     """What the gates behind the compiler say; they stop at the first that fails."""
-    hardware = choose_hardware(candidate.archs, None, model=None, emulated=True, only=(*GATES, *_CHECKED))
-    ops = next((gate for gate in hardware.gates if gate.name == GATES[0]), None)
-    # What an earlier run of all cases found says more than a few cases would.
-    if types and isinstance(ops, Reusing) and ops.earlier(subject) is None:
-        return tuple(_check_types(workspace, subject, hardware, types))
-    here = {gate.name for gate in hardware.gates}
+    if types and behind.is_first:
+        return tuple(_check_types(workspace, behind, types))
+    here = {gate.name for gate in behind.hardware.gates}
     report = run_verify(
         workspace,
         archs=candidate.archs,
@@ -196,26 +287,23 @@ def _check(
         full=False,
         environ=environ,
         candidate=candidate,
-        hardware=hardware,
+        hardware=behind.hardware,
     )
     return tuple(gate for gate in report.gates if gate.gate in GATES)
 
 
-def _check_types(
-    workspace: Workspace, subject: Subject, hardware: Hardware, types: tuple[str, ...]
-) -> Iterator[GateResult]:
+def _check_types(workspace: Workspace, behind: _Behind, types: tuple[str, ...]) -> Iterator[GateResult]:
     """The gates on cases and shapes of some types; nothing of it becomes evidence."""
+    subject = behind.subject
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
     waits = f"waiting for another patchkit that verifies tree {subject.candidate_tree[:12]}"
     with alone_with(folder, workspace.reporter, waits):
-        for gate in hardware.gates:
-            inner = gate.inner if isinstance(gate, Reusing) else gate
-            if isinstance(inner, BackendOpsGate | SpeedGate):
-                workspace.reporter.step(f"gate {gate.name}, of {', '.join(types)}")
-                result = replace(inner, types=types).run(subject)
-                yield result
-                if result.verdict == "failed":
-                    return
+        for name in behind.gates:
+            workspace.reporter.step(f"gate {name}, of {', '.join(types)}")
+            result = behind.gate(name, types)
+            yield result
+            if result.verdict == "failed":
+                return
 
 
 def types_of(variants: Iterable[str]) -> tuple[str, ...]:
@@ -257,30 +345,30 @@ def _compare(
     subject: Subject,
     compiler: Compiler,
     hear: Callable[[Sequence[KernelRow]], None],
-    passes: Sequence[Literal["device", "host"]],
+    behind: _Behind | None,
 ) -> tuple[list[KernelRow], list[str]]:
     """The kernels whose code differs; and by name all of the units that do not read the same."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    # Device passes take longest, so they come first.
-    wanted = [(unit, arch, which) for which in passes for unit in units for arch in subject.archs]
+    wanted = [(unit, arch) for unit in units for arch in subject.archs]
 
-    def work(item: tuple[str, str, str]) -> tuple[list[KernelRow], list[str]]:
-        unit, arch, which = item
-        if which == "host":  # what runs behind this finds it done
-            compile_unit(host_job(trees[1], unit, arch, compiler, rocwmma=has_rocwmma), compiler)
+    def work(item: tuple[str, str]) -> tuple[list[KernelRow], list[str]]:
+        if item == _AHEAD:
+            if behind is not None:
+                behind.begin()
             return [], []
+        unit, arch = item
         old, new = (
             compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler) for tree in trees
         )
         return ([], []) if old.key == new.key else _changed_rows(old, new, subject, compiler)
 
-    found: dict[tuple[str, str, str], list[KernelRow]] = {}
+    found: dict[tuple[str, str], list[KernelRow]] = {}
     variants: list[str] = []
     with local_pool("threads", cores()) as pool:
         for item, (rows, names) in run_tasks(
             pool,
             work,
-            wanted,
+            [*wanted, _AHEAD],
             reporter=compiler.reporter,
             what="compiling units",
             unit="units",

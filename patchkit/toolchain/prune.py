@@ -77,7 +77,7 @@ def _by_kind(things: list[Thing]) -> dict[Kind, tuple[int, int]]:
 
 
 def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
-    for store in STORES.values():
+    for store in (*STORES.values(), "parses"):
         for path in (cache_root / store).glob("[0-9a-f][0-9a-f]/*"):
             if not path.name.startswith("."):
                 yield "results", path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import MappingProxyType
 
 from patchkit.base.source import SourceText
@@ -34,7 +35,7 @@ class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
     ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
-    ``modes`` are those that are not 100644.
+    ``modes`` are those that are not 100644. ``parses``: a folder of what was parsed before.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class UpstreamFiles:
         read_more: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None,
         *,
         modes: Mapping[str, str] = MappingProxyType({}),
+        parses: Path | None = None,
     ) -> None:
         self._base = base
         self._others = frozenset(others)
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
         self._base_modes = modes
+        self._parses = parses
         self._overlay: dict[str, bytes] = {}
         self._modes: dict[str, str] = {}
         self._gone: set[str] = set()
@@ -66,13 +69,15 @@ class UpstreamFiles:
 
     def fresh(self) -> UpstreamFiles:
         """The same upstream without what was written over it."""
-        fresh = UpstreamFiles(self._base, self._others, self._read_more, modes=self._base_modes)
+        fresh = UpstreamFiles(
+            self._base, self._others, self._read_more, modes=self._base_modes, parses=self._parses
+        )
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
 
     def without_any(self) -> UpstreamFiles:
         """No upstream at all: for a parse that finds nothing but the files that are brought along."""
-        return UpstreamFiles({})
+        return UpstreamFiles({}, parses=self._parses)
 
     def with_others(self, files: Mapping[str, bytes | None], modes: Mapping[str, str]) -> UpstreamFiles:
         """Another upstream: with these contents, where None is a file that it does not have, and modes."""
@@ -83,6 +88,7 @@ class UpstreamFiles:
             self._others - gone,
             self._read_more,
             modes={**self._base_modes, **modes},
+            parses=self._parses,
         )
         made._included = {path: data for path, data in self._included.items() if path not in files}
         return made
@@ -183,6 +189,7 @@ class UpstreamFiles:
                 # What the preprocessor leaves out matters only in an edited version of upstream's file.
                 with_skipped=source.path in self._base and self._base[source.path] != source.data,
                 with_names=with_names,
+                kept=self._parses,
             )
 
         jobs = [(source, one) for source, some in zip(sources, passes, strict=True) for one in some]
@@ -229,4 +236,5 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
         (entry.path for entry in entries),
         lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
         modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
+        parses=repository.parses,
     )

@@ -61,7 +61,15 @@ def load_picked(path: Path) -> PickedFile:
         PICKED_NOTHING: it keeps no patch.
         The errors of reading a TOML file.
     """
-    picked = validate(load_toml(path), PickedFile, what="picked set")
+    document = load_toml(path)
+    if not document.data:
+        raise ConfigError(
+            "the file is empty",
+            code="PICKED_NOTHING",
+            where=Location(path=str(path)),
+            hint="name the picked.toml that patchkit pick wrote",
+        )
+    picked = validate(document, PickedFile, what="picked set")
     if not picked.kept:
         raise ConfigError(
             "no patch was picked there",

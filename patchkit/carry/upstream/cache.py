@@ -219,7 +219,7 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
         if built != path:
             built.rename(path)
     _check_as_made(path, reporter)
-    return Repository(path=path, reporter=reporter)
+    return Repository(path=path, reporter=reporter, parses=path.parent / "parses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class Cache:
         if not _is_marked(path) or not all((path / name).exists() for name in _NEEDED):
             return None
         _check_as_made(path, reporter)
-        return Repository(path=path, reporter=reporter)
+        return Repository(path=path, reporter=reporter, parses=path.parent / "parses")
 
     @contextmanager
     def hold(self, reporter: Reporter) -> Iterator[Repository]:

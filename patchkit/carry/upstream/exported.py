@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +65,13 @@ def fetch_folder(
     return tree, dict(repository.read_blobs(tree, plain))
 
 
-def export_tree(repository: Repository, commit: str, directory: Path) -> ExportedTree:
+def export_tree(
+    repository: Repository, commit: str, directory: Path, *, like: ExportedTree | None = None
+) -> ExportedTree:
     """The files of ``commit`` in ``directory``/<tree hash>; a tree that is there already is taken as it is.
 
-    The folder appears whole or not at all: it is filled beside its place and renamed.
+    The folder appears whole or not at all: it is filled beside its place and renamed. Files of ``like`` are
+    linked, each if it still is what git says: 0.3 s instead of 1.7 (build 11549).
 
     Raises:
         GIT_OBJECT_MISSING: no such commit in the repository.
@@ -84,13 +88,40 @@ def export_tree(repository: Repository, commit: str, directory: Path) -> Exporte
     entries = repository.list_files(tree)
     for entry in entries:
         _refuse_unsafe(entry, root)
+    same = frozenset(entries).intersection(repository.list_files(like.tree)) if like is not None else ()
     with disk_errors(directory, "exporting a tree"), whole_folder(root) as partial:
-        for start in range(0, len(entries), _BATCH):
-            batch = entries[start : start + _BATCH]
+        lacking = []
+        for entry in entries:
+            if like is None or entry not in same or not _link(like.root, partial, entry):
+                lacking.append(entry)  # noqa: PERF401 - what is linked is no list
+        for start in range(0, len(lacking), _BATCH):
+            batch = lacking[start : start + _BATCH]
             blobs = repository.read_blobs(tree, [entry.path for entry in batch])
             for entry in batch:
                 _write(partial, entry, blobs[entry.path])
     return exported
+
+
+def _link(other: Path, root: Path, entry: TreeEntry) -> bool:
+    """Give a file of another exported tree a name in this one; not where it no longer is what git says."""
+    source, target = _place(other, entry), _place(root, entry)
+    if entry.mode == _LINK or source.is_symlink():
+        return False
+    try:
+        data = source.read_bytes()
+        digest = hashlib.sha1(b"blob %d\0" % len(data), usedforsecurity=False)  # as git names it
+        digest.update(data)
+        if digest.hexdigest() != entry.sha:
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source, target)
+    except OSError:  # gone, or the disk makes no links: it is written
+        return False
+    return True
+
+
+def _place(root: Path, entry: TreeEntry) -> Path:
+    return Path(os.fsdecode(os.path.join(os.fsencode(root), git_path(entry.path))))  # noqa: PTH118 - bytes
 
 
 def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:
@@ -110,7 +141,7 @@ def _refused(entry: TreeEntry, root: Path, why: str) -> CacheError:
 
 
 def _write(root: Path, entry: TreeEntry, data: bytes) -> None:
-    target = Path(os.fsdecode(os.path.join(os.fsencode(root), git_path(entry.path))))  # noqa: PTH118 - bytes
+    target = _place(root, entry)
     target.parent.mkdir(parents=True, exist_ok=True)
     if entry.mode == _LINK:
         pointed = os.path.normpath(os.path.join(os.path.dirname(entry.path), os.fsdecode(data)))  # noqa: PTH118, PTH120 - lexical, on purpose

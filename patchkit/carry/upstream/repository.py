@@ -29,7 +29,10 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A repository at ``path``; the other fields as in :class:`patchkit.carry.upstream.git.Git`."""
+    """A repository at ``path``; the other fields as in :class:`patchkit.carry.upstream.git.Git`.
+
+    ``parses`` is the folder beside it that keeps what clang saw in its files; None: nothing is kept.
+    """
 
     path: Path
     reporter: Reporter
@@ -37,6 +40,7 @@ class Repository:
     keep_open: tuple[int, ...] = ()
     stranger: bool = False
     writes_to: Path | None = None
+    parses: Path | None = None
 
     @property
     def git(self) -> Git:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.base.errors import ErrorGroup, PatchkitError, UsageError
+from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, UsageError
 from patchkit.base.text import counted
 from patchkit.cli.commands import COMMANDS, Verb
+from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
 
@@ -191,7 +192,7 @@ _FILES = click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="
     ),
 )
 @_FILES
-def _check(settings: Settings, files: tuple[Path, ...]) -> None:
+def _check(settings: Settings, files: tuple[Path, ...]) -> int:
     """Say whether an evidence file can be true, and what it would change. Reads only.
 
     Trees and patches must be those of the series in use; sets of patches that its lock does not record are
@@ -202,7 +203,7 @@ def _check(settings: Settings, files: tuple[Path, ...]) -> None:
 
     workspace = settings.workspace()
     checker = _checker(workspace)
-    _each(settings, files, lambda path: check_file(path, workspace.series, checker), added=False)
+    return _each(settings, files, lambda path: check_file(path, workspace.series, checker), added=False)
 
 
 @verb(
@@ -212,7 +213,7 @@ def _check(settings: Settings, files: tuple[Path, ...]) -> None:
     example=("patchkit evidence add gfx1151-b11549-0123456789ab.json",),
 )
 @_FILES
-def _add(settings: Settings, files: tuple[Path, ...]) -> None:
+def _add(settings: Settings, files: tuple[Path, ...]) -> int:
     """Check evidence files as evidence check does, and put them into the folder evidence/ of the series.
 
     What they say of a patch counts from then on by the rules of [trust] in series.toml. Two machines that
@@ -226,7 +227,7 @@ def _add(settings: Settings, files: tuple[Path, ...]) -> None:
         # Made anew each time: a copy of a file that was added just now is a copy.
         return add_file(path, workspace.series, _checker(workspace))
 
-    _each(settings, files, add, added=True)
+    return _each(settings, files, add, added=True)
 
 
 def _checker(workspace: Workspace) -> Checker:
@@ -235,8 +236,8 @@ def _checker(workspace: Workspace) -> Checker:
     return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
 
 
-def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> None:
-    """Every file, and then all errors there were."""
+def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> int:
+    """Every file, and then all errors there were; the exit code."""
     errors: list[PatchkitError] = []
     found: list[tuple[Path, Checked]] = []
     for path in files:
@@ -244,15 +245,26 @@ def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checke
             found.append((path, do(path)))
         except PatchkitError as error:
             errors.append(error)
-    if found and not (errors and settings.json):
-        documents = [
-            {"path": str(path), "new": one.is_new, **_document(one.file), "patches": _patches(one)}
-            for path, one in found
-        ]
-        lines = [line for path, one in found for line in _checked_lines(path, one, added=added)]
-        settings.show({"ok": not errors, "files": documents}, lines)
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("evidence files are refused", errors)
+    documents = [
+        {
+            "path": str(path),
+            "new": one.is_new,
+            "renamed": _is_renamed(path, one.file),
+            **_document(one.file),
+            "patches": _patches(one),
+        }
+        for path, one in found
+    ]
+    lines = [line for path, one in found for line in _checked_lines(path, one, added=added)]
+    if not errors:
+        settings.show({"ok": True, "files": documents}, lines)
+        return ExitCode.OK
+    refused = errors[0] if len(errors) == 1 else ErrorGroup("evidence files are refused", errors)
+    if not found:
+        raise refused
+    settings.show({"ok": False, "files": documents, **error_as_json(refused)}, lines)
+    settings.terminal.complain(refused)
+    return exit_code_of(refused)
 
 
 def _document(file: EvidenceFile) -> dict[str, object]:
@@ -316,11 +328,18 @@ def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
     if added:
         state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
     yield f"{path}: {state}; {found.file.who}, {found.file.day}, b{found.file.build}"
+    if not added and _is_renamed(path, found.file):
+        yield f"  warning: by its content it is {found.file.name}: a time in it may have been changed since"
     yield from _machine_lines(found.file)
     for one in found.patches:
         yield from _said_lines(one)
     if not found.patches:
         yield "  no two of its builds differ in one patch alone: it says nothing of any patch"
+
+
+def _is_renamed(path: Path, file: EvidenceFile) -> bool:
+    """Whether a name of the form that export gives, with a part of the digest, is not this content's."""
+    return path.name != file.name and re.fullmatch(r".+-b\d+-[0-9a-f]{12}\.json", path.name) is not None
 
 
 def _said_lines(one: PatchSaid) -> Iterator[str]:

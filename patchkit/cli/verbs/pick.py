@@ -118,6 +118,7 @@ def command(
     --minutes it goes on where the time was over. Building comes on top of the time. The folder has the
     journal of all rounds, result.json, and picked.toml for patchkit apply --picked.
     """
+    from patchkit.base.files import check_output
     from patchkit.gpu.hardware.bench.compare import plot_format
     from patchkit.gpu.hardware.runner import choose_runner
     from patchkit.prove.pick.command import PickRequest, as_json, run_pick
@@ -133,6 +134,8 @@ def command(
         )
     check_beside_document(settings, plot)
     form = plot_format(plot) if plot is not None else None
+    if plot is not None:
+        check_output(plot, "drawing the picture")
     wanted = parse_tests(tests)
     if len(set(models)) != len(models):
         raise UsageError("a model is named twice", code="OPTIONS_CONTRADICT", hint="name it once")

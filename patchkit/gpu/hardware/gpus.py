@@ -1,11 +1,15 @@
-"""Which AMD GPUs this machine has, asked of the kernel: no ROCm needed."""
+"""Which GPUs this machine has, asked of the kernel: no ROCm and no CUDA needed."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
+
+# Of the driver on Linux, under WSL, and on a Jetson; a container may have the program alone.
+_NVIDIA = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu")
 
 _VERSION = re.compile(r"^gfx_target_version\s+(\d+)$", re.MULTILINE)
 
@@ -29,3 +33,8 @@ def detect_gpus(topology: Path = TOPOLOGY) -> tuple[str, ...]:
         if version is not None and int(version[1]):
             found.add(gfx_name(int(version[1])))
     return tuple(sorted(found))
+
+
+def has_nvidia_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether anything speaks for an NVIDIA GPU here: a device of its driver, or nvidia-smi."""
+    return any(any(devices.glob(name)) for name in _NVIDIA) or shutil.which("nvidia-smi") is not None

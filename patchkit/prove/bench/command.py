@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.errors import Location, UsageError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
@@ -16,15 +16,15 @@ from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
 from patchkit.gpu.hardware.bench.folder import open_sweep, refuse_other_folder
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.tables import Table
-from patchkit.gpu.hardware.gpus import detect_gpus
-from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.arms import BenchArm, build_arms
 from patchkit.prove.bench.measured_on import machine_of
 from patchkit.prove.bench.sweep import Sweep
-from patchkit.prove.build import Machine, prepare_subject
+from patchkit.prove.build import Machine, choose_backend, prepare_subject
 from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1  # of the folder; a change makes every old one another measurement
+_NO_GPU = "patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works"
 # As the bench gate's own, when the user has no model: see patchkit/prove/gates/bench.py.
 _SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 
@@ -86,7 +86,7 @@ def run_bench(
         head_size_of(request.model)
     if request.out is not None:
         refuse_other_folder(request.out)  # before hours of building
-    backend = request.backend or _backend_here(request.archs, runner)
+    backend = choose_backend(request.backend, request.archs, runner, _NO_GPU)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
     arms = build_arms(subject, backend)
     machine = Machine(backend=backend)
@@ -119,19 +119,6 @@ def run_bench(
             kept=kept,
             conditions=sweep.conditions(),
         )
-
-
-def _backend_here(archs: Sequence[str], runner: Runner) -> BackendName:
-    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING."""
-    found = detect_gpus()
-    if not isinstance(runner, LocalRunner) or set(found) & set(archs):
-        return "hip"
-    raise ToolchainError(
-        f"this machine has no {' or '.join(archs)} to measure on",
-        code="DEVICE_MISSING",
-        why=f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU",
-        hint="patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works",
-    )
 
 
 def _setup(

@@ -64,7 +64,8 @@ class Checker:
             if (one.tree == other.tree) != (dict(one.patches) == dict(other.patches)):
                 has = "one tree and two sets" if one.tree == other.tree else "two trees and one set"
                 told = f"arms '{one.name}' and '{other.name}' have {has} of patches"
-                yield _error(told, source, "$.arms", code="EVIDENCE_TREE_FOREIGN", hint=_AGAIN)
+                why = "on one upstream the same patches give the same tree, and other patches another one"
+                yield _error(told, source, "$.arms", code="EVIDENCE_TREE_FOREIGN", why=why, hint=_AGAIN)
 
     def _hashes(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         pin = next((each for each in self.lock.pins if each.build == file.build), None)

@@ -148,8 +148,8 @@ class BackendOpsGate:
     """``ops`` are tested instead of those of the changed files; ``pattern`` narrows upstream's cases.
 
     On the CPU the default is a sample: all cases of attention, twice, take half an hour of one core. With
-    ``is_sample`` it is one on the emulated GPU, too, and of that with ``types`` only what runs beside cases
-    of these types of tensors.
+    ``is_sample`` it is one on the emulated GPU, too, and of that with ``types`` only the cases of these types
+    of tensors.
     """
 
     machine: Machine
@@ -209,14 +209,15 @@ class BackendOpsGate:
             timeout_s=self.timeout_s,
             scheduler=self.scheduler,
             looked=looked.variables if self.is_looked_at else None,
+            is_spread=bool(self.types),
         )
         sample = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
         chosen = narrowed_to(sample, self.types) if self.is_sample else sample
         part = ""
-        if chosen.choice != sample.choice:
-            part = f" (of {len(sample.choice.cases)}, those beside {', '.join(self.types)})"
+        if chosen.wanted is not None:
+            part = f" (of {len(sample.choice.cases)}, those of {', '.join(self.types)})"
         subject.reporter.step(f"test-backend-ops of {chosen.told} on {self.machine.told}")
-        upstream = run_ops(tools, chosen.choice)
+        upstream = run_ops(tools, chosen.choice, chosen.wanted)
         near = confirm_near_misses(near_misses(upstream), lambda n, cases: _run_again(tools, n, cases))
         own: list[OwnPair] = []
         aborting: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.base.jobs import cores, open_pool, run_tasks
 from patchkit.base.text import counted
 from patchkit.base.watching import count_lines, follow_file
 from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
@@ -103,6 +103,7 @@ class Tools:
 
     ``variables`` gives what a run of tests of that name has in its environment besides its side's, and
     ``forget`` is told the name of one that counts for nothing. With ``looked`` what it gives is tried first.
+    With ``is_spread`` the candidate's cases run on all cores, however few they are.
     """
 
     subject: Subject
@@ -114,6 +115,7 @@ class Tools:
     variables: Callable[[str], Mapping[str, str]] = _no_more
     forget: Callable[[str], None] = _nothing
     looked: Callable[[str], Mapping[str, str]] | None = None
+    is_spread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,7 @@ def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     A file is known by what its name begins with: ``fattn-tile.cuh`` is attention.
     """
     served = told_by_name(changed, _SERVED) or ()
-    return tuple(sorted({name for name in names for one in served if re.fullmatch(one, name)}))
+    return tuple(sorted({name for name in set(names) for one in served if re.fullmatch(one, name)}))
 
 
 def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -227,11 +229,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def run_ops(tools: Tools, choice: Choice) -> OpsRun:
+def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) -> OpsRun:
     """Upstream's cases.
 
     Of ``choice.cases`` those in which a signal ends the baseline's program are left out on both sides, where
-    there are others.
+    there are others. With ``wanted`` the candidate is asked these alone, and the baseline's others count for
+    nothing.
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
@@ -247,6 +250,11 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     left_out = frozenset(one.case for one in aborting)
     old_known = tuple(row for row in old_known if row.case not in left_out)
     old_rows = _rows(old_tests, len(old_known))
+    if wanted is not None:
+        left_out |= frozenset(choice.cases) - wanted
+        aborting = tuple(one for one in aborting if one.case in wanted)
+        old_known = tuple(row for row in old_known if row.case in wanted)
+        old_rows = tuple(row for row in old_rows if row.case in wanted)
     try:
         new_support, new_known = _support(tools, after, "candidate", choice)
         new_known = tuple(row for row in new_known if row.case not in left_out)
@@ -463,8 +471,11 @@ def _in_case(error: ToolchainError, case: str) -> CaseAborted:
 def _parts(
     tools: Tools, stage: Stage, side: str, cases: Sequence[str], left_out: frozenset[str]
 ) -> tuple[Part, ...]:
-    """For each process its cases: on both sides the same, whatever is left out."""
-    parts = (tuple(case for case in some if case not in left_out) for some in parts_of(cases))
+    """For each process its cases: on both sides the same, whatever is left out, unless they are spread."""
+    parts = [tuple(case for case in some if case not in left_out) for some in parts_of(cases)]
+    if tools.is_spread and side == "candidate":
+        each = math.ceil(cores() / max(1, len(parts)))
+        parts = [some for part in parts for some in _cut(part, each)]
     if tools.scheduler is not None:  # who keeps runs is in this process
         stage = replace(stage, kept=None)
     return tuple(
@@ -481,6 +492,12 @@ def _parts(
         for number, some in enumerate(parts)
         if some
     )
+
+
+def _cut(cases: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
+    """In order, in so many pieces at most, of about one size."""
+    size = max(1, math.ceil(len(cases) / most))
+    yield from (cases[start : start + size] for start in range(0, len(cases), size))
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
@@ -533,11 +550,15 @@ _OTHERS, _FEWEST = 480, 6  # cases of all other operations together, and of each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The cases of a gate: operations (none: all), upstream's cases, and a line for what was left out."""
+    """The cases of a gate: operations (none: all), upstream's cases, and a line for what was left out.
+
+    ``wanted``: those that the candidate is asked, where the baseline's others are there already.
+    """
 
     ops: tuple[str, ...]
     choice: Choice
     left_out: tuple[str, ...]
+    wanted: frozenset[str] | None = None
 
     @property
     def has_attention(self) -> bool:
@@ -578,21 +599,24 @@ def _choice(
 
 
 def narrowed_to(chosen: Selected, types: Sequence[str]) -> Selected:
-    """Of a sample the cases that run beside those of some types of tensors; all of it where it has none.
+    """Of a sample the cases of some types of tensors; all of it where it has none.
 
-    The parts that a run of the sample is cut into stay whole: what the baseline gave in one is there already.
+    The parts that a run of the sample is cut into stay whole for the baseline: what it gave in one is there
+    already.
     """
     named = re.compile(rf"=({'|'.join(map(re.escape, types))})(?=[,)])", re.IGNORECASE)
     parts = [part for part in parts_of(chosen.choice.cases) if any(map(named.search, part))]
-    kept = tuple(case for part in parts for case in part)
-    if not types or not kept:
+    whole = tuple(case for part in parts for case in part)
+    if not types or not whole:
         return chosen
-    left = len(chosen.choice.cases) - len(kept)
-    told = f"{left} of {len(chosen.choice.cases)} cases of the sample: not beside those of {', '.join(types)}"
+    wanted = frozenset(filter(named.search, whole))
+    left = len(chosen.choice.cases) - len(wanted)
+    told = f"{left} of {len(chosen.choice.cases)} cases of the sample: not of {', '.join(types)}"
     return replace(
         chosen,
-        choice=replace(chosen.choice, cases=kept),
+        choice=replace(chosen.choice, cases=whole),
         left_out=(*((told,) if left else ()), *chosen.left_out),
+        wanted=wanted,
     )
 
 

@@ -121,7 +121,10 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     if candidate is None:
         repository, candidate = find_candidate(workspace, archs, upstream)
     else:
-        repository = Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter)
+        root = workspace.cache_root
+        repository = Repository(
+            path=root / "upstream.git", reporter=workspace.reporter, parses=root / "parses"
+        )
     tree = repository.tree_of(candidate.tip)
     report = Report(
         branch=candidate.branch,

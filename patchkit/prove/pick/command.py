@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_sha256, file_stamp, write_whole
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.following.onto.pin import Onto
@@ -18,10 +19,9 @@ from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
 from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.gpus import detect_gpus
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
-from patchkit.gpu.hardware.runner import LocalRunner, Runner
-from patchkit.prove.build import Machine
+from patchkit.gpu.hardware.runner import Runner, SshRunner
+from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, LEAST, EffectOnTest, Picked, Plan, pick
 from patchkit.prove.pick.journal import (
@@ -44,6 +44,10 @@ from patchkit.toolchain.parts import BackendName
 _FORMAT = 1
 MEASURED = "measured"
 _SHOWN = 8  # patches that are for another build or GPU
+_NO_GPU = (
+    "patchkit pick --runner ssh://HOST where the GPU is, --emulated --modelled without one, "
+    "or --backend cpu to see how it works"
+)
 _DOING = "keeping the result"
 _ELSEWHERE = "name another folder with --out"
 
@@ -119,7 +123,10 @@ def run_pick(
         backend: BackendName = "hip"
         machine = Machine(backend=backend, emulates=request.patches.archs[0])
     else:
-        backend = request.backend or _backend_here(request.patches.archs, runner)
+        backend = _backend(request, runner)
+        if isinstance(runner, SshRunner):  # placing every patch alone takes a minute
+            workspace.reporter.step(f"reaching {runner.name}")
+            runner.connect()
         machine = Machine(backend=backend)
     toolchain = None
     if backend == "hip":
@@ -165,6 +172,7 @@ def run_pick(
     device = machine.told if request.is_modelled else f"{machine.told} of {runner.name}"
     label = LABEL if request.is_modelled else MEASURED
     with open_journal(root, setup, fresh=request.fresh) as journal:
+        workspace.reporter.step(f"picking among {counted(len(arms.members), 'patch', 'patches')}, in {root}")
         if not request.is_modelled:
             compiler = f"clang {toolchain.clang_version}" if toolchain is not None else None
             _note_machine(root, workspace, runner, backend, arms.whole.archs[0], compiler)
@@ -186,11 +194,12 @@ def decide(
     kept = journal.kept
     reporter = workspace.reporter
     if kept:
-        reporter.info(f"{kept} visits and checks were made before; --fresh begins anew")
+        reporter.info(f"going on: {counted(kept, 'run')} were kept from before; --fresh begins anew")
     try:
         picked = pick(plan, KeptMeter(journal=journal, source=source), reporter.info)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"what was measured is kept in {journal.path}; the same command goes on")
+        has = f"what was measured is kept in {journal.path}" if journal.entries else "what was built is kept"
+        stop.add_note(f"{has}; the same command goes on")
         raise
     visits = [entry for entry in journal.entries if isinstance(entry, Visited)]
     folder = journal.path.parent
@@ -357,25 +366,16 @@ def _is_text(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def _backend_here(archs: tuple[str, ...], runner: Runner) -> BackendName:
-    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING, HARDWARE_REFUSED."""
-    if archs == (PLAIN,):
+def _backend(request: PickRequest, runner: Runner) -> BackendName:
+    archs = request.patches.archs
+    if request.backend is None and archs == (PLAIN,):
         raise UsageError(
             "a plain series names no GPU to measure on",
             code="HARDWARE_REFUSED",
             why="its patches are for every build: what they are measured with has to be said",
             hint="--backend cpu, or --backend cuda",
         )
-    found = detect_gpus()
-    if not isinstance(runner, LocalRunner) or set(found) & set(archs):
-        return "hip"
-    raise ToolchainError(
-        f"this machine has no {' or '.join(archs)} to measure on",
-        code="DEVICE_MISSING",
-        why=f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU",
-        hint="patchkit pick --runner ssh://HOST where the GPU is, --emulated --modelled without one, "
-        "or --backend cpu to see how it works",
-    )
+    return choose_backend(request.backend, archs, runner, _NO_GPU)
 
 
 def _note_machine(

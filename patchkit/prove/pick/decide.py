@@ -217,6 +217,7 @@ class _Pick:
     meter: Meter
     heard: Callable[[str], None]
     spent: float = 0.0
+    told: int = 0
     pace: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -594,6 +595,10 @@ class _Pick:
                     times[arm, is_again][model, test] = math.log(time)
                     self.tests.add((model, test))
         self.rounds[stage] = self.rounds.get(stage, 0) + 1
+        tenth = int(10 * self.spent / self.plan.seconds)
+        if tenth > self.told:
+            self.told = tenth
+            self.heard(f"measured {self.spent / 60:.1f} of {self.plan.seconds / 60:g} minutes")
         return times
 
     def _chance_shown(self) -> float:

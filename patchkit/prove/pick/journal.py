@@ -39,6 +39,7 @@ PICKED = "picked.toml"
 RESULT = "result.json"
 _LOCK = "lock"
 _BEGINS = b'{"kind":"begun",'  # as pydantic writes the first line
+_OURS = b'{"kind":'
 _ROOM = 1_000_000  # bytes: a run of hours has a thousand lines of some hundred
 _MOST_TOLD = 1000  # characters of what differs
 _Name = Annotated[str, Field(max_length=300)]
@@ -204,8 +205,8 @@ def _refuse_foreign(folder: Path, *, fresh: bool) -> None:
                 begins = file.read(len(_BEGINS))
         names = [name for name in (PICKED, RESULT, MACHINE_FILE) if os.path.lexists(folder / name)]
     if begins and not _BEGINS.startswith(begins):
-        # Without --fresh a first line that somebody changed is told as that.
-        other = JOURNAL if fresh else ""
+        # A first line of ours that somebody changed is told as that, unless it would be thrown away.
+        other = "" if begins.startswith(_OURS) and not fresh else JOURNAL
     else:
         other = names[0] if names and not path.exists() else ""
     if other:

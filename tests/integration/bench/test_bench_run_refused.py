@@ -12,7 +12,8 @@ from toolchains import toolchain_in
 
 from patchkit.base.reporter import NullReporter
 from patchkit.cli.app import main
-from patchkit.prove.bench import command as bench_run
+from patchkit.gpu.hardware.gpus import has_nvidia_gpu
+from patchkit.prove import build
 from patchkit.prove.bench.arms import build_arms
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import RocWmma
@@ -45,13 +46,24 @@ def subject(tmp_path: Path) -> Subject:
 
 @pytest.mark.parametrize("here", [(), ("gfx1030",)])
 def test_without_the_gpu_the_way_to_one_is_named(capsys, monkeypatch, here: tuple[str, ...]) -> None:
-    monkeypatch.setattr(bench_run, "detect_gpus", lambda: here)
-    assert main(["bench", "run", "--arch", "gfx1151", "--json"]) == 6
+    monkeypatch.setattr(build, "detect_gpus", lambda: here)
+    for asked in ([], ["--backend", "hip"]):
+        assert main(["bench", "run", "--arch", "gfx1151", "--json", *asked]) == 6
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["code"] == "DEVICE_MISSING"
+        assert "--runner ssh://HOST" in error["hint"]
+        assert "--backend cpu" in error["hint"]
+        assert (here[0] if here else "no AMD GPU") in error["why"]
+
+
+@pytest.mark.skipif(has_nvidia_gpu(), reason="there is an NVIDIA GPU")
+def test_without_an_nvidia_gpu_nothing_is_built_for_one(tmp_path: Path, capsys) -> None:
+    argv = ["bench", "run", "--arch", "gfx1151", "--backend", "cuda", "--json"]
+    assert main([*argv, "--cache-dir", str(tmp_path / "cache")]) == 6
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "DEVICE_MISSING"
-    assert "--runner ssh://HOST" in error["hint"]
-    assert "--backend cpu" in error["hint"]
-    assert (here[0] if here else "no AMD GPU") in error["why"]
+    assert error["message"] == "this machine has no NVIDIA GPU to measure on"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_something_else_is_told_before_anything_is_built(tmp_path: Path, capsys) -> None:

@@ -226,6 +226,33 @@ def test_a_foreign_tree_is_no_evidence_of_this_series(world: World) -> None:
     assert "foreign.json" in done.stderr
 
 
+def test_of_several_files_those_in_order_are_told_beside_the_others(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    (world.root / "empty.json").write_text("")
+    done = evidence(world, "check", path, world.root / "empty.json", world.root / "gone.json", "--json")
+    assert done.returncode == 2, done.stderr
+    document = json.loads(done.stdout)
+    assert document["ok"] is False
+    assert [one["name"] for one in document["files"]] == [path.name]
+    told = [(one["code"], one["message"], one["why"]) for one in document["error"]["errors"]]
+    assert told[0][0] == "EVIDENCE_UNREADABLE"
+    assert told[0][1].endswith("empty.json is empty")
+    assert told[1][0] == "EVIDENCE_FILE_REFUSED"
+    assert told[1][2] == "there is no such file"
+
+
+def test_a_time_that_was_changed_within_what_the_verdicts_allow_shows_in_the_name(world: World) -> None:
+    path = exported(world, 1, 0.1)
+    file = load_evidence_file(path)
+    time = str(next(iter(file.tests[0].rounds[0].values()))[0])
+    path.write_bytes(path.read_bytes().replace(time.encode(), f"{int(time) + 1}".encode(), 1))
+    done = evidence(world, "check", path)
+    assert done.returncode == 0, done.stderr
+    assert f"by its content it is {load_evidence_file(path).name}" in done.stdout
+    path = path.rename(world.root / "mine.json")  # a name of the user's says nothing
+    assert "by its content" not in evidence(world, "check", path).stdout
+
+
 def test_what_nobody_measured_is_not_exported(world: World) -> None:
     done = evidence(world, "export", "--arch", "gfx1151")
     assert done.returncode == 2

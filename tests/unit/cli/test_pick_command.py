@@ -35,6 +35,24 @@ def test_what_cannot_be_meant_is_refused_at_once(more, code, tmp_path):
     assert f"error[{code}]" in done.stderr
 
 
+def test_a_picture_for_a_folder_that_is_not_there_is_told_at_once(tmp_path):
+    argv = ["pick", "--arch", "gfx1151", "--model", "none.gguf", "--plot", "none/gains.svg"]
+    done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
+    assert done.returncode == 8
+    assert "error[DISK_REFUSED]: drawing the picture failed: there is no folder" in done.stderr
+    assert f"ls -ld {tmp_path}\n" in done.stderr
+
+
+def test_an_unreachable_machine_is_told_before_a_patch_is_placed(tmp_path):
+    SmallModel(head_size=64).write(tmp_path / "m.gguf")
+    argv = ["pick", "--arch", "gfx1151", "--model", "m.gguf", "--runner", "ssh://127.0.0.1:1"]
+    done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
+    assert done.returncode == 6, done.stderr
+    assert "error[RUNNER_" in done.stderr or "there is no program 'ssh'" in done.stderr
+    assert "* reading the models" not in done.stderr
+    assert not list(tmp_path.rglob("journal.jsonl"))
+
+
 def test_a_model_whose_name_cannot_be_written_down_is_refused(tmp_path):
     (tmp_path / "bad\udcff.gguf").write_bytes(b"GGUF")
     argv = ["pick", "--arch", "gfx1151", "--backend", "cpu", "--model", "bad\udcff.gguf"]

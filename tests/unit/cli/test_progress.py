@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from patchkit.base.reporter import NullReporter
+from patchkit.cli import progress
 from patchkit.cli.progress import BarReporter, LineReporter, make_reporter
 
 
@@ -51,6 +52,16 @@ def test_progress_in_a_log_is_a_line_per_quarter(capsys) -> None:
         "  downloading: 75 % of 26.0 MB",
         "  downloading: 100 % of 26.0 MB",
         "",
+    ]
+
+
+def test_progress_in_a_log_is_told_once_a_minute_at_least(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "_SILENCE_S", 0.0)
+    with LineReporter(verbose=False).progress("compiling", "files") as advance:
+        for done in (1, 2, 3):
+            advance(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        f"  compiling: {percent} % of 100 files" for percent in (1, 2, 3)
     ]
 
 

@@ -69,6 +69,31 @@ def test_a_tree_that_is_there_is_not_written_again(repository: Repository, tmp_p
     assert [path.name for path in (tmp_path / "trees").iterdir()] == [first.tree]
 
 
+def test_files_of_a_like_tree_are_linked_unless_they_are_no_longer_what_git_says(
+    repository: Repository, tmp_path: Path
+) -> None:
+    files = {
+        name: b"%s of upstream\n" % name for name in (b"a/same", b"a/altered", b"a/gone", b"a/linked", b"run")
+    }
+    upstream = [("100755" if name == b"run" else "100644", name, data) for name, data in files.items()]
+    patched = [("100644", b"new", b"ours\n"), *upstream]
+    patched = [(mode, name, b"ours\n" if name == b"run" else data) for mode, name, data in patched]
+    like = export_tree(repository, _commit(repository, upstream), tmp_path / "trees")
+    (like.root / "a/altered").chmod(0o644)
+    (like.root / "a/altered").write_bytes(b"a stranger's\n")
+    (like.root / "a/gone").unlink()
+    (like.root / "a/linked").unlink()
+    (tmp_path / "elsewhere").write_bytes(files[b"a/linked"])
+    (like.root / "a/linked").symlink_to(tmp_path / "elsewhere")
+    made = export_tree(repository, _commit(repository, patched), tmp_path / "trees", like=like)
+    for _, name, data in patched:
+        assert (made.root / name.decode()).read_bytes() == data
+        assert not (made.root / name.decode()).is_symlink()
+    assert (made.root / "a/same").samefile(like.root / "a/same")
+    assert (made.root / "run").stat().st_mode & 0o777 == 0o555
+    assert not (made.root / "a/linked").samefile(tmp_path / "elsewhere")
+
+
 @pytest.mark.parametrize(
     ("mode", "path", "data"),
     [

@@ -211,7 +211,7 @@ def test_a_sample_has_the_large_cases_only_where_there_are_no_others() -> None:
     assert [case for case in chosen if "f32,type_b" in case] == [product("f32", 16384).case]
 
 
-def test_of_a_sample_the_parts_of_some_types_are_the_parts_of_all_of_it() -> None:
+def test_of_a_sample_the_cases_of_some_types_come_in_the_parts_of_all_of_it() -> None:
     kinds = ("f16", "q4_0", "q4_1", "iq4_nl", "q5_0", "q6_K")
     cases = tuple(f"MUL_MAT(type_a={kind},type_b=f32,n={n})" for kind in kinds for n in range(9))
     sample = Selected(ops=("MUL_MAT",), choice=Choice(cases=cases), left_out=("more",))
@@ -220,8 +220,8 @@ def test_of_a_sample_the_parts_of_some_types_are_the_parts_of_all_of_it() -> Non
     assert chosen.choice.cases == part
     assert list(parts_of(chosen.choice.cases)) == [part]
     assert len(part) < len(cases)
-    told = f"{len(cases) - len(part)} of 54 cases of the sample: not beside those of q4_0"
-    assert chosen.left_out == (told, "more")
+    assert chosen.wanted == {case for case in cases if "=q4_0," in case}
+    assert chosen.left_out == ("45 of 54 cases of the sample: not of q4_0", "more")
     assert narrowed_to(sample, ("Q6_k",)).choice.cases[-1] == cases[-1]  # ggml writes one K large
     for types in ((), ("q4",), ("q4_K",)):  # all of it, where none or nothing is named
         assert narrowed_to(sample, types) == sample

@@ -296,13 +296,13 @@ def test_a_file_of_another_program_is_neither_written_over_nor_removed(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_fresh_removes_no_journal_of_another_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_journal_of_another_program_is_left_alone(tmp_path: Path, fresh: bool) -> None:
     (tmp_path / JOURNAL).write_text('{"day": 1}\n')
-    with refused_with("PICK_FOLDER_OTHER"), open_journal(tmp_path, _SETUP, fresh=True):
-        pass
-    with refused_with("PICK_JOURNAL_OTHER"), open_journal(tmp_path, _SETUP):
+    with refused_with("PICK_FOLDER_OTHER"), open_journal(tmp_path, _SETUP, fresh=fresh):
         pass
     assert (tmp_path / JOURNAL).read_text() == '{"day": 1}\n'
+    assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
     (tmp_path / JOURNAL).write_text('{"kind":"be')  # what a kill leaves is ours
     with open_journal(tmp_path, _SETUP, fresh=True):
         pass
