@@ -54,8 +54,9 @@ for _sign in (signal.SIGINT, signal.SIGHUP):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--budget``: tests/support/budget.py. ``--every-case``: tests/upstream/test_emulated_operations.py."""
+    """``--budget``, ``--rest``: tests/support/budget.py. ``--every-case``: test_emulated_operations.py."""
     parser.addoption("--budget", type=float, metavar="SECONDS", help="run what waited longest, in this time")
+    parser.addoption("--rest", type=float, default=0.0, metavar="DAYS", help="of what passed, with --budget")
     parser.addoption("--every-case", action="store_true", help="all cases of upstream's operations: hours")
 
 
@@ -64,7 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
     seconds = config.getoption("--budget")
     if seconds is not None:
         _TEST_CACHE.mkdir(parents=True, exist_ok=True)
-        config.pluginmanager.register(Budget(ROOT, _TEST_CACHE / "passed.json", seconds))
+        config.pluginmanager.register(
+            Budget(ROOT, _TEST_CACHE / "passed.json", seconds, config.getoption("--rest"))
+        )
 
 
 @pytest.fixture(scope="session")

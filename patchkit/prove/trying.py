@@ -65,7 +65,7 @@ _CHECKED = ("sanitize",)
 _NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)\d+:", re.MULTILINE)
 _TYPE = re.compile(r"\(ggml_type\)(\d+)")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
-_LOWER = 9  # below compilers that run at 10
+_LOWER = 9  # steps of priority below other compilers
 _AHEAD = ("", "")  # a unit of no name: work that is none
 _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 
@@ -165,7 +165,11 @@ def run_try(
             behind = _Behind(
                 subject=subject, wanted=wanted, before=trees[0], compiler=compiler, thread=thread
             )
-        kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), behind)
+        try:
+            kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), behind)
+        except BaseException:
+            thread.shutdown(wait=False, cancel_futures=True)
+            raise
         if behind is not None:
             at = plan.pin if onto is not None else plan.pin.name
             checked = _check(workspace, candidate, at, environ, behind, types_of(variants))
@@ -232,7 +236,8 @@ class _Behind:
 
     def _make_libraries(self) -> None:
         # Linux has a priority for each thread, and its compilers inherit it: the unit's code goes first.
-        os.setpriority(os.PRIO_PROCESS, 0, _LOWER)
+        mine = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, min(mine + _LOWER, 19))
         emulated = choose_emulated(self.subject.archs)
         if emulated is not None:
             with (
