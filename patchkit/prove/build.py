@@ -13,8 +13,8 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import check_candidate, find_candidate
 from patchkit.carry.candidate.record import Candidate, Wish
 from patchkit.carry.series.lock import PinWanted, load_lock
-from patchkit.gpu.hardware.gpus import detect_gpus, has_nvidia_gpu
-from patchkit.gpu.hardware.runner import LocalRunner, Runner
+from patchkit.gpu.hardware.gpus import detect_gpus, has_amd_driver, has_nvidia_gpu
+from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.cmake import BuildFailed
 from patchkit.toolchain.hip import Toolchain, find_toolchain
@@ -179,8 +179,12 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
 def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runner, hint: str) -> BackendName:
     """What to measure on: what is asked for, else HIP, before anything is built.
 
-    Another machine is taken to have the GPU. Raises DEVICE_MISSING: this one has none; with ``hint``.
+    Another machine is reached, and taken to have the GPU. Raises DEVICE_MISSING: this one has none; with
+    ``hint``. And what :meth:`patchkit.gpu.hardware.runner.SshRunner.connect` raises.
     """
+    if isinstance(runner, SshRunner):
+        runner.reporter.step(f"reaching {runner.name}")
+        runner.connect()
     if asked == "cpu" or not isinstance(runner, LocalRunner):
         return asked or "hip"
     if asked == "cuda":
@@ -189,7 +193,7 @@ def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runn
         what, why = "no NVIDIA GPU", "there is no device of NVIDIA's driver, and no nvidia-smi"
     else:
         found = detect_gpus()
-        if set(found) & set(archs):
+        if set(found) & set(archs) or (asked == "hip" and not found and has_amd_driver()):
             return "hip"
         what = f"no {' or '.join(archs)}"
         why = f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU"

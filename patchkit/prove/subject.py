@@ -7,6 +7,7 @@ published. What git says decides which files changed and which patch a line come
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,7 +63,8 @@ class Subject:
     ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
     (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
     there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds`` is what
-    :mod:`patchkit.prove.build` made of both trees, by how.
+    :mod:`patchkit.prove.build` made of both trees, by how; ``stop`` ends the compilers of gates on the
+    emulated GPU.
     """
 
     baseline: Path
@@ -83,6 +85,7 @@ class Subject:
     scheduler: str | None = None
     _trees: list[SourceTree] = field(default_factory=list, init=False, compare=False, repr=False)
     builds: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    stop: threading.Event = field(default_factory=threading.Event, init=False, compare=False, repr=False)
 
     @property
     def trees(self) -> tuple[SourceTree, SourceTree]:

@@ -66,7 +66,6 @@ _NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)
 _TYPE = re.compile(r"\(ggml_type\)(\d+)")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
 _LOWER = 9  # steps of priority below other compilers
-_AHEAD = ("", "")  # a unit of no name: work that is none
 _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 
 
@@ -166,13 +165,16 @@ def run_try(
                 subject=subject, wanted=wanted, before=trees[0], compiler=compiler, thread=thread
             )
         try:
-            kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None), behind)
+            if behind is not None:
+                behind.begin()
+            kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None))
+            if behind is not None:
+                at = plan.pin if onto is not None else plan.pin.name
+                checked = _check(workspace, candidate, at, environ, behind, types_of(variants))
         except BaseException:
+            subject.stop.set()  # nobody waits for what else was begun
             thread.shutdown(wait=False, cancel_futures=True)
             raise
-        if behind is not None:
-            at = plan.pin if onto is not None else plan.pin.name
-            checked = _check(workspace, candidate, at, environ, behind, types_of(variants))
     return Tried(
         archs=candidate.archs,
         build=candidate.build,
@@ -208,6 +210,7 @@ class _Behind:
     _speed: Future[tuple[tuple[str, ...], GateResult | None]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        _ = self.subject.trees  # made once: two threads ask for them
         self.hardware = choose_hardware(
             self.subject.archs, None, model=None, emulated=True, only=(*GATES, *_CHECKED)
         )
@@ -350,17 +353,12 @@ def _compare(
     subject: Subject,
     compiler: Compiler,
     hear: Callable[[Sequence[KernelRow]], None],
-    behind: _Behind | None,
 ) -> tuple[list[KernelRow], list[str]]:
     """The kernels whose code differs; and by name all of the units that do not read the same."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
     wanted = [(unit, arch) for unit in units for arch in subject.archs]
 
     def work(item: tuple[str, str]) -> tuple[list[KernelRow], list[str]]:
-        if item == _AHEAD:
-            if behind is not None:
-                behind.begin()
-            return [], []
         unit, arch = item
         old, new = (
             compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler) for tree in trees
@@ -373,7 +371,7 @@ def _compare(
         for item, (rows, names) in run_tasks(
             pool,
             work,
-            [*wanted, _AHEAD],
+            wanted,
             reporter=compiler.reporter,
             what="compiling units",
             unit="units",

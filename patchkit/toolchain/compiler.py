@@ -60,7 +60,12 @@ class Compiler:
 
 
 def open_compiler(
-    toolchain: Toolchain, cache_root: Path, reporter: Reporter, scheduler: str | None = None
+    toolchain: Toolchain,
+    cache_root: Path,
+    reporter: Reporter,
+    scheduler: str | None = None,
+    *,
+    stop: threading.Event | None = None,
 ) -> Compiler:
     """The compiler of a toolchain, with the store ``cache_root``/objects and the shared one.
 
@@ -72,6 +77,7 @@ def open_compiler(
         identity=toolchain_identity(toolchain),
         reporter=reporter,
         scheduler=scheduler,
+        stop=threading.Event() if stop is None else stop,
     )
 
 

@@ -13,8 +13,11 @@ at build 11549 (two cores, 2026-11-28).
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -121,6 +124,8 @@ class Tree:
         return not any(span.start < offset < span.end for span in self.skipped)
 
 
+# Folders that clang looks into besides, whose content no key has.
+_MORE_INCLUDES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH")
 _TREE: TypeAdapter[Tree] = TypeAdapter(Tree)
 
 
@@ -254,7 +259,7 @@ def _obtain(
 ) -> Tree:
     """The tree: from memory, from ``kept``, or parsed. All that a parse can see makes the key."""
     arguments = _arguments(path, arch, which, defines)
-    if kept is None:
+    if kept is None or any(os.environ.get(name) for name in _MORE_INCLUDES):
         return _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
     key = hashlib.sha256(_own_digest())
     for part in (path, *arguments, f"{with_skipped} {with_names}", *(name for name, _ in files)):
@@ -293,10 +298,13 @@ def _keep(place: Path, tree: Tree) -> None:
 
 @cache
 def _own_digest() -> bytes:
-    """Of all that turns bytes into a tree: this package, and the library by its version."""
+    """Of all that turns bytes into a tree: this package, the library by version and size, the machine."""
     folder = resources.files("patchkit.carry.cpp")
     parts = [folder.joinpath(name).read_bytes() for name in ("ast.py", "libclang.py", *_HEADERS)]
-    state = hashlib.sha256(version("libclang").encode())
+    library = Path(cindex.conf.get_filename())
+    size = library.stat().st_size if library.is_file() else 0
+    told = f"{version('libclang')} {library.name} {size} {platform.machine()} {sys.platform}"
+    state = hashlib.sha256(told.encode())
     for part in parts:
         state.update(hashlib.sha256(part).digest())
     return state.digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 
 _PLAIN, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
+_MODES = {_PLAIN: 0o444, _EXECUTABLE: 0o555}
 _ANSWER_S = 10.0  # that a remote has for its first answer
 
 
@@ -108,6 +110,8 @@ def _link(other: Path, root: Path, entry: TreeEntry) -> bool:
     if entry.mode == _LINK or source.is_symlink():
         return False
     try:
+        if stat.S_IMODE(source.stat().st_mode) != _MODES[entry.mode]:
+            return False
         data = source.read_bytes()
         digest = hashlib.sha1(b"blob %d\0" % len(data), usedforsecurity=False)  # as git names it
         digest.update(data)
@@ -150,4 +154,4 @@ def _write(root: Path, entry: TreeEntry, data: bytes) -> None:
         target.symlink_to(os.fsdecode(data))
         return
     target.write_bytes(data)
-    target.chmod(0o555 if entry.mode == _EXECUTABLE else 0o444)
+    target.chmod(_MODES[entry.mode])

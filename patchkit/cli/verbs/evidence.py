@@ -328,7 +328,7 @@ def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
     if added:
         state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
     yield f"{path}: {state}; {found.file.who}, {found.file.day}, b{found.file.build}"
-    if not added and _is_renamed(path, found.file):
+    if _is_renamed(path, found.file):
         yield f"  warning: by its content it is {found.file.name}: a time in it may have been changed since"
     yield from _machine_lines(found.file)
     for one in found.patches:

@@ -11,6 +11,8 @@ TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 # Of the driver on Linux, under WSL, and on a Jetson; a container may have the program alone.
 _NVIDIA = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu")
 
+_AMD = ("kfd", "dxg")
+
 _VERSION = re.compile(r"^gfx_target_version\s+(\d+)$", re.MULTILINE)
 
 
@@ -38,3 +40,8 @@ def detect_gpus(topology: Path = TOPOLOGY) -> tuple[str, ...]:
 def has_nvidia_gpu(devices: Path = Path("/dev")) -> bool:
     """Whether anything speaks for an NVIDIA GPU here: a device of its driver, or nvidia-smi."""
     return any(any(devices.glob(name)) for name in _NVIDIA) or shutil.which("nvidia-smi") is not None
+
+
+def has_amd_driver(devices: Path = Path("/dev")) -> bool:
+    """Whether HIP may find a GPU here, though the kernel lists none: under WSL, or in a container."""
+    return any((devices / name).exists() for name in _AMD)

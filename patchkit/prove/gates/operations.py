@@ -234,7 +234,7 @@ def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) 
 
     Of ``choice.cases`` those in which a signal ends the baseline's program are left out on both sides, where
     there are others. With ``wanted`` the candidate is asked these alone, and the baseline's others count for
-    nothing.
+    nothing; where the baseline ends in all of them it is asked the others.
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
@@ -250,7 +250,7 @@ def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) 
     left_out = frozenset(one.case for one in aborting)
     old_known = tuple(row for row in old_known if row.case not in left_out)
     old_rows = _rows(old_tests, len(old_known))
-    if wanted is not None:
+    if wanted is not None and wanted - left_out:
         left_out |= frozenset(choice.cases) - wanted
         aborting = tuple(one for one in aborting if one.case in wanted)
         old_known = tuple(row for row in old_known if row.case in wanted)

@@ -43,7 +43,9 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     sides = build_sides(subject, "cpu", programs, is_timed=False)
-    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+    compiler = open_compiler(
+        subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
+    )
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = subject.trees
     emulated = partial(

@@ -308,7 +308,9 @@ def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder
         )
     sides = build_sides(subject, "cpu", GATE_PROGRAMS, is_timed=False)
     compiler = as_measured(
-        open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+        open_compiler(
+            subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
+        )
     )
     gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
     trees = subject.trees

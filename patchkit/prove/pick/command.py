@@ -20,7 +20,7 @@ from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
-from patchkit.gpu.hardware.runner import Runner, SshRunner
+from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, LEAST, EffectOnTest, Picked, Plan, pick
@@ -124,9 +124,6 @@ def run_pick(
         machine = Machine(backend=backend, emulates=request.patches.archs[0])
     else:
         backend = _backend(request, runner)
-        if isinstance(runner, SshRunner):  # placing every patch alone takes a minute
-            workspace.reporter.step(f"reaching {runner.name}")
-            runner.connect()
         machine = Machine(backend=backend)
     toolchain = None
     if backend == "hip":

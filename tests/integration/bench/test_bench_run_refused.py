@@ -47,6 +47,7 @@ def subject(tmp_path: Path) -> Subject:
 @pytest.mark.parametrize("here", [(), ("gfx1030",)])
 def test_without_the_gpu_the_way_to_one_is_named(capsys, monkeypatch, here: tuple[str, ...]) -> None:
     monkeypatch.setattr(build, "detect_gpus", lambda: here)
+    monkeypatch.setattr(build, "has_amd_driver", lambda: False)
     for asked in ([], ["--backend", "hip"]):
         assert main(["bench", "run", "--arch", "gfx1151", "--json", *asked]) == 6
         error = json.loads(capsys.readouterr().out)["error"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from patchkit.carry.cpp.ast import Tree, _obtain, parse_tree
+from patchkit.carry.cpp.ast import Tree, _obtain, _own_digest, parse_tree
 
 FILES: Mapping[str, bytes] = {
     "ggml/src/ggml-cuda/a.cu": b"""#include "b.cuh"
@@ -81,10 +81,11 @@ def test_an_entry_that_was_spoiled_is_parsed_again(tmp_path: Path, kind: str) ->
         {"files": {PATH: FILES[PATH]}},
         {"defines": ("ONE",)},
         {"which": "device"},
+        {"arch": "gfx1201"},
         {"with_names": True},
         {"with_skipped": False},
     ],
-    ids=["text", "header", "no header", "macro", "pass", "names", "skipped"],
+    ids=["text", "header", "no header", "macro", "pass", "GPU", "names", "skipped"],
 )
 def test_anything_else_that_a_parse_can_see_is_another_entry(tmp_path: Path, changed: dict[str, Any]) -> None:
     before = ask(tmp_path)
@@ -97,3 +98,24 @@ def test_a_folder_that_takes_nothing_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert ask(tmp_path / "file" / "below") == ask(None)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_where_clang_looks_into_other_folders_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPATH", str(tmp_path))
+    assert ask(tmp_path / "kept") == ask(None)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_another_library_or_machine_finds_nothing_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(tmp_path)
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    _own_digest.cache_clear()
+    try:
+        ask(tmp_path)
+        assert len(entries(tmp_path)) == 2
+    finally:
+        _own_digest.cache_clear()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
+from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name, has_amd_driver, has_nvidia_gpu
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,13 @@ def test_a_node_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
 
 def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
     assert detect_gpus(tmp_path / "nothing") == ()
+
+
+def test_a_driver_is_known_by_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not has_amd_driver(tmp_path)
+    assert not has_nvidia_gpu(tmp_path)
+    (tmp_path / "kfd").touch()
+    (tmp_path / "nvidia0").touch()
+    assert has_amd_driver(tmp_path)
+    assert has_nvidia_gpu(tmp_path)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from refusing import refused
 
+from patchkit.base.jobs import cores
+from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.attention import Measured, gate_cases
-from patchkit.gpu.hardware.backend_ops import Choice, Row, parts_of
+from patchkit.gpu.hardware.backend_ops import Choice, Row, Stage, parts_of
+from patchkit.gpu.hardware.program import Place
 from patchkit.prove.build import Machine, check_device
 from patchkit.prove.gates.backend_ops import (
     allowed_nmse,
@@ -22,6 +27,8 @@ from patchkit.prove.gates.backend_ops import (
 from patchkit.prove.gates.operations import (
     OpsRun,
     Selected,
+    Tools,
+    _parts,
     elements_of,
     narrowed_to,
     ops_of,
@@ -225,3 +232,21 @@ def test_of_a_sample_the_cases_of_some_types_come_in_the_parts_of_all_of_it() ->
     assert narrowed_to(sample, ("Q6_k",)).choice.cases[-1] == cases[-1]  # ggml writes one K large
     for types in ((), ("q4",), ("q4_K",)):  # all of it, where none or nothing is named
         assert narrowed_to(sample, types) == sample
+
+
+def test_only_the_candidates_cases_are_spread_over_the_cores(tmp_path: Path) -> None:
+    cases = tuple(f"MUL_MAT(type_a=q4_0,type_b=f32,n={n})" for n in range(7))
+    tools = Tools(
+        subject=SimpleNamespace(),
+        machine=Machine(backend="hip", emulates="gfx1151"),
+        sides=SimpleNamespace(),
+        place=Place(folder=tmp_path, reporter=NullReporter()),
+        timeout_s=60.0,
+        is_spread=True,
+    )
+    stage = Stage(program=tmp_path, module=tmp_path, reference=tmp_path)
+    (whole,) = _parts(tools, stage, "baseline", cases, frozenset())
+    assert whole.cases == cases
+    spread = _parts(tools, stage, "candidate", cases, frozenset(cases[1:3]))
+    assert [case for part in spread for case in part.cases] == [cases[0], *cases[3:]]
+    assert len(spread) == min(cores(), 5)
