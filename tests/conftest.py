@@ -26,6 +26,8 @@ from command_line import run_patchkit
 from filelock import FileLock
 from hypothesis import settings
 
+from patchkit.base.jobs import cores
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Read before any test isolates the environment.
@@ -72,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores: a tenth of the time a worker waits for git."""
-    return len(os.sched_getaffinity(0)) + 1
+    return cores() + 1
 
 
 @pytest.fixture(scope="session")

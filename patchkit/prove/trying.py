@@ -223,7 +223,7 @@ class _Behind:
 
     def begin(self) -> None:
         """What can be done ahead."""
-        if not {gate for gate in GATES if gate not in self.gates}:
+        if all(name in self.gates for name in GATES):
             self._libraries = self.thread.submit(self._make_libraries)
             self._speed = self.thread.submit(self._model)
 
@@ -264,14 +264,14 @@ class _Behind:
         return isinstance(ops, Reusing) and ops.earlier(self.subject) is None
 
     def _known_kernels(self) -> Iterable[str]:
-        subject, chain = self.subject, self.compiler.toolchain
-        has_rocwmma = rocwmma_for(chain, subject.archs[0]) is not None
-        jobs = [
-            device_job(self.before, unit, arch, rocwmma=has_rocwmma)
+        chain = self.compiler.toolchain
+        has_rocwmma = rocwmma_for(chain, self.subject.archs[0]) is not None
+        units = (
+            compile_unit(device_job(self.before, unit, arch, rocwmma=has_rocwmma), self.compiler)
             for unit in self.wanted
-            for arch in subject.archs
-        ]
-        names = [kernel.name for job in jobs for kernel in compile_unit(job, self.compiler).kernels]
+            for arch in self.subject.archs
+        )
+        names = [kernel.name for unit in units for kernel in unit.kernels]
         return demangle(names, chain, self.compiler.reporter).values()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.cache import create_repository, open_cache
+from patchkit.carry.upstream.git import object_id
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path
@@ -112,10 +112,7 @@ def _link(other: Path, root: Path, entry: TreeEntry) -> bool:
     try:
         if stat.S_IMODE(source.stat().st_mode) != _MODES[entry.mode]:
             return False
-        data = source.read_bytes()
-        digest = hashlib.sha1(b"blob %d\0" % len(data), usedforsecurity=False)  # as git names it
-        digest.update(data)
-        if digest.hexdigest() != entry.sha:
+        if object_id("blob", source.read_bytes()) != entry.sha:
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target)
