@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -308,12 +308,20 @@ def _syntax_error(path: str, text: str, message: str) -> ConfigError:
     return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)
 
 
+_VALID: dict[tuple[str, bytes, type[TomlTable]], TomlTable] = {}
+_MOST_VALID = 512
+
+
 def validate(document: Document, kind: type[M], *, what: str) -> M:
     """The document as a ``kind``; ``what`` names it in messages ("lock").
 
     Raises:
         ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
     """
+    # A command reads a profile ten times and more; what is made is never changed.
+    asked = (document.path, document.data, kind)
+    if (kept := _VALID.get(asked)) is not None:
+        return cast("M", kept)
     try:
         made = kind.reader().validate_python(document.table)
     except ValidationError as error:
@@ -322,6 +330,9 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
         more = max(0, len(found) - EXPLAINED)
     else:
         _set_places(made, (), document)
+        if len(_VALID) >= _MOST_VALID:
+            _VALID.clear()
+        _VALID[asked] = made
         return made
     count = counted(len(failures) + more, "problem")
     shown = f", the first {len(failures)} here" if more else ""

@@ -1,8 +1,9 @@
 """Heavy proofs in the time there is: not again what passed on the same files, and first what waited longest.
 
 ``pytest --budget SECONDS`` keeps for each test when it last passed, on which files, and how long it took.
-A test that is left out is said so at the end and counts for nothing. With ``--rest DAYS`` one that passed
-within so many days waits, whatever the files.
+What never passed on this machine is first, and nothing begins once the time is over: a fresh machine has
+not the hour that all of them take. A test that is left out is said so at the end and counts for nothing.
+With ``--rest DAYS`` one that passed within so many days waits, whatever the files.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
+
+_LONG_S = 15.0
 
 FOLDERS = ("patchkit", "patches", "templates", "arch_profiles", "tests", "ci")
 """What a test may read here, beside pyproject.toml; tests of documents are quick and always run."""
@@ -39,6 +44,7 @@ class Budget:
     def __init__(self, root: Path, kept: Path, seconds: float, rest_days: float = 0.0) -> None:
         self._kept = kept
         self._budget = seconds
+        self._end = time.monotonic() + seconds
         self._rested = (dt.datetime.now(dt.UTC) - dt.timedelta(days=rest_days)).isoformat(timespec="seconds")
         self._files = digest_of(root)
         self._before: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
@@ -46,6 +52,7 @@ class Budget:
         self._failed: set[str] = set()
         self._same: list[str] = []
         self._over: list[str] = []
+        self._began = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,14 +71,28 @@ class Budget:
             else:
                 self._over.append(item.nodeid)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
-        if hasattr(config, "workeroutput"):
-            config.workeroutput["budget"] = (self._same, self._over)
+        # What takes longest begins first, or one worker is left alone with it at the end.
+        items[:] = sorted(filter(chosen.__contains__, items), key=lambda item: self._expected(item) < _LONG_S)
+        self._end = time.monotonic() + self._budget  # collecting is not what the time is for
+
+    def _expected(self, item: pytest.Item) -> float:
+        """Seconds that it took the last time; forever where it never passed."""
+        return float(self._before.get(item.nodeid, {}).get("seconds", math.inf))
+
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Leave out what would begin too late; the first of each worker begins in any case."""
+        if self._began and time.monotonic() > self._end:
+            self._over.append(item.nodeid)
+            return True
+        self._began = True
+        return None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """What a worker of pytest-xdist left out."""
-        self._same, self._over = node.workeroutput.get("budget", ([], []))
+        """What a worker of pytest-xdist left out: of what was chosen each its own."""
+        same, over = node.workeroutput.get("budget", ([], []))
+        self._same = same
+        self._over = sorted({*self._over, *over})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Setup, call and end of a test."""
@@ -82,6 +103,7 @@ class Budget:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Keep what passed; what did not has no record and is first the next time."""
         if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["budget"] = (self._same, self._over)
             return
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         with FileLock(f"{self._kept}.lock"):
@@ -100,11 +122,12 @@ class Budget:
         write = terminalreporter.write_line
         if self._same:
             write(f"not run: {len(self._same)} tests that passed on these files on {self._days(self._same)}")
-        if self._over:
-            when = self._days(self._over)
-            write(
-                f"NOT RUN: {len(self._over)} tests are over the budget; they passed on other files on {when}"
-            )
+        never = [name for name in self._over if name not in self._before]
+        if never:
+            write(f"NOT RUN: {len(never)} tests that never passed on this machine are over the budget")
+        if others := [name for name in self._over if name in self._before]:
+            when = self._days(others)
+            write(f"NOT RUN: {len(others)} tests are over the budget; they passed on other files on {when}")
 
     def _days(self, names: list[str]) -> str:
         days = sorted({self._before[name]["passed"][:10] for name in names})

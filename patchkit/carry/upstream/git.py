@@ -405,6 +405,10 @@ def damaged_clone(git_dir: Path, why: str) -> ObjectDamaged:
     )
 
 
+# By path, time and size of the program: each command asks, and each patch of an import.
+_VERSIONS: dict[tuple[str, int, int], str] = {}
+
+
 def check_git(reporter: Reporter) -> tuple[int, int]:
     """The version of git, at least :data:`MINIMUM_GIT`.
 
@@ -412,7 +416,12 @@ def check_git(reporter: Reporter) -> tuple[int, int]:
         GIT_MISSING: no git on PATH.
         GIT_TOO_OLD: an older one.
     """
-    text = Git(reporter=reporter).run("version").decode("ascii", "replace").strip()
+    program = Path(_git_program())
+    state = program.stat()
+    asked = (str(program), state.st_mtime_ns, state.st_size)
+    if (text := _VERSIONS.get(asked)) is None:
+        text = Git(reporter=reporter).run("version").decode("ascii", "replace").strip()
+        _VERSIONS[asked] = text
     found = re.search(r"(\d+)\.(\d+)", text)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < MINIMUM_GIT:

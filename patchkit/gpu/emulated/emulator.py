@@ -459,6 +459,7 @@ class _Request(socketserver.StreamRequestHandler):
             self.wfile.write(answer.encode("utf-8", "replace"))
 
 
+_LOOK_S = 0.02  # between two looks whether to end
 _LONGEST = 65536  # of a request: names of kernels with all their types take some hundred bytes
 _BY_KERNELS = " by kernels"
 _MOST_ALONE = 8  # kernels of one unit: eight times what one takes is what the unit takes
@@ -609,7 +610,8 @@ class DeviceUnits:
             self.folder.mkdir(parents=True, exist_ok=True)
         with _socket_place() as place:
             listener = _Listener(place, self)
-            thread = threading.Thread(target=listener.serve_forever, daemon=True)
+            # By default it looks twice a second whether to end, and each program waits for that.
+            thread = threading.Thread(target=listener.serve_forever, args=(_LOOK_S,), daemon=True)
             thread.start()
             try:
                 yield {

@@ -67,6 +67,16 @@ def test_what_passed_on_the_same_files_is_not_run_again(project: Path) -> None:
     assert "not run: 3 tests that passed on these files on 20" in said
 
 
+def test_on_a_fresh_machine_nothing_begins_when_the_time_is_over(project: Path) -> None:
+    ran, said = run(project, 0.1)
+    assert ran == ["test_slow"]
+    assert "NOT RUN: 2 tests that never passed on this machine are over the budget" in said
+    assert run(project, 60)[0] == ["test_quick", "test_weak"]
+    ran, said = run(project, -1.0, "-n", "2")
+    assert ran == []
+    assert "not run: 3 tests that passed on these files" in said
+
+
 def test_other_files_are_proven_in_turns_and_a_failure_is_first_the_next_time(project: Path) -> None:
     assert len(run(project, 60)[0]) == 3
     (project / "pyproject.toml").write_text("# weak")
