@@ -129,7 +129,8 @@ _FAILED = re.compile(
     re.IGNORECASE,
 )
 _NO_FAILURE = re.compile(
-    r"\b(?:no|0|zero)\s+\w*\s*(?:fail|mis-?match|error|wrong)|(?:fail\w*|mis-?match\w*|wrong)\w*\s*[:=]\s*0\b",
+    r"\b(?:no|0|zero)\s+\w*\s*(?:fail|mis-?match|error|wrong)|(?:fail\w*|mis-?match\w*|wrong)\w*\s*[:=]\s*0\b"
+    r"|\bincorrect \w+: 0$",
     re.IGNORECASE,
 )
 _CHECKED = re.compile(

@@ -32,6 +32,7 @@ def bench(monkeypatch):
         (0, "step 1: PASS\nstep 2: FAIL\n", {}, "wrong", "step 2: FAIL"),
         (0, "failures: 0, PASS\n", {}, "right", ""),
         (0, "no mismatch: PASS\n", {}, "right", ""),
+        (0, "Number of incorrect matches: 0\nPASS\n", {}, "right", ""),
         (0, "PASS\n", {"launches": 0}, "wrong", "it launched no kernel"),
         (1, "Usage: sum N\n", {}, "wrong", "status 1: Usage: sum N"),
         (1, "cannot open /data/points.txt\n", {"launches": 0}, "lacks data", "cannot open points.txt"),
