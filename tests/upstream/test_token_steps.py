@@ -1,4 +1,4 @@
-"""Norms that quantize, sums before norms, Q, K and V in two launches: upstream's numbers, or its kernels."""
+"""Norms that quantize, sums before norms, Q, K and V in one launch: upstream's numbers, or its kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUILD = 11549
 PATCH = "sums-normed"
 NEEDS = ("quantize-once", "norm-quantized", "attention-inputs")
 SUM = "sums_normed"
-NORM, MULTIPLY, PLACE = "norm_quantized", "mul_mat_vec_q_attention_inputs", "attention_inputs_place"
+NORM, MULTIPLY = "norm_quantized", "mul_mat_vec_q_attention_inputs"
 ROUNDS = 5
 
 
@@ -197,7 +197,7 @@ def test_every_scene_is_upstreams_to_the_last_bit(
         what: [name for name in after.scenes if name.startswith(what) and "-not-" not in name]
         for what in ("norm", "sums", "attention")
     }
-    assert after.launched[MULTIPLY] == after.launched[PLACE] == ROUNDS * len(served["attention"])
+    assert after.launched[MULTIPLY] == ROUNDS * len(served["attention"])
     assert after.launched[SUM] == ROUNDS * len(served["sums"])
     # two scenes have two, one of attention and one of sums begin with one, five of sums end with one
     more_norms = 9
@@ -212,7 +212,7 @@ def test_the_scenes_are_about_memory_that_is_used_again(upstream: GraphsRan) -> 
 
 def test_without_fusion_upstream_computes(program: Program, patched: Path) -> None:
     after = program.run(patched, "attention-qwen3", GGML_CUDA_DISABLE_FUSION="1")
-    assert not after.launched.keys() & {NORM, MULTIPLY, PLACE}
+    assert not after.launched.keys() & {NORM, MULTIPLY}
 
 
 @pytest.mark.parametrize("scene", ["norm-2048", "attention-llama"])
