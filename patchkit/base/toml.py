@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -308,8 +308,13 @@ def _syntax_error(path: str, text: str, message: str) -> ConfigError:
     return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)
 
 
-_VALID: dict[tuple[str, bytes, type[TomlTable]], TomlTable] = {}
-_MOST_VALID = 512
+@lru_cache(maxsize=_FILES_KEPT)
+def _made(path: str, data: bytes, kind: type[TomlTable]) -> TomlTable:
+    """A file as a ``kind``, which nobody may change: a command reads a profile ten times and more."""
+    document = parse_toml(path, data)
+    made = kind.reader().validate_python(document.table)
+    _set_places(made, (), document)
+    return made
 
 
 def validate(document: Document, kind: type[M], *, what: str) -> M:
@@ -318,22 +323,12 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
     Raises:
         ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
     """
-    # A command reads a profile ten times and more; what is made is never changed.
-    asked = (document.path, document.data, kind)
-    if (kept := _VALID.get(asked)) is not None:
-        return cast("M", kept)
     try:
-        made = kind.reader().validate_python(document.table)
+        return cast("M", _made(document.path, document.data, cast("Hashable", kind)))
     except ValidationError as error:
         found = error.errors(include_url=False)
         failures = _explain_failures(found, kind, document, what)
         more = max(0, len(found) - EXPLAINED)
-    else:
-        _set_places(made, (), document)
-        if len(_VALID) >= _MOST_VALID:
-            _VALID.clear()
-        _VALID[asked] = made
-        return made
     count = counted(len(failures) + more, "problem")
     shown = f", the first {len(failures)} here" if more else ""
     raise ErrorGroup(f"{document.path} is not a valid {what}: {count}{shown}", failures)
