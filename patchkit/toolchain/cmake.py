@@ -107,6 +107,12 @@ class BuildFailed(ToolchainError):
     log: Path | None = None
 
 
+class NotConfigured(ToolchainError):
+    """Upstream's CMake refuses, or has not what it must have."""
+
+    code = "CMAKE_CONFIGURE_FAILED"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """``folder`` gets ``build``, ``configure.log`` and ``build.log``; ``entries`` are cache entries."""
@@ -207,9 +213,8 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     completed = _run([*argv, "-C", str(maker.init_cache_file)], log, project, _CONFIGURE_S, reporter, stop)
     if completed.returncode != 0:
         text = log.read_text("utf-8", "replace")
-        raise disk_error_from_text(text, project.folder, "configuring a build") or ToolchainError(
+        raise disk_error_from_text(text, project.folder, "configuring a build") or NotConfigured(
             "upstream's CMake does not configure",
-            code="CMAKE_CONFIGURE_FAILED",
             where=Location(path=str(log)),
             why=_tail(text),
             hint="patchkit doctor shows the toolchain; with -v the command is shown",
@@ -350,9 +355,8 @@ def _target(build: Path) -> tuple[Path, int]:
     if model is not None:
         target = next((one for one in model.configurations[0].targets if one.name == _TARGET), None)
     if target is None or not target.artifacts:
-        raise ToolchainError(
+        raise NotConfigured(
             f"upstream's CMake has no target {_TARGET}",
-            code="CMAKE_CONFIGURE_FAILED",
             where=Location(path=str(build)),
         )
     units = sum(source.path.suffix == ".cu" for source in target.sources)

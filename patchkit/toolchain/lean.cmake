@@ -1,4 +1,6 @@
-# For programs whose times nobody looks at: llama-bench and test-backend-ops are linked without what they
+# Read by CMake where upstream's project begins, for what does not decide what is computed.
+
+# Programs whose times nobody looks at: llama-bench and test-backend-ops are linked without what they
 # never call (chat templates, grammars of answers, drafts, downloads), half of the compiler's time for
 # llama.cpp's programs at build 11549. What a program itself calls must be there, or it does not link, and all
 # is built; what the library calls and lacks ends the program with the name of it, at the first call.
@@ -42,7 +44,18 @@ function(patchkit_make_programs_lean)
     endforeach()
 endfunction()
 
+# A backend that is loaded at run time takes ggml-base from the programs, which have it from the same tree: here
+# a library of its name, with nothing in it, is enough to link with.
+function(patchkit_make_backend_lean)
+    if (TARGET ggml-base)
+        set(nothing "${CMAKE_BINARY_DIR}/nothing.cpp")
+        file(WRITE "${nothing}" "")
+        set_target_properties(ggml-base PROPERTIES SOURCES "${nothing}")
+        target_link_options(ggml-base INTERFACE LINKER:--no-as-needed LINKER:--unresolved-symbols=ignore-all)
+    endif()
+endfunction()
+
 if (NOT PATCHKIT_IS_LEAN)  # once: a file that CMAKE_PROJECT_INCLUDE names is read for each project()
     set(PATCHKIT_IS_LEAN TRUE)
-    cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL patchkit_make_programs_lean)
+    cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL patchkit_make_${PATCHKIT_LEAN}_lean)
 endif()

@@ -62,9 +62,10 @@ _UNTIMED: Mapping[str, str | bool] = {
     "CMAKE_CXX_FLAGS_RELEASE": "-O1 -DNDEBUG",
 }
 LEAN = Path(__file__).with_name("lean.cmake")
-"""Leaves out of the programs what :data:`GATE_PROGRAMS` never call."""
+"""Leaves out of the programs what :data:`GATE_PROGRAMS` never call, and of a backend's build ggml-base."""
 LEAN_ENTRY = "PATCHKIT_LEAN"
-"""The entry of parts that are built with it; its value is the file's digest."""
+"""The entry of parts that are built with it: ``programs`` or ``backend``."""
+_LEAN_DIGEST = "PATCHKIT_LEAN_DIGEST"
 _PROGRAMS: Mapping[str, str | bool] = {
     "GGML_CPU": False,  # a part of its own
     "LLAMA_BUILD_SERVER": True,
@@ -138,7 +139,7 @@ def programs_part(
     if not is_timed:
         entries |= _UNTIMED
         if wanted and set(wanted) <= set(GATE_PROGRAMS):
-            entries[LEAN_ENTRY] = hashlib.sha256(LEAN.read_bytes()).hexdigest()[:16]
+            entries |= _lean("programs")
     return Part(
         name="programs",
         backend="cpu",
@@ -154,7 +155,7 @@ def cpu_part(tree: Path, *, compiler: str) -> Part:
         name="cpu",
         backend="cpu",
         sources=_digest(tree, _READ_BY_BACKENDS, frozenset({"ggml-cpu"})),
-        entries={**_EVERYWHERE, **_NO_PROGRAMS},
+        entries={**_EVERYWHERE, **_NO_PROGRAMS, **_lean("backend")},
         library="ggml-cpu",
         compiler=compiler,
     )
@@ -178,6 +179,10 @@ def gpu_part(
         library=_GPU_LIBRARIES[backend],
         compiler=compiler,
     )
+
+
+def _lean(kind: Literal["programs", "backend"]) -> dict[str, str]:
+    return {LEAN_ENTRY: kind, _LEAN_DIGEST: hashlib.sha256(LEAN.read_bytes()).hexdigest()[:16]}
 
 
 def sources_digest(tree: Path, names: Sequence[str], is_left_out: Callable[[Path], bool]) -> str:

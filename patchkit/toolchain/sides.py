@@ -16,7 +16,7 @@ from typing import Protocol
 
 from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.cmake import BuildFailed, Project, build_targets
+from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
 from patchkit.toolchain.compiler import open_store
 from patchkit.toolchain.parts import LEAN, LEAN_ENTRY, BackendName, Part
 from patchkit.toolchain.store import key_of, shared_key
@@ -165,11 +165,11 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
 
     try:
         return build(project)
-    except BuildFailed as error:
+    except (BuildFailed, NotConfigured) as error:
         if not project.entries.get(_INCLUDED):
             raise
         # Upstream moved what its programs call to where we leave out, or it does not build at all.
-        workshop.reporter.info(f"not without parts of llama.cpp's common code, so with all: {error.message}")
+        workshop.reporter.info(f"not with parts of llama.cpp left out, so with all: {error.message}")
         return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
 
 

@@ -14,7 +14,7 @@ from patchkit.base.text import counted
 from patchkit.prove.build import CandidateBuildFailed, blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, RunSetup
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.cmake import BuildFailed
+from patchkit.toolchain.cmake import BuildFailed, NotConfigured
 from patchkit.toolchain.ctests import open_tests
 from patchkit.toolchain.machine import Source
 from patchkit.toolchain.parts import READ_BY_PROGRAMS
@@ -28,7 +28,6 @@ _COMMON = "common"  # links all of the libraries: what is of no other target is 
 _GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")
-_NOT_CONFIGURED = "CMAKE_CONFIGURE_FAILED"
 
 
 class CpuBuildEvidence(Evidence):
@@ -97,7 +96,7 @@ def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: 
     if error.code in _NO_TOOLS:
         why = f"{error.message} ({error.hint})"
         return GateResult(gate=gate, verdict="not run", summary=why, not_run=("all of it",))
-    if error.code not in (BuildFailed.code, _NOT_CONFIGURED):
+    if not isinstance(error, BuildFailed | NotConfigured):
         raise error
     files = host_files(subject)
     # What the patches add to upstream's tests is not there.

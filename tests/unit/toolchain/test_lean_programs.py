@@ -1,4 +1,4 @@
-"""Programs whose times nobody looks at, without what they never call: by real CMake, on small projects."""
+"""What is left out of builds and changes nothing that is computed: by real CMake, on small projects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.toolchain.parts import LEAN_ENTRY, programs_part
+from patchkit.toolchain.parts import LEAN_ENTRY, cpu_part, programs_part
 from patchkit.toolchain.sides import BuiltPart, Workshop, build_part
 
 CMAKE = """\
@@ -104,3 +104,53 @@ def test_only_untimed_programs_of_the_gates_are_lean(
 ) -> None:
     part = programs_part(tmp_path, build=1, commit="c", compiler="c", is_timed=is_timed, wanted=wanted)
     assert (LEAN_ENTRY in part.entries) == is_lean
+
+
+BACKEND = """\
+cmake_minimum_required(VERSION 3.18...4.4)
+project(small LANGUAGES CXX)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${{CMAKE_BINARY_DIR}}/bin)
+{base}
+add_library(ggml-cpu MODULE cpu.cpp)
+target_link_libraries(ggml-cpu PRIVATE ggml-base)
+"""
+
+
+def backend(tmp_path: Path, base: str) -> tuple[BuiltPart, Path]:
+    """A backend as it is built, and the ggml-base of the programs."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "CMakeLists.txt").write_text(BACKEND.format(base=base))
+    (tree / "base.cpp").write_text('extern "C" int base() { return 4; }')
+    (tree / "cpu.cpp").write_text('extern "C" int base(); extern "C" int cpu() { return base() + 1; }')
+    workshop = Workshop(cache_root=tmp_path / "cache", reporter=NullReporter())
+    built = build_part(cpu_part(tree, compiler="c"), tree, ["ggml-cpu"], workshop)
+    whole = tmp_path / "libggml-base.so"
+    soname = f"-Wl,-soname,{whole.name}"
+    subprocess.run(["c++", "-shared", "-fPIC", soname, tree / "base.cpp", "-o", whole], check=True)
+    return built, whole
+
+
+def answer(built: BuiltPart, whole: Path) -> int:
+    """What the backend computes beside the ggml-base of the programs, in a process of its own."""
+    code = (
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
+        "sys.exit(ctypes.CDLL(sys.argv[2]).cpu())"
+    )
+    argv = ["python3", "-c", code, whole, built.files / "libggml-cpu.so"]
+    return subprocess.run(argv, check=False).returncode
+
+
+def test_a_backend_is_linked_without_compiling_what_the_programs_have(tmp_path: Path) -> None:
+    built, whole = backend(tmp_path, "add_library(ggml-base SHARED base.cpp)")
+    assert compiled(built) == {"nothing.cpp", "cpu.cpp"}
+    assert answer(built, whole) == 5
+    assert b"\0libggml-base.so\0" in (built.files / "libggml-cpu.so").read_bytes()  # what it asks for
+
+
+def test_where_that_does_not_configure_all_is_built(tmp_path: Path) -> None:
+    base = "add_library(real SHARED base.cpp)\nadd_library(ggml-base ALIAS real)"
+    built, whole = backend(tmp_path, base)
+    assert compiled(built) == {"base.cpp", "cpu.cpp"}
+    assert (built.files / "libreal.so").is_file()
+    assert answer(built, whole) == 5
