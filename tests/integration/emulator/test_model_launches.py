@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.exported import export_pin
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.batches import BatchTest, RecordedBatches, Started, record_batches
-from patchkit.gpu.modelled.recording import traces_in
+from patchkit.gpu.modelled.recording import Recorder, traces_in
 from patchkit.gpu.modelled.reduced import ReducedModel, reduced, whole_of_shape
 from patchkit.gpu.modelled.roofline import peaks_of
 from patchkit.gpu.modelled.timeline import time_batches
@@ -48,20 +48,31 @@ _TESTS = (
 )
 
 
-def _shape(folder: Path) -> Path:
+# Of a dense model whose layers see a window, but every sixth.
+_WINDOWED_LAYER = (
+    *(row for row in _LAYER if "exp" not in row[0] and "gate_inp" not in row[0]),
+    ("post_attention_norm.weight", "[256]", "F32"),
+    ("post_ffw_norm.weight", "[256]", "F32"),
+    ("ffn_gate.weight", "[256, 256]", "Q8_0"),
+    ("ffn_up.weight", "[256, 256]", "Q8_0"),
+    ("ffn_down.weight", "[256, 256]", "Q8_0"),
+)
+
+
+def _shape(folder: Path, name: str, layers: int, rows: Sequence[tuple[str, str, str]], more: str) -> Path:
     tensors = [
         '{ name = "token_embd.weight", shape = [256, 512], type = "F16" }',
         '{ name = "output.weight", shape = [256, 512], type = "Q8_0" }',
         '{ name = "output_norm.weight", shape = [256], type = "F32" }',
         *(
-            f'{{ name = "blk.*.{name}", shape = {shape}, type = "{kind}", count = 5 }}'
-            for name, shape, kind in _LAYER
+            f'{{ name = "blk.*.{name}", shape = {shape}, type = "{kind}", count = {layers} }}'
+            for name, shape, kind in rows
         ),
     ]
     path = folder / "small.toml"
     path.write_text(
-        'name = "qwen3moe small"\nsource = "made up"\nlayers = 5\nheads = 4\nkv_heads = 1\nhead_size = 64\n'
-        f"experts = 16\nexperts_used = 2\ntensors = [{', '.join(tensors)}]\n",
+        f'name = "{name}"\nsource = "made up"\nlayers = {layers}\nheads = 4\nkv_heads = 1\nhead_size = 64\n'
+        f"{more}tensors = [{', '.join(tensors)}]\n",
         "utf-8",
     )
     return path
@@ -76,18 +87,24 @@ def timings(gates_cache: Path, compiler: Compiler) -> Timings:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ReducedModel:
-    return reduced(whole_of_shape(_shape(tmp_path_factory.mktemp("shape"))))
+    folder = tmp_path_factory.mktemp("shape")
+    shape = _shape(folder, "qwen3moe small", 5, _LAYER, "experts = 16\nexperts_used = 2\n")
+    return reduced(whole_of_shape(shape))
 
 
 @pytest.fixture(scope="module")
-def recorded(timings: Timings, model: ReducedModel) -> Iterator[RecordedBatches]:
+def recorder(timings: Timings) -> Iterator[Recorder]:
     workspace = timings.workspace
     pin = load_lock(workspace.series.lock).pin("b6900")
     exported = export_pin(pin, workspace)
     source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
     with contextlib.ExitStack() as stack:
-        recorder = timings.record(source, stack, rocwmma=False)
-        yield record_batches(recorder, model.file(workspace.cache_root), _TESTS, "f16")
+        yield timings.record(source, stack, rocwmma=False)
+
+
+@pytest.fixture(scope="module")
+def recorded(recorder: Recorder, timings: Timings, model: ReducedModel) -> RecordedBatches:
+    return record_batches(recorder, model.file(timings.workspace.cache_root), _TESTS, "f16")
 
 
 def _launches(recorded: RecordedBatches, test: str) -> list[Started]:
@@ -123,6 +140,15 @@ def test_sequences_that_share_what_is_before_are_one_batch(recorded: RecordedBat
     assert attention == 256  # 40 rows and two more, in whole steps of 256
     (tokens,) = {node.result.shape[2] for node in recorded.runs["two"].nodes if node.op == "FLASH_ATTN_EXT"}
     assert tokens == 2
+
+
+def test_sequences_behind_more_than_a_window_have_room(recorder: Recorder, timings: Timings, tmp_path: Path):
+    shape = _shape(tmp_path, "gemma3 small", 6, _WINDOWED_LAYER, "window = 64\nwindow_every = 6\n")
+    model = reduced(whole_of_shape(shape)).file(timings.workspace.cache_root)
+    four = BatchTest(name="four", depth=2000, tokens=1, sequences=4)
+    nodes = record_batches(recorder, model, [four], "f16").runs["four"].nodes
+    rows = {node.sources[1].shape[1] for node in nodes if node.op == "FLASH_ATTN_EXT"}
+    assert rows == {768, 2048}  # a window of each sequence and a batch of 512; and all there are
 
 
 def test_times_are_of_all_layers_and_above_the_bound(

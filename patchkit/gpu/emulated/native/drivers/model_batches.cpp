@@ -316,6 +316,9 @@ class session {
             refuse("a test without a context");
         }
         fill(depth);
+        if (sequences > 1) {
+            make_room(depth, sequences);
+        }
         llama_memory_t memory = llama_get_memory(context);
         for (int n = 1; n < sequences; ++n) {
             llama_memory_seq_cp(memory, 0, n, -1, -1);
@@ -352,6 +355,17 @@ class session {
             }
         }
         refuse("no type " + name);
+    }
+
+    // Layers with a window have rows for it and one batch, and take a new token for one that no window sees: only
+    // of rows that are one sequence's. So before others share them, as many of the oldest go as there will be tokens.
+    void make_room(int depth, int sequences) {
+        llama_memory_t memory  = llama_get_memory(context);
+        const llama_pos oldest = llama_memory_seq_pos_min(memory, 0);
+        const int window       = llama_model_n_swa(model);
+        if (window > 0 && oldest >= 0 && oldest + sequences + window <= depth) {
+            llama_memory_seq_rm(memory, 0, oldest, oldest + sequences);
+        }
     }
 
     // What keeps a state cannot forget the last tokens alone.
