@@ -111,7 +111,7 @@ def _instructions(lines: Iterable[str]) -> int:
     return sum(bool(_INSTRUCTION.match(line)) for line in lines)
 
 
-def _emit(library: str, arch: str, source: str, out: str) -> None:
+def emit(library: str, arch: str, source: str, out: str) -> None:
     """Optimise bitcode with one LLVM and write the assembly, through LLVM's C interface."""
     try:
         llvm = ctypes.CDLL(library)
@@ -153,6 +153,6 @@ def _emit(library: str, arch: str, source: str, out: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [_EMIT]:
-        _emit(*sys.argv[2:])
+        emit(*sys.argv[2:])
     else:
         main()
