@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from amd_backend import emit
+from amd_backend import emit, kernel_fields
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import default_cache_root
@@ -117,11 +117,8 @@ def _emit(library: str, arch: str, source: str, out: str) -> None:
     """Write the assembly, and say of each kernel what clang says of it."""
     emit(library, arch, source, out)
     text = Path(out).read_text("utf-8")
-    for entry in text[text.find("\namdhsa.kernels:") :].split("\n  - ")[1:]:
-        fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
-        name = fields.get("name")  # what follows the kernels has none
-        if name is None:
-            continue
+    for fields in kernel_fields(text):
+        name = fields["name"]
         waves = re.search(r"^; Occupancy: (\d+)$", text[text.find(f"\n{name}:") :], re.MULTILINE)
         said = {"Function Name": name, **{field: fields[ours] for field, ours in _SAID.items()}}
         said["Occupancy [waves/SIMD]"] = waves[1] if waves else "0"

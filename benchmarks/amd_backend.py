@@ -91,11 +91,9 @@ def _run(argv: Sequence[str], folder: Path) -> None:
 
 
 def _kernels(assembly: str, wanted: str) -> Iterator[str]:
-    metadata = assembly[assembly.find("\namdhsa.kernels:") :]
-    for entry in metadata.split("\n  - ")[1:]:
-        fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
-        name = fields.get("name")  # what follows the kernels has none
-        if name is None or not re.search(wanted, name):
+    for fields in kernel_fields(assembly):
+        name = fields["name"]
+        if not re.search(wanted, name):
             continue
         size = re.search(r"^; codeLenInByte = (\d+)$", assembly[assembly.find(f"\n{name}:") :], re.MULTILINE)
         numbers = {
@@ -105,6 +103,15 @@ def _kernels(assembly: str, wanted: str) -> Iterator[str]:
             "in_main_loop": _instructions(loop_lines(assembly, name)),
         }
         yield f"{name}: {numbers}"
+
+
+def kernel_fields(assembly: str) -> Iterator[dict[str, str]]:
+    """What the metadata of each kernel say, by their names there."""
+    metadata = assembly[assembly.find("\namdhsa.kernels:") :]
+    for entry in metadata.split("\n  - ")[1:]:
+        fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
+        if "name" in fields:  # what follows the kernels has none
+            yield fields
 
 
 def _instructions(lines: Iterable[str]) -> int:
