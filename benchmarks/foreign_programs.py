@@ -482,7 +482,7 @@ def judge(ran: Ran, *, launches: bool = True) -> Judged:
     if failed := [line for line in lines if _FAILED.search(line) and not _NO_FAILURE.search(line)]:
         return Judged(verdict="wrong", why=_without_places(failed[0]))
     if launches and not ran.launches:
-        return Judged(verdict="wrong", why="it launched no kernel")
+        return _lacks_something(ran) or Judged(verdict="wrong", why="it launched no kernel")
     return Judged(verdict="right", why="" if _CHECKED.search(ran.output) else "checks nothing itself")
 
 

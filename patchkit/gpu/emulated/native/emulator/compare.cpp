@@ -14,25 +14,18 @@ namespace {
 template <class B> u32 class_bits(const B & bits, const u32x & wanted, int mantissa, int exponents) {
     using E = decltype(bits[0] + 0);
     const E all_ones = (E(1) << exponents) - 1, fraction_bits = (E(1) << mantissa) - 1;
-    u32 result = 0;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const E b = bits[lane], exponent = (b >> mantissa) & all_ones, fraction = b & fraction_bits;
-        const bool is_negative = ((b >> (mantissa + exponents)) & 1) != 0;
-        int which;
-        if (exponent == all_ones && fraction != 0) {
-            which = (fraction >> (mantissa - 1)) != 0 ? 1 : 0;
-        } else if (exponent == all_ones) {
-            which = is_negative ? 2 : 9;
-        } else if (exponent != 0) {
-            which = is_negative ? 3 : 8;
-        } else if (fraction != 0) {
-            which = is_negative ? 4 : 7;
-        } else {
-            which = is_negative ? 5 : 6;
-        }
-        result |= ((wanted[lane] >> which) & 1) << lane;
-    }
-    return result;
+    const B exponent = (bits >> E(mantissa)) & all_ones, fraction = bits & fraction_bits;
+    const auto holds = [](const auto & compared) { return convert<i32x>(compared); };
+    const i32x is_top = holds(exponent == all_ones), is_bottom = holds(exponent == 0), has_fraction = holds(fraction != 0);
+    const i32x is_quiet = holds((fraction >> E(mantissa - 1)) != 0);
+    const i32x is_negative = holds(((bits >> E(mantissa + exponents)) & 1) != 0);
+    const auto number = [](int n) { return i32x(n); };
+    // Of positive ones; the negative ones lie before them the other way round, and NaN has no sign.
+    const i32x nan = is_quiet ? number(1) : number(0), top = has_fraction ? nan : number(9);
+    const i32x bottom = has_fraction ? number(7) : number(6);
+    i32x which = is_top ? top : is_bottom ? bottom : number(8);
+    which = (is_negative & (which > 1)) ? 11 - which : which;
+    return lane_bits(((wanted >> as<u32x>(which)) & 1) != 0);
 }
 
 u32 class_of(const u32x & value, const u32x & wanted) { return class_bits(value, wanted, 23, 8); }

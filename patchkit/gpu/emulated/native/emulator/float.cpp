@@ -3,6 +3,10 @@
 
 #include "table.hpp"
 
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+
 namespace patchkit::gpu {
 
 u32x with_input_modifiers(u32x bits, u32 modifiers, int n) {
@@ -214,6 +218,9 @@ f32x scaled(const f32x & value, i32x power) {
 }
 
 f64x scaled(const f64x & value, const i32x & power) {
+    if (!any((power < -1022) | (power > 1023))) [[likely]] { // one product, rounded once
+        return value * as<f64x>((convert<i64x>(power) + 1023) << 52);
+    }
     f64x result;
     for (int lane = 0; lane < lanes; ++lane) {
         result[lane] = std::ldexp(value[lane], power[lane]);
@@ -223,46 +230,31 @@ f64x scaled(const f64x & value, const i32x & power) {
 
 f32x ldexp_half(const f32x & value, const i16x & power) { return scaled(value, convert<i32x>(power)); }
 
-// Of f32 without a call per lane, as logarithms ask for both: a subnormal is made a normal number first.
-struct parted {
-    u32x bits;
-    i32x is_small; // it was multiplied by 2^64
-    i32x is_plain; // neither 0 nor infinite nor NaN
+// Without a call per lane, as logarithms ask for both: a subnormal is made a normal number first.
+template <class V> struct parted {
+    typename bits_of<V>::bits bits;
+    typename bits_of<V>::sign is_small; // it was multiplied by 2^64
+    typename bits_of<V>::sign is_plain; // neither 0 nor infinite nor NaN
 };
-parted part(const f32x & a) {
-    const u32x exponent = as<u32x>(a) & 0x7f800000;
-    const i32x is_small = exponent == 0;
-    return {as<u32x>(is_small ? a * 0x1p64f : a), is_small, (exponent != 0x7f800000) & (a != 0)};
+template <class V> parted<V> part(const V & a) {
+    using bits = typename bits_of<V>::bits;
+    const bits exponent = as<bits>(a) & bits_of<V>::infinity;
+    const auto is_small = exponent == 0;
+    return {as<bits>(is_small ? a * V(0x1p64) : a), is_small, (exponent != bits_of<V>::infinity) & (a != 0)};
 }
-f32x frexp_mantissa(const f32x & a) {
-    const parted p = part(a);
-    return p.is_plain ? as<f32x>((p.bits & 0x807fffff) | 0x3f000000) : a;
-}
-i32x frexp_exponent(const f32x & a) {
-    const parted p = part(a);
-    const i32x exponent = as<i32x>((p.bits >> 23) & 255) - (p.is_small ? i32x(126 + 64) : i32x(126));
-    return p.is_plain ? exponent : i32x(0);
-}
-
 template <class V> V frexp_mantissa(const V & a) {
-    V result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        int power;
-        result[lane] = std::isfinite(a[lane]) ? std::frexp(a[lane], &power) : a[lane];
-    }
-    return result;
+    using bits = typename bits_of<V>::bits;
+    const parted<V> p = part(a);
+    const bits half = as<bits>(V(0.5));
+    return p.is_plain ? as<V>((p.bits & ~bits(bits_of<V>::infinity)) | half) : a;
 }
-
 template <class V> i32x frexp_exponent(const V & a) {
-    i32x result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        int power = 0;
-        if (std::isfinite(a[lane])) {
-            std::frexp(a[lane], &power);
-        }
-        result[lane] = power;
-    }
-    return result;
+    using sign = typename bits_of<V>::sign;
+    const parted<V> p = part(a);
+    constexpr int of_half = bits_of<V>::bias - 1;
+    const sign exponent = as<sign>((p.bits & bits_of<V>::infinity) >> bits_of<V>::mantissa) -
+                          (p.is_small ? sign(of_half + 64) : sign(of_half));
+    return convert<i32x>(p.is_plain ? exponent : sign(0));
 }
 
 // ---- Functions that the hardware approximates. These are right to within half an ULP and a little; like the
@@ -310,36 +302,59 @@ f32x log2_of(const f32x & given) {
 
 f32x rcp_of(const f32x & a) { return without_subnormals(1.0f / without_subnormals(a)); }
 
-f32x rsq_of(const f32x & given) {
-    const f32x a = without_subnormals(given);
-    const f64x root = __builtin_elementwise_sqrt(convert<f64x>(a));
-    return convert<f32x>(1.0 / root);
+// 1 / sqrt(a) of what an f32 can hold.
+f64x inverse_root(const f64x & a) {
+#ifdef __AVX512F__
+    // The CPU's estimate of 14 bits, and two of Newton's steps, each of which doubles them: a quarter of the time of a root
+    // and a quotient.
+    alignas(256) __m512d estimates[4];
+    for (int n = 0; n < 4; ++n) {
+        estimates[n] = _mm512_rsqrt14_pd(reinterpret_cast<const __m512d *>(&a)[n]);
+    }
+    f64x y = *reinterpret_cast<const f64x *>(estimates);
+    for (int step = 0; step < 2; ++step) {
+        y = __builtin_elementwise_fma(y * 0.5, __builtin_elementwise_fma(-a * y, y, f64x(1.0)), y);
+    }
+    const f64x special = a == 0 ? __builtin_elementwise_copysign(f64x(INFINITY), a) : a < 0 ? f64x(NAN) : a > 0 ? f64x(0) : a;
+    return ((a > 0) & (a < INFINITY)) ? y : special;
+#else
+    return 1.0 / __builtin_elementwise_sqrt(a);
+#endif
 }
+
+f32x rsq_of(const f32x & a) { return convert<f32x>(inverse_root(convert<f64x>(without_subnormals(a)))); }
 
 f32x sqrt_of(const f32x & a) { return __builtin_elementwise_sqrt(without_subnormals(a)); }
 f32x sqrt_of_half(const f32x & a) { return __builtin_elementwise_sqrt(a); }
-f32x rsq_of_half(const f32x & a) { return convert<f32x>(1.0 / __builtin_elementwise_sqrt(convert<f64x>(a))); }
+f32x rsq_of_half(const f32x & a) { return convert<f32x>(inverse_root(convert<f64x>(a))); }
 f32x rcp_of_half(const f32x & a) { return 1.0f / a; }
 
 // The argument is in turns.
 template <bool is_sine> f32x wave_of(const f32x & a) {
-    f32x result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const double turns = double(a[lane]), rest = turns - std::nearbyint(turns);
-        constexpr double full = 6.283185307179586;
-        // A turn of exactly a quarter or a half has an exact answer, which the rounded product with pi would miss.
-        const double eighths = rest * 4.0;
-        double value;
-        if (std::isfinite(turns) && eighths == std::nearbyint(eighths)) {
-            const int quarter = int(eighths) & 3;
-            constexpr double sines[] = {0.0, 1.0, 0.0, -1.0};
-            value = is_sine ? (quarter == 0 ? std::copysign(0.0, turns) : sines[quarter]) : sines[(quarter + 1) & 3];
-        } else {
-            value = is_sine ? std::sin(rest * full) : std::cos(rest * full);
+    const f64x turns = convert<f64x>(a), rest = turns - __builtin_elementwise_roundeven(turns);
+    const f64x known = rest == rest ? rest : f64x(0); // an infinity has no rest
+    // From the nearest quarter of a turn: there an exact answer comes out as it is.
+    const f64x quarters = __builtin_elementwise_roundeven(known * 4.0);
+    const f64x angle = __builtin_elementwise_fma(quarters, f64x(-0.25), known) * 6.283185307179586; // up to pi / 4
+    // Both series are cut where they are below 2^-53.
+    const f64x square = angle * angle;
+    const auto series = [&](std::initializer_list<double> factors) {
+        f64x sum = 0;
+        for (const double factor : factors) {
+            sum = __builtin_elementwise_fma(sum, square, f64x(factor));
         }
-        result[lane] = float(value);
-    }
-    return result;
+        return sum;
+    };
+    const f64x sine = angle * series({-1 / 1307674368000.0, 1 / 6227020800.0, -1 / 39916800.0, 1 / 362880.0, -1 / 5040.0,
+                                      1 / 120.0, -1 / 6.0, 1.0});
+    const f64x cosine = series({1 / 20922789888000.0, -1 / 87178291200.0, 1 / 479001600.0, -1 / 3628800.0, 1 / 40320.0,
+                                -1 / 720.0, 1 / 24.0, -1 / 2.0, 1.0});
+    const i64x quarter = convert<i64x>(quarters), which = (is_sine ? quarter : quarter + 1) & 3;
+    f64x value = (which & 1) != 0 ? cosine : sine;
+    value = (which & 2) != 0 ? -value : value;
+    const f64x zero = is_sine ? (quarter == 0 ? __builtin_elementwise_copysign(f64x(0), turns) : f64x(0)) : f64x(0);
+    value = value == 0 ? zero : value;
+    return convert<f32x>(rest == rest ? value : f64x(NAN));
 }
 
 f64x rcp_wide(const f64x & a) { return 1.0 / a; }
@@ -379,6 +394,13 @@ template <class V, class K> void div_scale(const instruction * i, wave & w) {
     const V numerator = K::template read<2>(i, w);
     const auto exponent_n = biased_exponent(numerator), exponent_d = biased_exponent(denominator);
     const auto apart = exponent_n - exponent_d;
+    const auto has_case = (apart >= s.far) | (apart <= s.quotient) | (exponent_d == 0) | (exponent_d >= s.inverse) |
+                          (exponent_n <= s.tiny);
+    if ((lane_bits(has_case) & w.exec()) == 0) [[likely]] {
+        write_scalar(w, i->to[1], 0);
+        K::write(i, w, value);
+        PATCHKIT_NEXT(i, w);
+    }
     const auto is_denominator = as<typename B::bits>(value) == as<typename B::bits>(denominator);
     const auto is_numerator = as<typename B::bits>(value) == as<typename B::bits>(numerator);
     const V up = value * power_of_two<V>(s.by), down = value * power_of_two<V>(-s.by);
@@ -433,11 +455,26 @@ f64 scaled_sum(f64 a, f64 b, f64 c, int power) {
     return f64(as<f128>(bits) * f128(std::ldexp(1.0, power)));
 }
 
+template <class V> auto is_normal(const V & a) {
+    const auto exponent = biased_exponent(a);
+    return (exponent != 0) & (exponent <= 2 * bits_of<V>::bias);
+}
+
 template <class V> V div_fmas(const V & a, const V & b, const V & c, u32 scaled_back) {
     constexpr int by = scales_of<V>().by;
     V result = fma_of(a, b, c);
+    if (scaled_back == 0) [[likely]] {
+        return result;
+    }
     const auto exponent = biased_exponent(c);
-    for (u32 left = scaled_back; left != 0; left &= left - 1) {
+    // A power of two loses nothing while both are normal numbers; else scaled_sum rounds once. NaN are common: division
+    // by zero comes here with them.
+    const V moved = result * (exponent > bits_of<V>::bias ? power_of_two<V>(by) : power_of_two<V>(-by));
+    const auto is_exact = (is_normal(result) & is_normal(moved)) | (result != result);
+    const auto is_scaled = convert<std::remove_cvref_t<decltype(is_exact)>>(lane_mask(scaled_back)) != 0;
+    const u32 rest = scaled_back & ~lane_bits(is_exact);
+    result = (is_scaled & is_exact) ? moved : result;
+    for (u32 left = rest; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         result[lane] = scaled_sum(a[lane], b[lane], c[lane], exponent[lane] > bits_of<V>::bias ? by : -by);
     }
@@ -521,25 +558,29 @@ constexpr u64 two_over_pi[] = {
 #include "two_over_pi.inc"
 };
 
+// The 53 bits of 2/pi behind so many.
+u64 bits_of_two_over_pi(int shift) {
+    constexpr int words = int(std::size(two_over_pi));
+    constexpr u64 of_last = ~u64(0) << (words * 64 - 1201); // there are 1201 bits
+    const auto word = [](int n) { return n + 1 < words ? two_over_pi[n] : n + 1 == words ? two_over_pi[n] & of_last : 0; };
+    const int at = shift / 64, further = shift % 64;
+    const u64 next = further == 0 ? 0 : word(at + 1) >> (64 - further);
+    return (word(at) << further | next) >> 11;
+}
+
 f64x trig_preop(const f64x & a, const u32x & segment) {
     f64x result;
+    int before = -1;
+    f64 of_before = 0;
     for (int lane = 0; lane < lanes; ++lane) {
         const int exponent = int((as<u64>(a[lane] + 0.0) >> 52) & 0x7ff);
-        int shift = int(segment[lane] & 31) * 53;
-        if (exponent > 1077) {
-            shift += exponent - 1077;
+        const int shift = int(segment[lane] & 31) * 53 + std::max(exponent - 1077, 0);
+        const int scale = -53 - shift + (exponent >= 1968 ? 128 : 0);
+        if (const int both = shift * 2 + (exponent >= 1968); both != before) { // mostly all lanes have one
+            before = both;
+            of_before = std::ldexp(double(bits_of_two_over_pi(shift)), scale);
         }
-        u64 bits = 0;
-        for (int n = 0; n < 53; ++n) {
-            const int position = shift + n;
-            const u64 bit = position < 1201 ? (two_over_pi[position / 64] >> (63 - position % 64)) & 1 : 0;
-            bits = (bits << 1) | bit;
-        }
-        int scale = -53 - shift;
-        if (exponent >= 1968) {
-            scale += 128;
-        }
-        result[lane] = std::ldexp(double(bits), scale);
+        result[lane] = of_before;
     }
     return result;
 }

@@ -98,6 +98,14 @@ struct job {
     std::vector<std::byte> arguments;
     memory_range argument_range;
     dispatch_packet packet;
+    // How each wave of every block begins: computed once, as a launch may have millions of small blocks.
+    std::array<u32, slot::count> scalar;
+    int block_ids; // SGPR behind which those of the block follow
+    struct alignas(128) wave_start {
+        u32x ids;
+        u32 active;
+    };
+    std::vector<wave_start> starts;
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
     u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
@@ -134,6 +142,54 @@ u64 draw(u64 & state) {
     state ^= state << 25;
     state ^= state >> 27;
     return state * 0x2545f4914f6cdd1d;
+}
+
+// What all blocks of a launch begin with alike: the scalar file but for the numbers of the block, and of each wave which
+// threads it has. Their numbers are in VGPR 0 as x | y << 10 | z << 20.
+void begin_waves(job & on) {
+    u32 * scalar = on.scalar.data();
+    std::memset(scalar, never_written, sizeof(on.scalar));
+    scalar[slot::null] = scalar[slot::null + 1] = 0; // exec and m0 lie behind, written below
+    scalar[slot::vcc] = scalar[slot::vcc + 1] = 0;
+    scalar[slot::exec + 1] = 0;
+    scalar[slot::m0] = 0;
+    scalar[slot::shared_base] = scalar[slot::private_base] = 0;
+    scalar[slot::shared_base + 1] = u32(shared_aperture >> 32);
+    scalar[slot::private_base + 1] = u32(private_aperture >> 32);
+
+    // User SGPRs by kernel_code_properties, then those of the block (LLVM's AMDGPU user guide, "Initial Kernel
+    // Execution State").
+    int next = 0;
+    const kernel_code & kernel = *on.wanted->kernel;
+    const auto has = [&](int bit) { return ((kernel.properties >> bit) & 1) != 0; };
+    const auto skip = [&](int bit, int count) {
+        if (has(bit)) {
+            std::memset(&scalar[next], 0, size_t(count) * sizeof(u32));
+            next += count;
+        }
+    };
+    const auto give = [&](int bit, u64 address) {
+        if (has(bit)) {
+            std::memcpy(&scalar[next], &address, sizeof(address));
+            next += 2;
+        }
+    };
+    skip(0, 4); // private segment buffer
+    give(1, u64(&on.packet));
+    skip(2, 2); // queue pointer
+    give(3, on.argument_range.begin);
+    skip(4, 2); // dispatch id
+    skip(5, 2); // flat scratch
+    skip(6, 1); // private segment size
+    on.block_ids = std::max(next, int((kernel.rsrc2 >> 1) & 31));
+
+    const dimensions & size = on.wanted->block;
+    on.starts.resize(on.waves);
+    for (u32 thread = 0; thread < on.threads; ++thread) {
+        job::wave_start & start = on.starts[thread / lanes];
+        start.active |= 1u << thread % lanes;
+        start.ids[thread % lanes] = thread % size.x | (thread / size.x % size.y) << 10 | (thread / size.x / size.y) << 20;
+    }
 }
 
 } // namespace
@@ -319,6 +375,7 @@ struct machine final : emulator {
         if (settings.most_blocks != 0 && settings.record_to.empty() && !wanted.is_cooperative) {
             on.blocks = std::min(on.blocks, settings.most_blocks);
         }
+        begin_waves(on);
         shuffle(on);
         if (!settings.record_to.empty()) {
             const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
@@ -776,43 +833,16 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     wave_record * record = on.record == nullptr ? nullptr : &w.owner->recorded.waves[number];
     w.accesses = record == nullptr ? nullptr : &record->accesses;
     w.spans = record == nullptr || b.recorded.as == chosen_as::seen ? nullptr : &record->spans;
-    std::memset(w.scalar, never_written, sizeof(w.scalar));
-    std::memset(static_cast<void *>(&w.vgpr(0)), never_written, sizeof(u32x) * on.vgprs);
+    // Some KiB, of which a loop makes less than memset's string instruction, which takes a hundred cycles to begin.
+    for (u32 n = 0; n < on.vgprs; ++n) {
+        w.vgpr(int(n)) = u32x(~0u);
+    }
     std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
-    w.scalar[slot::null] = w.scalar[slot::null + 1] = 0; // exec and m0 lie behind, written below
-    w.scalar[slot::vcc] = w.scalar[slot::vcc + 1] = 0;
-    w.scalar[slot::exec + 1] = 0;
-    w.scalar[slot::m0] = 0;
-    w.scalar[slot::shared_base] = w.scalar[slot::private_base] = 0;
-    w.scalar[slot::shared_base + 1] = u32(shared_aperture >> 32);
-    w.scalar[slot::private_base + 1] = u32(private_aperture >> 32);
-
-    // User SGPRs by kernel_code_properties, then those of the block (LLVM's AMDGPU user guide, "Initial Kernel
-    // Execution State").
-    int next = 0;
-    const u16 properties = kernel.properties;
-    const auto skip = [&](int bit, int count) {
-        if (((properties >> bit) & 1) != 0) {
-            std::memset(&w.scalar[next], 0, size_t(count) * sizeof(u32));
-            next += count;
-        }
-    };
-    skip(0, 4); // private segment buffer
-    if (((properties >> 1) & 1) != 0) {
-        const u64 packet = u64(&on.packet);
-        std::memcpy(&w.scalar[next], &packet, sizeof(packet));
-        next += 2;
-    }
-    skip(2, 2); // queue pointer
-    if (((properties >> 3) & 1) != 0) {
-        const u64 arguments = on.argument_range.begin;
-        std::memcpy(&w.scalar[next], &arguments, sizeof(arguments));
-        next += 2;
-    }
-    skip(4, 2); // dispatch id
-    skip(5, 2); // flat scratch
-    skip(6, 1); // private segment size
-    next = std::max(next, int((kernel.rsrc2 >> 1) & 31));
+    const job::wave_start & begun = on.starts[number];
+    w.vgpr(0) = begun.ids;
+    std::memcpy(w.scalar, on.scalar.data(), sizeof(w.scalar));
+    w.scalar[slot::exec] = begun.active;
+    int next = on.block_ids; // the first SGPR behind what a wave is given
     if (owner.is_rdna4) {
         w.scalar[slot::ttmp + 9] = b.index.x;
         w.scalar[slot::ttmp + 7] = (b.index.y & 0xffff) | (b.index.z << 16);
@@ -824,21 +854,8 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
             }
         }
     }
-
-    u32 active = 0;
-    u32x ids = 0;
-    const dimensions & size = on.wanted->block;
-    for (u32 lane = 0; lane < u32(lanes); ++lane) {
-        const u32 thread = number * lanes + lane;
-        if (thread < on.threads) {
-            active |= 1u << lane;
-            ids[lane] = thread % size.x | (thread / size.x % size.y) << 10 | (thread / size.x / size.y) << 20;
-        }
-    }
-    w.vgpr(0) = ids;
-    w.scalar[slot::exec] = active;
     if (w.checks != nullptr) {
-        w.checks->started = active;
+        w.checks->started = begun.active;
     }
     if (owner.settings.looks_for.uninitialised) {
         if (!unknown) {
@@ -1335,6 +1352,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.scratch = u32(rounded(scratch, 4));
     on.vgprs = kernel.vgprs;
     on.step = 1;
+    begin_waves(on);
     worker alone(*this, false);
     alone.run_one(on, waves);
 }

@@ -63,9 +63,10 @@ template <class Offsets> struct places_from {
         return result;
     }
 
-    // Inactive lanes read where the first active one does: their result is not written, and lanes that agree are
-    // quicker.
-    void make_harmless(u32 exec) {
+    // Inactive lanes read what continues the row of the active ones, where they go side by side and all of it lies no
+    // further than `furthest`; else where the first active one does. Their result is not written, and lanes that agree
+    // are quicker.
+    void make_harmless(u32 exec, u32 size, offset furthest) {
         if (exec == ~0u) [[likely]] {
             return;
         }
@@ -75,7 +76,15 @@ template <class Offsets> struct places_from {
             return;
         }
         using mask = std::conditional_t<sizeof(offset) == 8, i64x, i32x>;
-        offsets = convert<mask>(lane_mask(exec)) ? offsets : Offsets(offsets[std::countr_zero(exec)]);
+        const int one = std::countr_zero(exec);
+        const offset of_one = offsets[one], before = offset(one) * size;
+        const Offsets row = convert<Offsets>(lane_numbers()) * offset(size) + (of_one - before);
+        if (of_one >= before && row[lanes - 1] >= of_one && row[lanes - 1] <= furthest &&
+            (lane_bits(offsets != row) & exec) == 0) {
+            offsets = row;
+            return;
+        }
+        offsets = convert<mask>(lane_mask(exec)) ? offsets : Offsets(of_one);
     }
 };
 using near_places = places_from<u32x>;
@@ -93,7 +102,7 @@ far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 
         }
     }
     far_places result{0, addresses};
-    result.make_harmless(exec);
+    result.make_harmless(exec, size, 0);
     return result;
 }
 
@@ -112,7 +121,7 @@ near_places checked_lds(const instruction * i, wave & w, const u32x & addresses,
         check_lds(i, w, lane, addresses[lane], size);
     }
     near_places result{u64(w.lds), addresses};
-    result.make_harmless(exec);
+    result.make_harmless(exec, size, w.lds_size < size ? 0 : w.lds_size - size);
     return result;
 }
 
@@ -123,15 +132,6 @@ using u32h = u32 __attribute__((ext_vector_type(16))); // of half a wave
 u32x both_halves(const u32h & low, const u32h & high) {
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
                                    21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
-}
-
-// What `read` gives for the place of each lane. All at once: a vector that is read right behind stores of its single
-// lanes waits for all of them.
-template <class To, class Places, class F> To lane_by_lane(const Places & places, F read) {
-    const auto from = places.spread();
-    return [&]<int... lane>(std::integer_sequence<int, lane...>) {
-        return To{read(from[lane])...};
-    }(std::make_integer_sequence<int, lanes>());
 }
 
 // 4 x 4 dwords in each of four quarters: row n of quarter k belongs to lane 4k + n, column n is dword n. Its own
@@ -157,8 +157,38 @@ void transpose(u32h (&rows)[4]) {
     rows[3] = other_fours(c, d);
 }
 
+// What each of 16 lanes reads at its place, the lanes from `first` on. Blocks of threads are often 16 wide, so that half
+// a wave goes to a row, or to one place, where the whole does not.
+template <class T, class Places> auto load_half(const Places & places, int first) {
+    using result = T __attribute__((ext_vector_type(16)));
+    const auto offsets = first == 0 ? places.offsets.lo : places.offsets.hi;
+    using vector = std::remove_cvref_t<decltype(offsets)>;
+    using offset = typename Places::offset;
+    constexpr vector numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (__builtin_reduce_or(offsets ^ (numbers * offset(sizeof(T)) + offsets[0])) == 0) {
+        return read_at<result>(places.base + offsets[0]);
+    }
+    if (__builtin_reduce_or(offsets ^ offsets[0]) == 0) {
+        return result(read_at<T>(places.base + offsets[0]));
+    }
+    alignas(128) offset each[lanes / 2];
+    std::memcpy(each, &offsets, sizeof(each));
+    return [&]<int... lane>(std::integer_sequence<int, lane...>) {
+        return result{read_at<T>(places.base + each[lane])...};
+    }(std::make_integer_sequence<int, lanes / 2>());
+}
+
+// The same of both halves.
+template <class T, class Places> auto load_lanes(const Places & places) {
+    using result = T __attribute__((ext_vector_type(32)));
+    result both;
+    both.lo = load_half<T>(places, 0);
+    both.hi = places.are_halves_alike() ? both.lo : load_half<T>(places, lanes / 2);
+    return both;
+}
+
 // Three or four dwords of each of 16 lanes, by dword.
-template <int dwords, class Spread> void load_half(const Spread & from, int first, u32h (&columns)[4]) {
+template <int dwords, class Spread> void load_columns(const Spread & from, int first, u32h (&columns)[4]) {
     const auto row = [&](int lane) {
         u32q one{};
         std::memcpy(&one, reinterpret_cast<const void *>(from[lane]), 4 * dwords);
@@ -190,6 +220,15 @@ void load_row(u64 place, u32h (&columns)[4]) {
 }
 
 template <int dwords, class Places> void load_dwords(wave & w, operand to, const Places & places) {
+    if constexpr (dwords == 1) {
+        write_bits(w, vector_at(w, to), load_lanes<u32>(places));
+        return;
+    } else if constexpr (dwords == 2) {
+        const u64x value = load_lanes<u64>(places);
+        write_bits(w, vector_at(w, to), low_of(value));
+        write_bits(w, vector_at(w, to, 1), high_of(value));
+        return;
+    }
     if (places.are_one()) {
         u32 values[dwords];
         std::memcpy(values, reinterpret_cast<const void *>(places.first()), sizeof(values));
@@ -198,38 +237,64 @@ template <int dwords, class Places> void load_dwords(wave & w, operand to, const
         }
         return;
     }
-    if constexpr (dwords == 1) {
-        const bool is_row = places.template are_contiguous<4>();
-        const u32x value = is_row ? read_at<u32x>(places.first()) : lane_by_lane<u32x>(places, read_at<u32>);
-        write_bits(w, vector_at(w, to), value);
-    } else if constexpr (dwords == 2) {
-        const bool is_row = places.template are_contiguous<8>();
-        const u64x value = is_row ? read_at<u64x>(places.first()) : lane_by_lane<u64x>(places, read_at<u64>);
-        write_bits(w, vector_at(w, to), low_of(value));
-        write_bits(w, vector_at(w, to, 1), high_of(value));
+    u32h low[4], high[4];
+    if (dwords == 4 && places.template are_contiguous<16>()) {
+        load_row(places.first(), low);
+        load_row(places.first() + 16 * (lanes / 2), high);
     } else {
-        u32h low[4], high[4];
-        if (dwords == 4 && places.template are_contiguous<16>()) {
-            load_row(places.first(), low);
-            load_row(places.first() + 16 * (lanes / 2), high);
+        const auto from = places.spread();
+        load_columns<dwords>(from, 0, low);
+        if (places.are_halves_alike()) {
+            std::memcpy(high, low, sizeof(high));
         } else {
-            const auto from = places.spread();
-            load_half<dwords>(from, 0, low);
-            if (places.are_halves_alike()) {
-                std::memcpy(high, low, sizeof(high));
-            } else {
-                load_half<dwords>(from, lanes / 2, high);
-            }
-        }
-        for (int n = 0; n < dwords; ++n) {
-            write_bits(w, vector_at(w, to, n), both_halves(low[n], high[n]));
+            load_columns<dwords>(from, lanes / 2, high);
         }
     }
+    for (int n = 0; n < dwords; ++n) {
+        write_bits(w, vector_at(w, to, n), both_halves(low[n], high[n]));
+    }
+}
+
+// Stores the active lanes of `value` side by side. False where the CPU cannot leave the others alone: another thread may
+// write there.
+template <class V> bool store_row(u64 place, const V & value, u32 exec) {
+    if (exec == ~0u) {
+        write_at(place, value);
+        return true;
+    }
+#ifdef __AVX512F__
+    const auto * halves = reinterpret_cast<const __m512i *>(&value);
+    auto * to = reinterpret_cast<char *>(place);
+    if constexpr (sizeof(V) == lanes * sizeof(u32)) {
+        _mm512_mask_storeu_epi32(to, __mmask16(exec), halves[0]);
+        _mm512_mask_storeu_epi32(to + 64, __mmask16(exec >> 16), halves[1]);
+        return true;
+    } else if constexpr (sizeof(V) == lanes * sizeof(u64)) {
+        for (int n = 0; n < 4; ++n) {
+            _mm512_mask_storeu_epi64(to + 64 * n, __mmask8(exec >> 8 * n), halves[n]);
+        }
+        return true;
+    }
+#endif
+    return false;
 }
 
 // In the order of the lanes: of several that go to one place the last one stays.
 template <int dwords, class Places> void store_dwords(wave & w, operand from, const Places & places) {
     const u32 exec = w.exec();
+    if (exec == 0) {
+        return;
+    }
+    if constexpr (dwords == 1) {
+        if (places.template are_contiguous<4>() && store_row(places.first(), vector_at(w, from), exec)) {
+            return;
+        }
+    } else if constexpr (dwords == 2) {
+        if (places.template are_contiguous<8>() &&
+            store_row(places.first(), joined(vector_at(w, from), vector_at(w, from, 1)), exec)) {
+            return;
+        }
+    }
     const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, from));
     const auto to = places.spread();
     if (exec != ~0u) {
@@ -242,19 +307,11 @@ template <int dwords, class Places> void store_dwords(wave & w, operand from, co
         return;
     }
     if constexpr (dwords == 1) {
-        if (places.template are_contiguous<4>()) {
-            write_at(places.first(), vector_at(w, from));
-            return;
-        }
         for (int lane = 0; lane < lanes; ++lane) {
             write_at(to[lane], values[lane]);
         }
     } else if constexpr (dwords == 2) {
         const u64x both = joined(vector_at(w, from), vector_at(w, from, 1));
-        if (places.template are_contiguous<8>()) {
-            write_at(places.first(), both);
-            return;
-        }
         alignas(128) u64 wide[lanes];
         std::memcpy(wide, &both, sizeof(wide));
         for (int lane = 0; lane < lanes; ++lane) {
@@ -280,18 +337,8 @@ template <int dwords, class Places> void store_dwords(wave & w, operand from, co
 // Parts of a register. `high`: the upper half of the register is meant; loads into a half keep the other.
 enum class into : u8 { whole, low, high };
 
-// To the int of its sign first: a byte into a half is extended to 16 bits.
-template <class T> u32 extended(T value) { return u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(value)); }
-
 template <class T, class Places> u32x gathered(const Places & places) {
-    if (places.template are_contiguous<sizeof(T)>()) {
-        using vector = T __attribute__((ext_vector_type(32)));
-        return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(read_at<vector>(places.first())));
-    }
-    if (places.are_one()) {
-        return u32x(extended(read_at<T>(places.first())));
-    }
-    return lane_by_lane<u32x>(places, [](u64 place) { return extended(read_at<T>(place)); });
+    return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(load_lanes<T>(places)));
 }
 
 template <class T, into part, class Places> void load_part(wave & w, operand to, const Places & places) {
@@ -386,31 +433,87 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
     }
 }
 
+// Aligned accesses of scratch within its bounds, dword by dword. False, and nothing is done, where a lane's is not.
+template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u32x offsets, bool is_store) {
+    const u32 exec = w.exec();
+    constexpr u32 size = What::size, aligned_to = size < 4 ? size : 4;
+    if (exec == 0 || w.scratch_size < size ||
+        (lane_bits((offsets > w.scratch_size - size) | (offsets % aligned_to != 0)) & exec) != 0) {
+        return false;
+    }
+    offsets = lane_mask(exec) ? offsets : u32x(offsets[std::countr_zero(exec)]);
+    constexpr u32 row = lanes * 4;
+    near_places places{u64(w.scratch), offsets / 4 * row + lane_numbers() * 4 + offsets % 4};
+    if constexpr (size <= 4) {
+        is_store ? What::store(w, i->from[data], places) : What::load(w, i->to[0], places);
+    } else {
+        for (u32 n = 0; n < size / 4; ++n, places.offsets += row) {
+            const i32 behind = i32(n * sizeof(u32x)) << 3;
+            if (is_store) {
+                store_dwords<1>(w, {i->from[data].code + behind}, places);
+            } else {
+                load_dwords<1>(w, {i->to[0].code + behind}, places);
+            }
+        }
+    }
+    return true;
+}
+
+// Flat accesses of which all active lanes mean scratch, or all LDS. False as above.
+template <class What> bool flat_in_aperture(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
+    const u32 exec = w.exec();
+    const u64x high = addresses >> 48 << 48;
+    const u32x offsets = low_of(addresses);
+    if ((lane_bits(high != private_aperture) & exec) == 0) {
+        return scratch_by_dwords<What>(i, w, offsets, is_store);
+    }
+    if (exec == 0 || (lane_bits(high != shared_aperture) & exec) != 0) {
+        return false;
+    }
+    const near_places places = checked_lds(i, w, offsets, What::size);
+    is_store ? What::store(w, i->from[data], places) : What::load(w, i->to[0], places);
+    return true;
+}
+
 bool is_in_aperture(const wave & w, const u64x & addresses) {
     return (lane_bits((addresses >> 48) != 0) & w.exec()) != 0;
 }
 
-// Whether all lanes go behind a scalar address, which lies in the allocation that was found here last, to places in it.
+// Whether all active lanes go to places in the allocation that was found here last, at most 4 GiB behind its start or
+// behind a scalar address in it.
 bool are_near(const instruction * i, const wave & w, u32 size, near_places & places) {
-    if (!has(i->from[role::base])) {
-        return false;
-    }
     const memory_range & range = remembered_range(i, w);
-    places.base = read_scalar_64(i, w, i->from[role::base]) + u64(i->immediate);
-    if (!range.holds(places.base, size)) {
-        return false;
+    u32x further = 0; // whether a lane goes beyond 32 bits
+    if (has(i->from[role::base])) {
+        places.base = read_scalar_64(i, w, i->from[role::base]) + u64(i->immediate);
+        if (!range.holds(places.base, size)) {
+            return false;
+        }
+        places.offsets = read_bits(i, w, i->from[role::address]);
+    } else {
+        if (range.end - range.begin < size) {
+            return false;
+        }
+        // The difference of 64 bits by halves, which is quicker than by whole ones.
+        const u64 by = u64(i->immediate) - range.begin;
+        const operand at = i->from[role::address];
+        const u32x low = read_bits(i, w, at), high = read_bits(i, w, {at.code + (i32(at.is(operand::vector) ? sizeof(u32x) : sizeof(u32)) << 3)});
+        places.base = range.begin;
+        places.offsets = low + u32(by);
+        const u32x carried = places.offsets < low ? u32x(1) : u32x(0);
+        further = high + u32(by >> 32) + carried;
     }
     const u32 furthest = u32(std::min<u64>(range.end - places.base - size, ~0u));
-    places.offsets = read_bits(i, w, i->from[role::address]);
-    if ((lane_bits(places.offsets > furthest) & w.exec()) != 0) {
+    if ((lane_bits((places.offsets > furthest) | (further != 0)) & w.exec()) != 0) {
         return false;
     }
-    places.make_harmless(w.exec());
+    // Pages of the host may be watched where checks run: then no lane reads more than it asks for.
+    places.make_harmless(w.exec(), size, w.checks == nullptr ? furthest : 0);
     return true;
 }
 
 template <class What, bool is_flat> void load_global(const instruction * i, wave & w) {
-    if (near_places near; !is_flat && are_near(i, w, What::size, near)) {
+    if (near_places near; are_near(i, w, What::size, near)) {
         if (w.exec() != 0) {
             What::load(w, i->to[0], near);
         }
@@ -418,7 +521,9 @@ template <class What, bool is_flat> void load_global(const instruction * i, wave
     }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
-        flat_lane_by_lane<What>(i, w, addresses, false);
+        if (!flat_in_aperture<What>(i, w, addresses, false)) {
+            flat_lane_by_lane<What>(i, w, addresses, false);
+        }
     } else if (w.exec() != 0) {
         What::load(w, i->to[0], checked(i, w, addresses, What::size));
     }
@@ -426,13 +531,15 @@ template <class What, bool is_flat> void load_global(const instruction * i, wave
 }
 
 template <class What, bool is_flat> void store_global(const instruction * i, wave & w) {
-    if (near_places near; !is_flat && are_near(i, w, What::size, near)) {
+    if (near_places near; are_near(i, w, What::size, near)) {
         What::store(w, i->from[data], near);
         PATCHKIT_NEXT(i, w);
     }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
-        flat_lane_by_lane<What>(i, w, addresses, true);
+        if (!flat_in_aperture<What>(i, w, addresses, true)) {
+            flat_lane_by_lane<What>(i, w, addresses, true);
+        }
     } else {
         What::store(w, i->from[data], checked(i, w, addresses, What::size));
     }
@@ -483,9 +590,28 @@ void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int l
     }
 }
 
+// One lane after the other, where all places are in order.
+template <class T, auto f, bool is_shared, class Places> void change_lanes(const instruction * i, wave & w, const Places & places, operand more) {
+    const auto at = places.spread();
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
+        const T old = change<T, f, is_shared>(at[lane], lane_value<T>(w, i->from[data], lane), second);
+        if (has(i->to[0])) {
+            put_lane(w, i->to[0], lane, old);
+        }
+    }
+}
+
 template <class T, auto f, bool is_flat> void atomic_global(const instruction * i, wave & w) {
-    const u64x addresses = global_addresses(i, w);
     constexpr int words = sizeof(T) / 4;
+    const operand more{i->from[data].code + (int(sizeof(u32x)) * words << 3)};
+    if (near_places near; are_near(i, w, sizeof(T), near) &&
+                          __builtin_reduce_or((near.offsets + u32(near.base)) & u32(sizeof(T) - 1)) == 0) {
+        change_lanes<T, f, true>(i, w, near, more);
+        PATCHKIT_NEXT(i, w);
+    }
+    const u64x addresses = global_addresses(i, w);
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         u64 place = addresses[lane];
@@ -505,7 +631,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
         }
         check_alignment(i, w, place, sizeof(T), lane);
         const T value = lane_value<T>(w, i->from[data], lane);
-        const T second = f.needs_second ? lane_value<T>(w, i->from[data], lane, words) : T{};
+        const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
         const T old = change<T, f, true>(place, value, second);
         if (has(i->to[0])) {
             put_lane(w, i->to[0], lane, old);
@@ -515,16 +641,12 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
 }
 
 template <class T, auto f> void atomic_lds(const instruction * i, wave & w) {
-    const auto places = checked_lds(i, w, lds_addresses(i, w), sizeof(T)).spread();
-    for (u32 left = w.exec(); left != 0; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        check_alignment(i, w, places[lane] - u64(w.lds), sizeof(T), lane);
-        const T second = f.needs_second ? lane_value<T>(w, i->from[more_data], lane) : T{};
-        const T old = change<T, f, false>(places[lane], lane_value<T>(w, i->from[data], lane), second);
-        if (has(i->to[0])) {
-            put_lane(w, i->to[0], lane, old);
-        }
+    const near_places places = checked_lds(i, w, lds_addresses(i, w), sizeof(T));
+    if (const u32 askew = lane_bits((places.offsets & u32(sizeof(T) - 1)) != 0) & w.exec(); askew != 0) [[unlikely]] {
+        const int lane = std::countr_zero(askew);
+        check_alignment(i, w, places.offsets[lane], sizeof(T), lane);
     }
+    change_lanes<T, f, false>(i, w, places, i->from[more_data]);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -691,7 +813,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
                 write_bits(w, vector_at(w, i->to[0], int(n)), rows[n]);
             }
         }
-    } else {
+    } else if (!scratch_by_dwords<What>(i, w, offsets, is_store)) {
         flat_lane_by_lane<What>(i, w, convert<u64x>(offsets) | private_aperture, is_store);
     }
     PATCHKIT_NEXT(i, w);

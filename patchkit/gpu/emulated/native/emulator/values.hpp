@@ -61,7 +61,13 @@ constexpr u32x lane_numbers() {
 template <class Comparison> inline u32 lane_bits(const Comparison & compared) {
     return as<u32>(convert<bits_x>(compared));
 }
-inline i32x lane_mask(u32 bits) { return ((u32x(bits) >> lane_numbers()) & 1) != 0; }
+inline i32x lane_mask(u32 bits) {
+#ifdef __AVX512F__
+    return convert<i32x>(as<bits_x>(bits)) != 0; // a mask register
+#else
+    return ((u32x(bits) >> lane_numbers()) & 1) != 0;
+#endif
+}
 inline i64x lane_mask_wide(u32 bits) { return convert<i64x>(lane_mask(bits)); }
 
 // Whether any lane of a comparison holds.

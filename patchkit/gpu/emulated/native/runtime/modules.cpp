@@ -258,6 +258,10 @@ std::span<const std::byte> module::find_code(std::vector<std::string> & held) {
         own_ = std::move(got.file);
     }
     const std::span<const std::byte> bundle = own_.empty() ? readable_from(binary_) : std::span<const std::byte>(own_);
+    if (bundle.empty()) {
+        say("/proc/self/maps cannot be read, which says how long the program's device code is: is /proc mounted here?");
+        return {};
+    }
     const std::span<const std::byte> found = find_code_object(bundle, storage_, held);
     if (found.empty()) {
         say("the binary has no code for " + the_device().arch + ", it has code for " + joined(held));
