@@ -65,7 +65,7 @@ _BUILD_S = 900.0
 # Wall seconds for one of the processor: other work may have the machine, and a program that sleeps ends, too.
 _PATIENCE = 20.0
 _LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
-_MEMORY_KB = 12 << 20  # of each process: two of them leave a machine of 24 GB something
+_MEMORY_GB = 12  # of each process: two of them leave a machine of 24 GB something
 # By what sizes are divided, from which number on an argument is a size, and how small one becomes: first
 # those that are surely sizes, at last also what may as well be a width, a depth or a mode. What comes to the
 # time limit is not tried with larger sizes.
@@ -172,6 +172,7 @@ class Ran:
     fault: str | None = None
     findings: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()  # files among its arguments that are not there
+    memory_gb: int = _MEMORY_GB  # that it was allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +208,7 @@ class Setting:
     limit_s: float
     sanitize: bool
     code: str
+    memory_gb: int = _MEMORY_GB
 
     @property
     def environment(self) -> dict[str, str]:
@@ -389,7 +391,7 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
     verb = "sanitize" if setting.sanitize else "emulate"
     launcher = ["patchkit", verb, "--arch", setting.arch, "--threads", "1", "--report", str(report), "--"]
     limit = int(seconds) + 2  # patchkit's own start
-    limited = f"ulimit -S -t {limit}; ulimit -v {_MEMORY_KB}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
+    limited = f"ulimit -S -t {limit}; ulimit -v {setting.memory_gb << 20}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
     with subprocess.Popen(
         ["/bin/sh", "-c", limited],
         cwd=setting.root / program.folder,
@@ -409,6 +411,7 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
         process.returncode = os.waitstatus_to_exitcode(waited)
     ran = Ran(
         lacks=lacks,
+        memory_gb=setting.memory_gb,
         line=line.replace(f"{_LAUNCHER} ", ""),
         status=process.returncode if process.returncode >= 0 else _SIGNALLED - process.returncode,
         output=output.decode("utf-8", "replace"),
@@ -492,7 +495,7 @@ def _judge_failed(ran: Ran) -> Judged:
     if ours := _OURS.search(ran.output):
         return Judged(verdict="refused", why=_without_places(ours[0]))
     if _NO_MEMORY.search(ran.output):
-        return Judged(verdict="refused", why=f"it needs more memory than {_MEMORY_KB >> 20} GB")
+        return Judged(verdict="refused", why=f"it needs more memory than {ran.memory_gb} GB")
     if outside := _lacks_something(ran):
         return outside
     # Its last words, without those of patchkit's about them, which it indents.
@@ -793,6 +796,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds for each program")
+    parser.add_argument("--memory-gb", type=int, default=_MEMORY_GB, help="of each program")
     parser.add_argument("--total-s", type=float, default=float("inf"), help="start nothing after so long")
     parser.add_argument("--seed", type=int, default=44, help="of the order")
     parser.add_argument("--sanitize", action="store_true", help="with all usual checks")
@@ -852,6 +856,7 @@ def _prepared(options: argparse.Namespace, checkout: Path, collection: str) -> S
         limit_s=options.limit_s,
         sanitize=options.sanitize,
         code=code_digest(prefix),
+        memory_gb=options.memory_gb,
     )
 
 

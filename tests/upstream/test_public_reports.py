@@ -120,3 +120,15 @@ def test_attention_of_44_heads_and_ratios_that_are_no_powers_of_two(
     shapes = ("128 128 4 11", "128 128 44 1", "128 128 8 6", "128 128 4 9", "256 256 4 12", "64 64 4 11")
     cases = [f"attention {shape} {rows}" for shape in shapes for rows in ("512 1", "320 40")]
     assert run(build, cases) == _all_right(cases)
+
+
+_REACH_NO_KERNEL = ("attention 192 128 4 8 512 1", "attention 192 128 4 16 512 40", "attention 320 256 1 32 512 1")
+
+
+@pytest.mark.hours
+def test_rocwmma_on_rdna3_reads_deepseeks_heads_and_ends_with_those_it_lacks(run: Callable[..., Ran]) -> None:
+    deepseek = [f"attention 576 512 1 16 {rows}" for rows in ("512 1", "512 40")]
+    got = {case: run(9538, [case], arch="gfx1100") for case in (*deepseek, *_REACH_NO_KERNEL)}
+    for case, ran in got.items():
+        print(case, ran.said, ran.error[-600:], ran.blamed)
+    assert False

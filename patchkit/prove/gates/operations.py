@@ -517,7 +517,8 @@ def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran 
         ):
             if isinstance(ended, Ran):
                 check_device(tools.machine, ended.talk(), tools.subject.archs, ended.stderr)
-                tools.place.reporter.used("run", ended.cpu_s)  # a worker of a cluster has no reporter
+                if not ended.is_kept:
+                    tools.place.reporter.used("run", ended.cpu_s)  # a worker of a cluster has no reporter
             done[part.name] = ended
     return done
 
