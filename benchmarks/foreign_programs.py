@@ -391,7 +391,8 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
     verb = "sanitize" if setting.sanitize else "emulate"
     launcher = ["patchkit", verb, "--arch", setting.arch, "--threads", "1", "--report", str(report), "--"]
     limit = int(seconds) + 2  # patchkit's own start
-    limited = f"ulimit -S -t {limit}; ulimit -v {setting.memory_gb << 20}; {line.replace(_LAUNCHER, shlex.join(launcher))}"
+    started = line.replace(_LAUNCHER, shlex.join(launcher))
+    limited = f"ulimit -S -t {limit}; ulimit -v {setting.memory_gb << 20}; {started}"
     with subprocess.Popen(
         ["/bin/sh", "-c", limited],
         cwd=setting.root / program.folder,

@@ -128,12 +128,15 @@ def test_attention_of_44_heads_and_ratios_that_are_no_powers_of_two(
 
 
 _DEEPSEEK = ("attention 576 512 1 16 512 1", "attention 576 512 1 16 512 40")
-_MIMO = ("attention 192 128 4 8 512 1", "attention 192 128 4 16 512 40")  # TILE has them, but not beside rocWMMA
+# TILE has these, but not beside rocWMMA.
+_MIMO = ("attention 192 128 4 8 512 1", "attention 192 128 4 16 512 40")
 _MISTRAL = "attention 320 256 1 32 512 1"  # rocWMMA is chosen, and does not have it
 
 
 @pytest.mark.hours
-def test_a_build_with_rocwmma_ends_with_head_sizes_that_it_lacks_on_gfx1100_too(run: Callable[..., Ran]) -> None:
+def test_a_build_with_rocwmma_ends_with_head_sizes_that_it_lacks_on_gfx1100_too(
+    run: Callable[..., Ran],
+) -> None:
     assert run(9538, _DEEPSEEK, arch="gfx1100") == _all_right(_DEEPSEEK)
     for case in _MIMO:
         ran = run(9538, [case], arch="gfx1100")
