@@ -956,6 +956,8 @@ def _record(
         for name, one in sorted(chosen.items())
     }
     words = ["--arch", options.arch, "--limit-s", f"{options.limit_s:g}", "--seed", str(options.seed)]
+    if options.memory_gb != _MEMORY_GB:
+        words += ["--memory-gb", str(options.memory_gb)]
     if options.sanitize:
         words.append("--sanitize")
     write_record(

@@ -147,7 +147,19 @@ def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
 @pytest.fixture(scope="session")
 def right_kernels() -> tuple[str, ...]:
     """What emulated_kernels.hip computes and compares with the host."""
-    return ("places", "lds", "lanes", "calls", "atomics", "waiting", "division", "halves", "wmma", "printf")
+    return (
+        "places",
+        "patterns",
+        "lds",
+        "lanes",
+        "calls",
+        "atomics",
+        "waiting",
+        "division",
+        "halves",
+        "wmma",
+        "printf",
+    )
 
 
 @dataclass(frozen=True)

@@ -301,6 +301,128 @@ static void run_printf() {
     std::printf("right\n");
 }
 
+// ---- which lanes go where: rows, halves of rows, one place, any; all lanes, the first ones, every other one, none
+
+constexpr int held_count = 64;
+
+template <typename T> __global__ void gathers(T * to, const T * from, const int * at, unsigned active) {
+    if ((active >> threadIdx.x & 1) != 0) {
+        to[threadIdx.x] = from[at[threadIdx.x]];
+    }
+}
+template <typename T> __global__ void scatters(T * to, const T * from, const int * at, unsigned active) {
+    if ((active >> threadIdx.x & 1) != 0) {
+        to[at[threadIdx.x]] = from[threadIdx.x];
+    }
+}
+template <typename T> __global__ void gathers_lds(T * to, const T * from, const int * at, unsigned active) {
+    __shared__ T held[held_count];
+    held[threadIdx.x] = from[threadIdx.x];
+    held[threadIdx.x + 32] = from[threadIdx.x + 32];
+    __syncthreads();
+    if ((active >> threadIdx.x & 1) != 0) {
+        to[threadIdx.x] = held[at[threadIdx.x]];
+    }
+}
+template <typename T> __global__ void scatters_lds(T * to, const T * from, const int * at, unsigned active) {
+    __shared__ T held[held_count];
+    held[threadIdx.x] = to[threadIdx.x];
+    held[threadIdx.x + 32] = to[threadIdx.x + 32];
+    __syncthreads();
+    if ((active >> threadIdx.x & 1) != 0) {
+        held[at[threadIdx.x]] = from[threadIdx.x];
+    }
+    __syncthreads();
+    to[threadIdx.x] = held[threadIdx.x];
+    to[threadIdx.x + 32] = held[threadIdx.x + 32];
+}
+struct three_words {
+    unsigned word[3];
+};
+struct alignas(16) four_words {
+    unsigned word[4];
+};
+template <typename T> __device__ bool are_same(const T & a, const T & b) { return a == b; }
+template <> __device__ bool are_same(const three_words & a, const three_words & b) {
+    return a.word[0] == b.word[0] && a.word[1] == b.word[1] && a.word[2] == b.word[2];
+}
+template <> __device__ bool are_same(const four_words & a, const four_words & b) {
+    return a.word[0] == b.word[0] && a.word[1] == b.word[1] && a.word[2] == b.word[2] && a.word[3] == b.word[3];
+}
+
+// Through pointers that may mean any memory: the lane's own, LDS or the device's.
+template <typename T> __device__ __noinline__ T read_any(const T * from, int at) { return from[at]; }
+template <typename T> __device__ __noinline__ void write_any(T * to, int at, T value) { to[at] = value; }
+template <typename T> __global__ void gathers_any(T * to, const T * from, const int * at, unsigned active) {
+    __shared__ T held[held_count];
+    T own[held_count];
+    for (int n = 0; n < held_count; ++n) {
+        write_any(own, n, from[n]);
+    }
+    held[threadIdx.x] = from[threadIdx.x];
+    held[threadIdx.x + 32] = from[threadIdx.x + 32];
+    __syncthreads();
+    if ((active >> threadIdx.x & 1) != 0) {
+        const int place = at[threadIdx.x];
+        write_any(own, place, from[held_count - 1 - place]); // read again at once
+        const T is_own = read_any(own, place), is_shared = read_any(held, place), is_global = read_any(from, place);
+        const T mirrored = from[held_count - 1 - place];
+        const bool agree = are_same(is_own, mirrored) && are_same(is_shared, is_global);
+        to[threadIdx.x] = agree ? is_global : T{};
+    }
+}
+
+// The first case that came out wrong, 0 when none did.
+template <typename T> static int wrong_pattern(int number) {
+    const int patterns[][3] = {{1, 0, 0}, {1, 31, 0}, {1, 44, 0}, {0, 5, 0}, {1, 16, 16}, {1, 0, -16}, {0, 3, 9}, {2, 1, 0},
+                               {-1, 31, 0}, {3, 7, 0}, {5, 2, 1}}; // step, first, and how much further the upper half is
+    const unsigned masks[] = {~0u, ~0u >> 12, 0xaaaaaaaau, 0x0ffffff0u, 1u, 1u << 31, 0u, 0xffff0000u, 0x0000ffffu};
+    std::vector<T> source(held_count), before(held_count);
+    for (int n = 0; n < held_count; ++n) {
+        for (size_t byte = 0; byte < sizeof(T); ++byte) {
+            reinterpret_cast<unsigned char *>(&source[n])[byte] = (unsigned char) (n * 7 + int(byte) * 31 + 1);
+            reinterpret_cast<unsigned char *>(&before[n])[byte] = (unsigned char) (200 - n);
+        }
+    }
+    const on_device<T> from(source);
+    const auto kernels = {gathers<T>, scatters<T>, gathers_lds<T>, scatters_lds<T>, gathers_any<T>};
+    for (const auto & pattern : patterns) {
+        std::vector<int> at(32);
+        for (int lane = 0; lane < 32; ++lane) {
+            at[lane] = ((lane * pattern[0] + pattern[1] + (lane / 16) * pattern[2]) % held_count + held_count) % held_count;
+        }
+        const on_device<int> places(at);
+        for (const unsigned mask : masks) {
+            int which = 0;
+            for (const auto kernel : kernels) {
+                const on_device<T> to(before);
+                kernel<<<1, 32>>>(to.data, from.data, places.data, mask);
+                std::vector<T> wanted = before;
+                for (int lane = 0; lane < 32; ++lane) {
+                    if ((mask >> lane & 1) != 0) {
+                        const bool puts = which == 1 || which == 3;
+                        wanted[puts ? at[lane] : lane] = source[puts ? lane : at[lane]];
+                    }
+                }
+                ++number;
+                ++which;
+                const std::vector<T> found = to.back();
+                NEED(hipFree(to.data));
+                if (std::memcmp(found.data(), wanted.data(), held_count * sizeof(T)) != 0) {
+                    return number;
+                }
+            }
+        }
+    }
+    return 0;
+}
+static void run_patterns() {
+    const std::vector<int> wrong = {wrong_pattern<uint8_t>(0),         wrong_pattern<uint16_t>(10000),
+                                    wrong_pattern<uint32_t>(20000),    wrong_pattern<uint64_t>(30000),
+                                    wrong_pattern<three_words>(40000), wrong_pattern<four_words>(50000)};
+    expect<int>(wrong, [](size_t) { return 0; });
+}
+
 // Reads behind the end of memory, in its last page.
 __global__ void nearby(int * to, const int * from, int n) {
     const int there = from[n + threadIdx.x];
@@ -349,6 +471,7 @@ int main(int argc, char ** argv) {
         {"atomics", run_atomics}, {"beyond", run_beyond}, {"calls", run_calls},   {"division", run_division},
         {"endless", run_endless}, {"halves", run_halves}, {"lanes", run_lanes},   {"lds", run_lds},
         {"nearby", run_nearby},   {"far away", run_far_away},
+        {"patterns", run_patterns},
         {"places", run_places},   {"printf", run_printf}, {"trap", run_trap},     {"waiting", run_waiting},
         {"wmma", run_wmma},
     };
