@@ -672,7 +672,7 @@ def _check(lines: list[dict[str, Any]], times: int) -> dict[str, int]:
     """The outcomes of many loads, none of which may have taken much memory."""
     outcomes = {line["outcome"]: line["times"] for line in lines if "outcome" in line}
     assert sum(outcomes.values()) == times
-    assert next(line["kilobytes"] for line in lines if "kilobytes" in line) < _MOST_KILOBYTES
+    assert 0 < next(line["kilobytes"] for line in lines if "kilobytes" in line) < _MOST_KILOBYTES
     return outcomes
 
 

@@ -315,7 +315,8 @@ f64x inverse_root(const f64x & a) {
     for (int step = 0; step < 2; ++step) {
         y = __builtin_elementwise_fma(y * 0.5, __builtin_elementwise_fma(-a * y, y, f64x(1.0)), y);
     }
-    const f64x special = a == 0 ? __builtin_elementwise_copysign(f64x(INFINITY), a) : a < 0 ? f64x(NAN) : a > 0 ? f64x(0) : a;
+    const f64x infinity = __builtin_elementwise_copysign(f64x(INFINITY), a);
+    const f64x special = a == 0 ? infinity : a < 0 ? f64x(NAN) : a > 0 ? f64x(0) : a;
     return ((a > 0) & (a < INFINITY)) ? y : special;
 #else
     return 1.0 / __builtin_elementwise_sqrt(a);

@@ -497,7 +497,8 @@ bool are_near(const instruction * i, const wave & w, u32 size, near_places & pla
         // The difference of 64 bits by halves, which is quicker than by whole ones.
         const u64 by = u64(i->immediate) - range.begin;
         const operand at = i->from[role::address];
-        const u32x low = read_bits(i, w, at), high = read_bits(i, w, {at.code + (i32(at.is(operand::vector) ? sizeof(u32x) : sizeof(u32)) << 3)});
+        const i32 behind = at.is(operand::vector) ? i32(sizeof(u32x)) : i32(sizeof(u32));
+        const u32x low = read_bits(i, w, at), high = read_bits(i, w, {at.code + (behind << 3)});
         places.base = range.begin;
         places.offsets = low + u32(by);
         const u32x carried = places.offsets < low ? u32x(1) : u32x(0);
@@ -591,7 +592,8 @@ void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int l
 }
 
 // One lane after the other, where all places are in order.
-template <class T, auto f, bool is_shared, class Places> void change_lanes(const instruction * i, wave & w, const Places & places, operand more) {
+template <class T, auto f, bool is_shared, class Places>
+void change_lanes(const instruction * i, wave & w, const Places & places, operand more) {
     const auto at = places.spread();
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
@@ -606,8 +608,10 @@ template <class T, auto f, bool is_shared, class Places> void change_lanes(const
 template <class T, auto f, bool is_flat> void atomic_global(const instruction * i, wave & w) {
     constexpr int words = sizeof(T) / 4;
     const operand more{i->from[data].code + (int(sizeof(u32x)) * words << 3)};
-    if (near_places near; are_near(i, w, sizeof(T), near) &&
-                          __builtin_reduce_or((near.offsets + u32(near.base)) & u32(sizeof(T) - 1)) == 0) {
+    const auto are_aligned = [](const near_places & places) {
+        return __builtin_reduce_or((places.offsets + u32(places.base)) & u32(sizeof(T) - 1)) == 0;
+    };
+    if (near_places near; are_near(i, w, sizeof(T), near) && are_aligned(near)) {
         change_lanes<T, f, true>(i, w, near, more);
         PATCHKIT_NEXT(i, w);
     }
