@@ -144,24 +144,6 @@ def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.fixture(scope="session")
-def right_kernels() -> tuple[str, ...]:
-    """What emulated_kernels.hip computes and compares with the host."""
-    return (
-        "places",
-        "patterns",
-        "lds",
-        "lanes",
-        "calls",
-        "atomics",
-        "waiting",
-        "division",
-        "halves",
-        "wmma",
-        "printf",
-    )
-
-
 @dataclass(frozen=True)
 class FamilyCases:
     """A few cases of every family of instructions, and what they leave on this machine's best level."""

@@ -350,25 +350,25 @@ template <> __device__ bool are_same(const four_words & a, const four_words & b)
     return a.word[0] == b.word[0] && a.word[1] == b.word[1] && a.word[2] == b.word[2] && a.word[3] == b.word[3];
 }
 
-// Through pointers that may mean any memory: the lane's own, LDS or the device's.
-template <typename T> __device__ __noinline__ T read_any(const T * from, int at) { return from[at]; }
-template <typename T> __device__ __noinline__ void write_any(T * to, int at, T value) { to[at] = value; }
+// Through pointers of which the compiler does not know what memory they mean: the lane's own, LDS or the device's.
+constexpr unsigned never = 12345;
 template <typename T> __global__ void gathers_any(T * to, const T * from, const int * at, unsigned active) {
     __shared__ T held[held_count];
     T own[held_count];
+    T * any_own = active == never ? to : own;
+    const T * any_shared = active == never ? from : held;
     for (int n = 0; n < held_count; ++n) {
-        write_any(own, n, from[n]);
+        any_own[n] = from[n];
     }
     held[threadIdx.x] = from[threadIdx.x];
     held[threadIdx.x + 32] = from[threadIdx.x + 32];
     __syncthreads();
     if ((active >> threadIdx.x & 1) != 0) {
         const int place = at[threadIdx.x];
-        write_any(own, place, from[held_count - 1 - place]); // read again at once
-        const T is_own = read_any(own, place), is_shared = read_any(held, place), is_global = read_any(from, place);
         const T mirrored = from[held_count - 1 - place];
-        const bool agree = are_same(is_own, mirrored) && are_same(is_shared, is_global);
-        to[threadIdx.x] = agree ? is_global : T{};
+        any_own[place] = mirrored; // read again at once
+        const bool agree = are_same(any_own[place], mirrored) && are_same(any_shared[place], from[place]);
+        to[threadIdx.x] = agree ? from[place] : T{};
     }
 }
 

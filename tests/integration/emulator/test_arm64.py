@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from right_kernels import RIGHT_KERNELS
 
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.emulator import (
@@ -115,9 +116,7 @@ def test_instructions_leave_the_same(arm64: Arm64, family_cases, tmp_path: Path)
     family_cases.check(arm64.program(program, tmp_path), arm64.disassembler)
 
 
-def test_kernels_compute_what_the_host_does(
-    arm64: Arm64, compile_program, device, right_kernels, tmp_path: Path
-) -> None:
+def test_kernels_compute_what_the_host_does(arm64: Arm64, compile_program, device, tmp_path: Path) -> None:
     built = replace(compile_program, compiler=arm64.compiler)("emulated_kernels")
     gpu = EmulatedGpu(
         device=device,
@@ -128,6 +127,6 @@ def test_kernels_compute_what_the_host_does(
     )
     environment = gpu.environment(tmp_path, EmulationOptions(threads=2))
     program = arm64.program(built, tmp_path)
-    for name in right_kernels:
+    for name in RIGHT_KERNELS:
         done = subprocess.run([program, name], env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["right"]), (name, done.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from right_kernels import RIGHT_KERNELS
 
 from patchkit.gpu.emulated.emulator import (
     Level,
@@ -32,12 +33,10 @@ def test_instructions_leave_the_same(level: Level, compiler, family_cases) -> No
     family_cases.check(build_alone(compiler, level), find_disassembler(compiler.toolchain))
 
 
-def test_kernels_compute_what_the_host_does(
-    level: Level, compiler, compile_program, emulate, right_kernels
-) -> None:
+def test_kernels_compute_what_the_host_does(level: Level, compiler, compile_program, emulate) -> None:
     program = compile_program("emulated_kernels")
     library = str(build_emulator(compiler, level))
-    for name in right_kernels:
+    for name in RIGHT_KERNELS:
         done = emulate(program, name, PATCHKIT_EMULATOR=library)
         assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["right"]), (name, done.stderr)
 

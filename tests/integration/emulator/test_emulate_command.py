@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from gate_subject import subject_for
+from right_kernels import RIGHT_KERNELS
 
 from patchkit.base.series_folder import SeriesDir
 from patchkit.toolchain.hip import Toolchain
@@ -20,20 +21,6 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 Emulate = Callable[..., "subprocess.CompletedProcess[str]"]
-
-RIGHT = (
-    "places",
-    "lds",
-    "lanes",
-    "calls",
-    "atomics",
-    "waiting",
-    "division",
-    "halves",
-    "wmma",
-    "printf",
-    "nearby",
-)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +57,7 @@ def emulate(gates_cache: Path) -> Emulate:
     return run
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [*RIGHT_KERNELS, "nearby"])
 def test_kernels_compute_what_the_host_does(emulate: Emulate, program: Path, name: str) -> None:
     done = emulate("--", program, name)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from emulated_trees import EmulatedTrees
+from right_kernels import RIGHT_KERNELS
 
 from patchkit.gpu.emulated.emulator import DeviceUnits
 from patchkit.toolchain import compile as compiling
@@ -169,7 +170,7 @@ def test_a_unit_whose_code_is_to_be_proven_is_compiled(
 
 
 def test_programs_run_with_kernels_that_are_alone(
-    compile_program, emulate, own: Compiler, tmp_path: Path, right_kernels: tuple[str, ...]
+    compile_program, emulate, own: Compiler, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tree" / FOLDER
     folder.mkdir(parents=True)
@@ -177,8 +178,10 @@ def test_programs_run_with_kernels_that_are_alone(
     units = DeviceUnits(SourceTree(tmp_path / "tree"), "gfx1151", own, tmp_path / "units", whole=())
     program = compile_program.bare("emulated_kernels", UNIT)
     with units.served() as variables:
-        for name in right_kernels:
+        for name in RIGHT_KERNELS:
             if name == "calls":  # through pointers: of such a kernel clang says no registers
+                continue
+            if name == "patterns":  # so many kernels that the whole unit is compiled, with calls
                 continue
             done = emulate(program, name, **variables)
             assert done.stdout.splitlines()[-1:] == ["right"], (name, done.stderr)
