@@ -57,17 +57,14 @@ def run(
                 timeout=1800,
             )
         findings = load_report(report).findings if report.is_file() else ()
+        parted = (line.partition(": ") for line in done.stdout.splitlines())
         return Ran(
-            said={case: text for case, _, text in map(_parted, done.stdout.splitlines()) if case in cases},
+            said={case: text for case, _, text in parted if case in cases},
             error="" if done.returncode == 0 else done.stderr,
             blamed=frozenset((read_name(one.kernel).base, one.kind) for one in findings if not one.note),
         )
 
     return start
-
-
-def _parted(line: str) -> tuple[str, str, str]:
-    return line.partition(": ")
 
 
 def _all_right(cases: Sequence[str]) -> Ran:

@@ -459,20 +459,20 @@ template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u3
     return true;
 }
 
-// Flat accesses of which all active lanes mean scratch, or all LDS. False as above.
-template <class What> bool flat_in_aperture(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
+// Flat accesses of which some lanes mean scratch or LDS: at once where all of them mean the same.
+template <class What> void flat_in_aperture(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
     const u32 exec = w.exec();
     const u64x high = addresses >> 48 << 48;
     const u32x offsets = low_of(addresses);
-    if ((lane_bits(high != private_aperture) & exec) == 0) {
-        return scratch_by_dwords<What>(i, w, offsets, is_store);
+    if ((lane_bits(high != private_aperture) & exec) == 0 && scratch_by_dwords<What>(i, w, offsets, is_store)) {
+        return;
     }
-    if (exec == 0 || (lane_bits(high != shared_aperture) & exec) != 0) {
-        return false;
+    if ((lane_bits(high != shared_aperture) & exec) == 0) {
+        const near_places places = checked_lds(i, w, offsets, What::size);
+        is_store ? What::store(w, i->from[data], places) : What::load(w, i->to[0], places);
+        return;
     }
-    const near_places places = checked_lds(i, w, offsets, What::size);
-    is_store ? What::store(w, i->from[data], places) : What::load(w, i->to[0], places);
-    return true;
+    flat_lane_by_lane<What>(i, w, addresses, is_store);
 }
 
 bool is_in_aperture(const wave & w, const u64x & addresses) {
@@ -522,9 +522,7 @@ template <class What, bool is_flat> void load_global(const instruction * i, wave
     }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
-        if (!flat_in_aperture<What>(i, w, addresses, false)) {
-            flat_lane_by_lane<What>(i, w, addresses, false);
-        }
+        flat_in_aperture<What>(i, w, addresses, false);
     } else if (w.exec() != 0) {
         What::load(w, i->to[0], checked(i, w, addresses, What::size));
     }
@@ -538,9 +536,7 @@ template <class What, bool is_flat> void store_global(const instruction * i, wav
     }
     const u64x addresses = global_addresses(i, w);
     if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
-        if (!flat_in_aperture<What>(i, w, addresses, true)) {
-            flat_lane_by_lane<What>(i, w, addresses, true);
-        }
+        flat_in_aperture<What>(i, w, addresses, true);
     } else {
         What::store(w, i->from[data], checked(i, w, addresses, What::size));
     }
@@ -591,17 +587,22 @@ void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int l
     }
 }
 
+template <class T, auto f, bool is_shared>
+void change_lane(const instruction * i, wave & w, int lane, u64 place, operand more) {
+    const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
+    const T old = change<T, f, is_shared>(place, lane_value<T>(w, i->from[data], lane), second);
+    if (has(i->to[0])) {
+        put_lane(w, i->to[0], lane, old);
+    }
+}
+
 // One lane after the other, where all places are in order.
-template <class T, auto f, bool is_shared, class Places>
-void change_lanes(const instruction * i, wave & w, const Places & places, operand more) {
+template <class T, auto f, bool is_shared>
+void change_lanes(const instruction * i, wave & w, const near_places & places, operand more) {
     const auto at = places.spread();
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
-        const T old = change<T, f, is_shared>(at[lane], lane_value<T>(w, i->from[data], lane), second);
-        if (has(i->to[0])) {
-            put_lane(w, i->to[0], lane, old);
-        }
+        change_lane<T, f, is_shared>(i, w, lane, at[lane], more);
     }
 }
 
@@ -634,12 +635,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
             }
         }
         check_alignment(i, w, place, sizeof(T), lane);
-        const T value = lane_value<T>(w, i->from[data], lane);
-        const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
-        const T old = change<T, f, true>(place, value, second);
-        if (has(i->to[0])) {
-            put_lane(w, i->to[0], lane, old);
-        }
+        change_lane<T, f, true>(i, w, lane, place, more);
     }
     PATCHKIT_NEXT(i, w);
 }

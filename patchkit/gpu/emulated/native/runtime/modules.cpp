@@ -31,11 +31,15 @@ std::string unit_of(const char * binary) {
     return std::string(begin, std::strcspn(begin, "\n"));
 }
 
-// Nobody says how long a binary is: as far as it can be read at all, which is what the kernel says.
+// Nobody says how long a binary is: as far as it can be read at all, which is what the kernel says. Throws
+// bad_code_object when it says nothing.
 std::span<const std::byte> readable_from(const char * binary) {
     const auto begin = uintptr_t(binary);
     uintptr_t end = begin;
     std::ifstream maps("/proc/self/maps");
+    if (!maps) {
+        throw gpu::bad_code_object("/proc/self/maps, which says how long it is, cannot be read: is /proc mounted here?");
+    }
     for (std::string line; std::getline(maps, line);) {
         unsigned long from = 0, to = 0;
         char can_read = 0;
@@ -258,10 +262,6 @@ std::span<const std::byte> module::find_code(std::vector<std::string> & held) {
         own_ = std::move(got.file);
     }
     const std::span<const std::byte> bundle = own_.empty() ? readable_from(binary_) : std::span<const std::byte>(own_);
-    if (bundle.empty()) {
-        say("/proc/self/maps cannot be read, which says how long the program's device code is: is /proc mounted here?");
-        return {};
-    }
     const std::span<const std::byte> found = find_code_object(bundle, storage_, held);
     if (found.empty()) {
         say("the binary has no code for " + the_device().arch + ", it has code for " + joined(held));
