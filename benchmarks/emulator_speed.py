@@ -39,6 +39,7 @@ from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.cases import Case, case_line
+from patchkit.gpu.emulated.checks import native_checks
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulator import (
     DeviceUnits,
@@ -239,6 +240,7 @@ def watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
     """The emulator in a library that watches it."""
     made = scratch / "watched.so"
     argv = [*cxx_of(compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
+    argv += [native_checks()]
     argv += [
         str(_HERE / "watched_emulator.cpp"),
         str(gpu.library),

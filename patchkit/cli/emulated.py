@@ -117,8 +117,8 @@ program_options = options(
         "--limit",
         type=click.IntRange(min=1, max=_MOST_SEED - 1),
         metavar="N",
-        help="Stop a kernel of which one wave executed so many instructions. Looked at whenever a wave "
-        "jumped backwards 65536 times: a kernel that ends sooner is never stopped.",
+        help="Stop a kernel of which one wave executed so many instructions. Looked at when a wave "
+        "jumped backwards many times, 1024 at first: a kernel that ends sooner is never stopped.",
     ),
     click.option(
         "--blocks",

@@ -34,7 +34,7 @@ _SHOWN_INSTRUCTIONS = 12
 
 # Options that say nothing about vectors: those are run by a program of our own, each by itself.
 _OF_PROGRAMS = (
-    *("counts", "schedule", "threads", "limit", "blocks", "profile"),
+    *("counts", "every_launch", "schedule", "threads", "limit", "blocks", "profile"),
     *("side", "upstream", "onto", "repo", "report"),
 )
 
@@ -54,6 +54,12 @@ _OF_PROGRAMS = (
 )
 @arch_option
 @click.option("--count", "counts", is_flag=True, help="Say how often each instruction of each kernel ran.")
+@click.option(
+    "--every-launch",
+    is_flag=True,
+    help="Run also launches that repeat an earlier one: same code, same arguments, same memory. Without it "
+    "they get the earlier result, and the report counts them.",
+)
 @program_options
 @click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
 @click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
@@ -68,6 +74,7 @@ def command(
     side: SideChoice | None,
     *,
     coverage: bool,
+    every_launch: bool,
     profile: bool,
     **options: Any,
 ) -> None:
@@ -104,7 +111,8 @@ def command(
         remove_output(report, "removing the report of an earlier run")
     gpu = open_gpu(settings, arch)
     built = built_side(settings, gpu, program[0], side)
-    ran = gpu.run(program, EmulationOptions(**options), prepares=built, quiet=settings.json)
+    how = EmulationOptions(repeats=not every_launch, **options)
+    ran = gpu.run(program, how, prepares=built, quiet=settings.json)
     told = _take_report(settings, ran, report)
     _show(settings, told, ran, with_counts=options["counts"], with_profile=profile)
     if ran.status:
@@ -166,6 +174,11 @@ def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
         f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
         f"kernels{processes}, {report.instructions} instructions executed by waves; none unknown"
     )
+    if report.repeats:
+        yield (
+            f"{counted(report.repeats, 'launch', 'launches')} of these repeat an earlier one, and got its "
+            "result without running (--every-launch runs them)"
+        )
     if (sample := sampled(report)) is not None:
         yield sample
     if report.refused:

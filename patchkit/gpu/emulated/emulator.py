@@ -203,7 +203,9 @@ class EmulationOptions:
     core. ``limit``: a kernel of which one wave executed so many instructions is stopped. ``checks`` says
     what is looked for; ``objects`` is the folder that then gets the code objects, for source lines.
     ``blocks``: of each launch at most so many run, the first and the last among them, and what the others
-    would have computed is missing; a cooperative launch runs whole.
+    would have computed is missing; a cooperative launch runs whole. ``repeats``: a launch that repeats an
+    earlier one (code, arguments, and what it touches in memory) does not run, and leaves what that one left;
+    not where counts, checks, another schedule or a sample of blocks are asked for.
     """
 
     schedule: tuple[Schedule, int] = ("in-order", 0)
@@ -214,6 +216,7 @@ class EmulationOptions:
     checks: tuple[CheckName, ...] = ()
     objects: Path | None = None
     blocks: int | None = None
+    repeats: bool = False
 
     def variables(self) -> dict[str, str]:
         """As the runtime reads them."""
@@ -225,6 +228,7 @@ class EmulationOptions:
             "THREADS": self.threads,
             "LIMIT": self._limit,
             "BLOCKS": self.blocks,
+            "REPEATS": 1 if self.repeats else None,
             "CHECK": ",".join(self.checks) or None,
             "OBJECTS": self.objects,
         }
@@ -307,6 +311,7 @@ class KernelCount(_Entry):
 
     ``instructions`` are those that waves executed, ``seconds`` what that took here by the clock on the wall.
     ``left_out``: blocks of its launches that did not run, as only a sample of each was asked for.
+    ``repeats``: of its launches those that repeat an earlier one and did not run.
     ``by_instruction`` has, when it was asked for, each one's text, how often it ran, and whether its result
     is not defined to the bit.
     """
@@ -317,6 +322,7 @@ class KernelCount(_Entry):
     instructions: int
     seconds: float
     left_out: int = 0
+    repeats: int = 0
     by_instruction: list[tuple[str, int, bool]]
 
 
@@ -402,6 +408,11 @@ class EmulationReport(_Entry):
     def left_out(self) -> int:
         """Blocks that did not run, in all: with any, what the program computed says nothing."""
         return sum(kernel.left_out for kernel in self.kernels)
+
+    @property
+    def repeats(self) -> int:
+        """Launches that repeat an earlier one, in all: their results are known, and they did not run."""
+        return sum(kernel.repeats for kernel in self.kernels)
 
     @property
     def with_tolerance(self) -> int:

@@ -150,6 +150,7 @@ struct instruction_count {
 struct kernel_count {
     std::string name;
     uint64_t launches;
+    uint64_t repeats;      // of these, whose results were known, so that they did not run
     uint64_t waves;
     uint64_t instructions; // executed by waves
     uint64_t left_out;     // blocks, where only a sample of each launch runs
@@ -202,6 +203,9 @@ class emulator {
 
     // Runs all blocks. Throws kernel_fault, bad_code_object.
     virtual void run(const launch & launch) = 0;
+
+    // A launch that does not run, as what it leaves is known.
+    virtual void count_repeat(const launch & /*launch*/) {}
 
     // Runs `code` from its start to its end by these waves of one block, and leaves their registers; `lds` and
     // `scratch` in bytes (scratch per lane), both zeroed, `mode` as the low byte of the MODE register. Throws

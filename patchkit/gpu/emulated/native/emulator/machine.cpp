@@ -31,13 +31,18 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on.
-constexpr u32 patience = 1u << 16;
+// Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on. A
+// wave begins with few and gets more while it gets on. One whose registers are as they were when it last rested waits,
+// and gets the fewest.
+constexpr u32 most_patience = 1u << 16, first_patience = 1u << 10, least_patience = 1u << 4;
 
 // Rounds of a block whose waves are long in loops until another block gets its turn.
-constexpr u32 rests_until_others = 256;
-// The same behind an access that was left out: it may wait for ever, which is to be seen soon.
-constexpr u32 rests_until_stuck = 16;
+constexpr u32 rests_until_others = 16;
+
+// A block that had its turn and did not end may wait for others, by a look at all that it has still to do (HeCBench's gc
+// and mis): each further turn is shorter, in rounds and then in patience.
+u32 rounds_of(u32 turns) { return std::max(1u, turns < 2 ? rests_until_others >> 2 * turns : 1u); }
+u32 patience_of(u32 turns) { return turns < 2 ? most_patience : turns < 4 ? most_patience >> 2 * (turns - 1) : first_patience; }
 
 // What a lane may push when a kernel's stack is not known before it runs (indirect calls, recursion), in bytes.
 constexpr u32 dynamic_stack = 16384;
@@ -413,6 +418,13 @@ struct machine final : emulator {
         }
     }
 
+    void count_repeat(const launch & wanted) override {
+        const std::lock_guard<std::mutex> one_at_a_time(running);
+        kernel_count & count = totals[wanted.kernel->name];
+        count.launches += 1;
+        count.repeats += 1;
+    }
+
     void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
                    u32 mode) override;
 
@@ -442,7 +454,7 @@ struct machine final : emulator {
             code->each([&](const program & p) {
                 if (!places.contains(p.name)) { // a function that kernels called
                     places[p.name] = result.size();
-                    result.push_back({p.name, 0, 0, 0, 0, 0.0, {}});
+                    result.push_back({p.name, 0, 0, 0, 0, 0, 0.0, {}});
                 }
                 count_instructions(*code, p, marks, result[places[p.name]]);
             });
@@ -818,7 +830,8 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.next = on.entry;
     w.state = standing::running;
     w.scc = false;
-    w.patience = patience;
+    w.patience = w.given = first_patience;
+    w.state_then = 0;
     w.entered = on.entry->number;
     w.executed = 0;
     w.marks = marks_of(*on.code);
@@ -955,7 +968,8 @@ bool worker::advance(block & b) {
                 wave & w = b.at(n);
                 w.state = w.state == standing::at_barrier ? standing::running : w.state;
             }
-        } else if (running == 0 || ++b.rests % (current->has_left_out ? rests_until_stuck : rests_until_others) == 0) {
+        } else if (running == 0 || ++b.rests >= rounds_of(b.turns)) {
+            b.rests = 0;
             b.turns += 1;
             return false; // it may wait for another block
         }
@@ -1023,7 +1037,7 @@ void worker::work(job & on) {
 }
 
 bool worker::run_again(job & on, u64 index, replay & again) {
-    constexpr u32 most_turns = 64;
+    constexpr u32 most_turns = 1024;
     current = &on;
     bool has_ended = false;
     try {
@@ -1152,7 +1166,13 @@ bool is_stuck(const instruction * next, wave & w) {
 void rest(const instruction * next, wave & w, standing how) {
     w.next = next;
     w.state = how;
-    w.patience = patience;
+    if (how == standing::resting) {
+        const u32 now = u32(state_of(w, next) >> 32);
+        w.given = now == w.state_then ? least_patience : std::min(4 * w.given, patience_of(w.owner->turns));
+        w.state = now == w.state_then ? standing::sleeping : how;
+        w.state_then = now;
+    }
+    w.patience = w.given;
     if (w.owner->checked.again != nullptr && w.executed > replay::most_instructions) {
         throw kernel_fault("it takes too long");
     }

@@ -71,7 +71,7 @@ enum class standing : u32 {
     running,
     at_barrier,
     resting,  // long in a loop: others may run
-    sleeping, // s_sleep: it waits for others
+    sleeping, // s_sleep, or round and round with nothing changed: it waits for others
     ended,
 };
 
@@ -88,10 +88,12 @@ struct alignas(64) wave {
     u32 scratch_size;   // bytes per lane
     u32 * scratch;      // [dword][lane]
     u32 mode;
+    u32 given;          // patience, when it went on
     block * owner;
     worker * on;
     const memory_range * ranges; // see remembered_range()
     u32 number; // in its block
+    u32 state_then; // when it last rested, see rest()
     wave_checks * checks; // see check.hpp; null when nothing is looked for
     std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
     alignas(64) u32 scalar[slot::count];
@@ -100,6 +102,8 @@ struct alignas(64) wave {
     u32 exec() const { return scalar[slot::exec]; }
     u32x & vgpr(int n) { return reinterpret_cast<u32x *>(this + 1)[n]; }
 };
+
+static_assert(sizeof(wave) % alignof(u32x) == 0, "VGPRs lie behind it");
 
 constexpr i32 offset_of_scalar(int n) { return i32(offsetof(wave, scalar)) + 4 * n; }
 constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x)) * n; }

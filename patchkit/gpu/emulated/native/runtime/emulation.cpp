@@ -9,6 +9,7 @@
 #include "host_calls.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
+#include "repeats.hpp"
 #include "schedule.hpp"
 #include "textures.hpp"
 
@@ -47,6 +48,8 @@ class kernel_memory : public gpu::memory_map {
         const allocation found = allocation_of(address);
         if (found.size == 0) {
             note_miss(address);
+        } else if (finds_repeats()) {
+            note_touched(found);
         }
         return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size), false,
                 found.type != hipMemoryTypeDevice, found.traced};
@@ -63,7 +66,12 @@ class kernel_memory : public gpu::memory_map {
         return !is_checking() && found.size != 0 && found.whose == owner::program && address + size <= start + page;
     }
 
-    const gpu::image * find_image(uint64_t number) override { return patchkit::find_image(number); }
+    const gpu::image * find_image(uint64_t number) override {
+        if (finds_repeats()) {
+            note_image();
+        }
+        return patchkit::find_image(number);
+    }
     void serve_host_calls() override { patchkit::serve_host_calls(); }
     void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }
@@ -151,7 +159,7 @@ std::string as_json(double number) {
 
 std::string as_json(const gpu::kernel_count & one) {
     return "{\"name\":" + quoted(one.name) + ",\"launches\":" + std::to_string(one.launches) + ",\"waves\":" +
-           std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) +
+           std::to_string(one.waves) + ",\"repeats\":" + std::to_string(one.repeats) + ",\"instructions\":" + std::to_string(one.instructions) +
            ",\"left_out\":" + std::to_string(one.left_out) + ",\"seconds\":" + as_json(one.seconds) +
            ",\"by_instruction\":" +
            joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
@@ -323,7 +331,13 @@ void watch_end_of_process() {
 
 void run_kernel(const gpu::launch & launch) {
     try {
-        the_emulation().emulator->run(launch);
+        gpu::emulator & emulator = *the_emulation().emulator;
+        const auto run           = [&] { emulator.run(launch); };
+        if (!finds_repeats()) {
+            run();
+        } else if (run_unless_known(launch, run)) {
+            emulator.count_repeat(launch);
+        }
     } catch (const std::exception & error) {
         const char * part = missed;
         fault(part == nullptr ? error.what() : std::string(part) + "\n" + error.what());

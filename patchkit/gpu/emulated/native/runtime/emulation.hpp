@@ -6,6 +6,7 @@
 //   PATCHKIT_EMULATOR_THREADS       that run blocks; without it one per core
 //   PATCHKIT_EMULATOR_LIMIT         instructions of one wave before its kernel counts as endless
 //   PATCHKIT_EMULATOR_BLOCKS        at most so many blocks of each launch run, the first and the last among them
+//   PATCHKIT_EMULATOR_REPEATS       when set, launches that repeat an earlier one do not run, see repeats.hpp
 //   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
 //   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
 //   PATCHKIT_EMULATOR_RECORD        folder that gets what blocks execute, see recording.hpp; then only a sample of the
