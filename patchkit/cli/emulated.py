@@ -118,7 +118,7 @@ program_options = options(
         type=click.IntRange(min=1, max=_MOST_SEED - 1),
         metavar="N",
         help="Stop a kernel of which one wave executed so many instructions. Looked at when a wave "
-        "jumped backwards many times, 1024 at first: a kernel that ends sooner is never stopped.",
+        "jumped backwards many times, 4096 at first: a kernel that ends sooner is never stopped.",
     ),
     click.option(
         "--blocks",

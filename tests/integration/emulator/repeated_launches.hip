@@ -1,11 +1,13 @@
 // Launches that repeat an earlier one, and launches that only look so. Prints the sum of the output after each launch.
 #include <hip/hip_cooperative_groups.h>
 #include <hip/hip_runtime.h>
+#include <hip/hiprtc.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,6 +68,25 @@ __global__ void meet(const int * from, int * to) {
     to[place()] += other;
 }
 __global__ void follow(int * const * from, int * to) { to[place()] = worked((*from)[place()]); }
+
+// Code for a kernel that adds a number, as if a program made it for its data.
+std::vector<char> code_that_adds(int plus) {
+    const std::string text = "extern \"C\" __global__ void made(const int * from, int * to) { int i = blockIdx.x * 256 + "
+                             "threadIdx.x, x = from[i]; for (int n = 0; n < 2000; ++n) { x = x * 5 + (x >> 3); } "
+                             "to[i] = x + " + std::to_string(plus) + "; }";
+    hiprtcProgram made;
+    size_t size          = 0;
+    const char * options[] = {"--offload-arch=gfx1151"};
+    if (hiprtcCreateProgram(&made, text.c_str(), "made.hip", 0, nullptr, nullptr) != HIPRTC_SUCCESS ||
+        hiprtcCompileProgram(made, 1, options) != HIPRTC_SUCCESS || hiprtcGetCodeSize(made, &size) != HIPRTC_SUCCESS) {
+        std::exit(2);
+    }
+    std::vector<char> code(size);
+    if (hiprtcGetCode(made, code.data()) != HIPRTC_SUCCESS) {
+        std::exit(2);
+    }
+    return code;
+}
 
 struct memory {
     int *from, *to;
@@ -192,6 +213,18 @@ int main(int argc, char ** argv) {
             NEED(hipMalloc(&m.from, bytes));
             m.fill(n / 10);
             compute<<<grid, block>>>(m.from, m.to, 0);
+        });
+    } else if (is("code comes anew")) {
+        const std::vector<char> codes[] = {code_that_adds(1), code_that_adds(2)};
+        each(m, m.to, [&](int n) {
+            hipModule_t loaded;
+            hipFunction_t made;
+            NEED(hipModuleLoadData(&loaded, codes[n % 2].data()));
+            NEED(hipModuleGetFunction(&made, loaded, "made"));
+            void * arguments[] = {&m.from, &m.to};
+            NEED(hipModuleLaunchKernel(made, grid.x, 1, 1, block.x, 1, 1, 0, nullptr, arguments, nullptr));
+            NEED(hipDeviceSynchronize());
+            NEED(hipModuleUnload(loaded));
         });
     } else if (is("a graph")) {
         hipStream_t stream;

@@ -61,7 +61,7 @@ class stand_in : public emulator {
         std::vector<kernel_count> result;
         for (const auto & [name, count] : launches_) {
             result.push_back(
-                {name, count, count, 3 * count, 0, 0.5, {{"v_nop", 2 * count, false}, {"v_exp_f32", count, true}}});
+                {name, count, 0, count, 3 * count, 0, 0.5, {{"v_nop", 2 * count, false}, {"v_exp_f32", count, true}}});
         }
         return result;
     }

@@ -65,6 +65,13 @@ def test_what_only_looks_like_an_earlier_launch_runs(both_ways, name):
     assert both_ways(name) == 0
 
 
+def test_code_that_comes_anew_is_not_taken_for_what_lay_there_before(program, emulate):
+    done = emulate(program, "code comes anew", PATCHKIT_EMULATOR_REPEATS="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    one, other, *further = done.stdout.split()
+    assert (one != other, further) == (True, [one, other] * 9)
+
+
 @pytest.mark.parametrize(
     "how",
     ["COUNT=1", "SCHEDULE=late", "SCHEDULE=shuffle 7", "BLOCKS=4", "CHECK=memory", "CHECK=races"],

@@ -34,15 +34,15 @@ namespace {
 // Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on. A
 // wave begins with few and gets more while it gets on. One whose registers are as they were when it last rested waits,
 // and gets the fewest.
-constexpr u32 most_patience = 1u << 16, first_patience = 1u << 10, least_patience = 1u << 4;
+constexpr u32 most_patience = 1u << 16, first_patience = 1u << 12, least_patience = 1u << 4;
 
 // Rounds of a block whose waves are long in loops until another block gets its turn.
 constexpr u32 rests_until_others = 16;
 
 // A block that had its turn and did not end may wait for others, by a look at all that it has still to do (HeCBench's gc
-// and mis): each further turn is shorter, in rounds and then in patience.
-u32 rounds_of(u32 turns) { return std::max(1u, turns < 2 ? rests_until_others >> 2 * turns : 1u); }
-u32 patience_of(u32 turns) { return turns < 2 ? most_patience : turns < 4 ? most_patience >> 2 * (turns - 1) : first_patience; }
+// and mis): each further turn is a quarter, of its rounds and then of the patience of its waves, 2^10 in the end.
+u32 rounds_of(u32 turns) { return std::max(rests_until_others >> 2 * std::min(turns, 2u), 1u); }
+u32 patience_of(u32 turns) { return most_patience >> 2 * (std::clamp(turns, 2u, 5u) - 2); }
 
 // What a lane may push when a kernel's stack is not known before it runs (indirect calls, recursion), in bytes.
 constexpr u32 dynamic_stack = 16384;

@@ -3,8 +3,10 @@
 #include "emulation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace patchkit {
@@ -181,11 +183,13 @@ void exchange(const strided & x, const strided & y) {
 complex dot(const strided & x, const strided & y, bool is_conjugated) {
     return in_type_of(x.in.type, [&](auto zero) {
         using T = decltype(zero);
-        T sum   = 0;
+        // One sum would wait for each of its additions.
+        constexpr int64_t side_by_side = 8;
+        std::array<T, side_by_side> sums{};
         for (int64_t i = 0; i < x.size; ++i) {
-            sum += conjugate_if(is_conjugated, get<T>(x, i)) * get<T>(y, i);
+            sums[size_t(i % side_by_side)] += conjugate_if(is_conjugated, get<T>(x, i)) * get<T>(y, i);
         }
-        return complex(sum);
+        return complex(std::accumulate(sums.begin(), sums.end(), T(0)));
     });
 }
 

@@ -187,12 +187,16 @@ module::module(const char * binary) : binary_(binary), unit_(unit_of(binary)) {}
 
 module::module(std::vector<std::byte> binary) : binary_(nullptr), own_(std::move(binary)) {}
 
+// A code object is known by its address: to what was decoded of it, to counts, findings and launches that repeat. It is
+// not freed, or another one that comes to lie there would run as this one (code that hiprtc makes anew, issue 44).
 module::~module() {
     if (code_ != nullptr) {
         unregister_memory(code_->memory().data(), owner::runtime);
+        (void) code_.release();
     }
     for (const auto & [name, kernel] : alone_) {
         unregister_memory(kernel->code->memory().data(), owner::runtime);
+        (void) kernel->code.release();
     }
 }
 

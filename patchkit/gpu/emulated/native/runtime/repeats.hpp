@@ -5,8 +5,8 @@
 // that measure launch one kernel hundreds of times over the same input. What such a launch leaves is known from an
 // earlier one, so it is put where that one put it, and nothing runs.
 //
-// A launch that changed what the host sees, or touched memory of kernels' own malloc or an image, runs each time:
-// others than kernels act on these.
+// A launch that touches memory of the host (pinned, registered, managed), what malloc in kernels gave, or an image runs
+// each time: while it runs, others may answer to what it writes there.
 #pragma once
 
 #include "../emulator/emulator.hpp"
