@@ -294,6 +294,7 @@ def _lines_of_make_run(folder: Path) -> list[str]:
 def launching_lines(told: str) -> list[str]:
     """Those lines of what make would do that run the program."""
     lines = [line.strip() for line in told.replace("\\\n", " ").splitlines()]
+    lines = [line for line in lines if not line.startswith("#")]
     lines = [_SETTINGS.sub(rf"\1 {_LAUNCHER} ", line).strip() for line in lines]
     runs = [line for line in lines if _LAUNCHER in line]
     if runs and not any(re.search(rf"{_LAUNCHER} +[\w.]*/", line) for line in runs):

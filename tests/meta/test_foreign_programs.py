@@ -211,6 +211,7 @@ def test_a_program_is_started_where_its_makefile_starts_it(bench):
     ]
     told = "LAUNCH_THIS rm -rf out;\nmkdir out\n./main 10\n"
     assert bench.launching_lines(told) == ["rm -rf out; mkdir out; LAUNCH_THIS ./main 10"]
+    assert bench.launching_lines("LAUNCH_THIS ./main 1\n#LAUNCH_THIS ./main 2\n") == ["LAUNCH_THIS ./main 1"]
     assert bench.launching_lines("LAUNCH_THIS SEED=1 ./main\n") == ["SEED=1 LAUNCH_THIS ./main"]
     assert bench.launching_lines("LAUNCH_THIS python run.py\n") == ["LAUNCH_THIS python run.py"]
     assert bench.launching_lines("hipcc main.o\ncd src && ./main 10\n") == ["cd src && LAUNCH_THIS ./main 10"]

@@ -34,6 +34,22 @@ __global__ void wait_for_the_one_before(int * flags) {
     }
     __hip_atomic_store(&flags[blockIdx.x], 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
 }
+__device__ bool is_set(int * flag) { return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) != 0; }
+__device__ void set(int * flag) { __hip_atomic_store(flag, 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT); }
+__global__ void wait_for_the_next(int * flags) {
+    while (blockIdx.x + 1 < gridDim.x && !is_set(&flags[blockIdx.x + 1])) {
+    }
+    set(&flags[blockIdx.x]);
+}
+__global__ void look_for_all_behind(int * flags) {
+    for (unsigned missing = 1; missing != 0;) {
+        missing = 0;
+        for (unsigned other = blockIdx.x + 1; other < gridDim.x; ++other) {
+            missing += !is_set(&flags[other]);
+        }
+    }
+    set(&flags[blockIdx.x]);
+}
 __global__ void meet(int * ran) {
     cooperative_groups::this_grid().sync();
     ran[blockIdx.x] = 1;
@@ -64,6 +80,12 @@ int main(int argc, char ** argv) {
     } else if (is("wait")) {
         NEED(hipMemset(ran, 0, sizeof(host)));
         wait_for_the_one_before<<<blocks, 1>>>(ran);
+    } else if (is("wait for the next")) {
+        NEED(hipMemset(ran, 0, sizeof(host)));
+        wait_for_the_next<<<blocks, 1>>>(ran);
+    } else if (is("look for all behind")) {
+        NEED(hipMemset(ran, 0, sizeof(host)));
+        look_for_all_behind<<<blocks, 1>>>(ran);
     } else if (is("meet")) {
         NEED(hipMemset(ran, 0, sizeof(host)));
         void * arguments[] = {&ran};

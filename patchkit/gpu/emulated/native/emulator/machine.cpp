@@ -32,9 +32,9 @@ namespace patchkit::gpu {
 namespace {
 
 // Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on. A
-// wave begins with few and gets more while it gets on. One whose registers are as they were when it last rested waits,
-// and gets the fewest.
-constexpr u32 most_patience = 1u << 16, first_patience = 1u << 12, least_patience = 1u << 4;
+// wave begins with few and gets more while it gets on. One whose registers are as they were when it last rested waits:
+// it gets the fewest, and more while that goes on, so that looking at its registers is not what takes the time.
+constexpr u32 most_patience = 1u << 16, first_patience = 1u << 12, most_of_circling = 1u << 10, least_patience = 1u << 4;
 
 // Rounds of a block whose waves are long in loops until another block gets its turn.
 constexpr u32 rests_until_others = 16;
@@ -949,7 +949,7 @@ bool worker::advance(block & b) {
                 w.next->run(w.next, w);
             }
             running += w.state == standing::resting;
-            sleeping += w.state == standing::sleeping;
+            sleeping += w.state == standing::sleeping || w.state == standing::circling;
             waiting += w.state == standing::at_barrier;
         }
         if (running + sleeping == 0 && owner.settings.looks_for.any()) {
@@ -1168,8 +1168,12 @@ void rest(const instruction * next, wave & w, standing how) {
     w.state = how;
     if (how == standing::resting) {
         const u32 now = u32(state_of(w, next) >> 32);
-        w.given = now == w.state_then ? least_patience : std::min(4 * w.given, patience_of(w.owner->turns));
-        w.state = now == w.state_then ? standing::sleeping : how;
+        if (now != w.state_then) {
+            w.given = std::min(4 * w.given, patience_of(w.owner->turns));
+        } else {
+            w.state = standing::circling;
+            w.given = w.given > most_of_circling ? least_patience : std::min(2 * w.given, most_of_circling);
+        }
         w.state_then = now;
     }
     w.patience = w.given;
@@ -1184,7 +1188,7 @@ void rest(const instruction * next, wave & w, standing how) {
     std::string where;
     for (size_t n = 0; n < w.owner->waves.size(); ++n) {
         const wave & other = w.owner->at(n);
-        constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "has ended"};
+        constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "runs in a circle", "has ended"};
         where += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " +
                  w.on->owner.position(other.next, other);
     }

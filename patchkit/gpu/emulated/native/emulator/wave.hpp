@@ -71,7 +71,8 @@ enum class standing : u32 {
     running,
     at_barrier,
     resting,  // long in a loop: others may run
-    sleeping, // s_sleep, or round and round with nothing changed: it waits for others
+    sleeping, // s_sleep: it waits for others
+    circling, // round and round in a loop, with nothing in its registers changed: the same
     ended,
 };
 

@@ -27,10 +27,10 @@ namespace {
 // by chance, once in 2^64.
 constexpr size_t piece = 4096;
 
-// Of all that launches left, so many bytes are kept, an eighth of this machine's memory; what was of no use for the
+// Of all that launches left, so many bytes are kept, a quarter of this machine's memory; what was of no use for the
 // longest time goes first.
 size_t most_kept() {
-    static const size_t result = size_t(sysconf(_SC_PHYS_PAGES)) / 8 * size_t(sysconf(_SC_PAGESIZE));
+    static const size_t result = size_t(sysconf(_SC_PHYS_PAGES)) / 4 * size_t(sysconf(_SC_PAGESIZE));
     return result;
 }
 
