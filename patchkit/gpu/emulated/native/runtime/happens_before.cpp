@@ -1,6 +1,7 @@
 #include "happens_before.hpp"
 
 #include "allocations.hpp"
+#include "digest.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
 #include "guarded_pages.hpp"
@@ -450,12 +451,7 @@ uint64_t digest_of(const watched_memory & memory) {
     size_t left     = most_watched;
     for (const auto & [place, whole] : memory.pieces) {
         const size_t size = std::min(left, whole);
-        for (size_t n = 0; n < size; n += 8) {
-            uint64_t word = 0;
-            std::memcpy(&word, place + n, std::min<size_t>(8, size - n));
-            result = (result ^ word) * 0x9e3779b97f4a7c15;
-            result ^= result >> 29;
-        }
+        result = result * 31 + digest_of_bytes({reinterpret_cast<const std::byte *>(place), size});
         left -= size;
     }
     return result;

@@ -1,8 +1,8 @@
 #include "repeats.hpp"
 
+#include "digest.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
-#include "happens_before.hpp"
 #include "schedule.hpp"
 
 #include <unistd.h>
@@ -90,36 +90,6 @@ struct same_launches {
     unsigned misses    = 0; // in a row
     std::vector<known_launch> known;
 };
-
-// Eight chains of multiplications, so that none waits for another: 20 GB/s of one core, and 9 where they stay a loop.
-uint64_t print_of(const std::byte * at, size_t size) {
-    constexpr size_t chains  = 8;
-    constexpr uint64_t prime = 0x9e3779b97f4a7c15;
-    std::array<uint64_t, chains> sums{1, 2, 3, 4, 5, 6, 7, 8};
-    const auto add = [](uint64_t sum, uint64_t word) {
-        sum = (sum ^ word) * prime;
-        return sum ^ sum >> 32;
-    };
-    size_t n = 0;
-    for (; n + sizeof(sums) <= size; n += sizeof(sums)) {
-        std::array<uint64_t, chains> words;
-        std::memcpy(words.data(), at + n, sizeof(words));
-#pragma clang loop unroll(full)
-        for (size_t k = 0; k < chains; ++k) {
-            sums[k] = add(sums[k], words[k]);
-        }
-    }
-    for (; n < size; n += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        std::memcpy(&word, at + n, std::min(sizeof(word), size - n));
-        sums[0] = add(sums[0], word);
-    }
-    uint64_t result = size;
-    for (const uint64_t sum : sums) {
-        result = add(result, sum);
-    }
-    return result;
-}
 
 // Memory by which a kernel and others may talk while it runs, so that it matters that it does.
 bool is_for_others(const allocation & one) {
@@ -332,7 +302,7 @@ class repeats {
             for (size_t n = next++; n < parts.size(); n = next++) {
                 const part & one = parts[n];
                 for (size_t at = 0; at < one.size; at += piece) {
-                    one.print[at / piece] = print_of(one.at + at, std::min(piece, one.size - at));
+                    one.print[at / piece] = digest_of_bytes({one.at + at, std::min(piece, one.size - at)});
                 }
             }
         };
@@ -362,7 +332,7 @@ repeats & the_repeats() {
 
 bool finds_repeats() {
     static const bool result = setting("PATCHKIT_EMULATOR_REPEATS") != nullptr && is_computing() && !is_sampling() &&
-                               !is_checking() && !keeps_order() && setting("PATCHKIT_EMULATOR_COUNT") == nullptr &&
+                               !is_checking() && setting("PATCHKIT_EMULATOR_COUNT") == nullptr &&
                                schedule_name() == "in-order";
     return result;
 }
