@@ -97,6 +97,16 @@ class scene {
         results.push_back(one);
     }
 
+    // Only one of these results is computed in a round, and another one in the next.
+    void take_turns(std::vector<ggml_tensor *> nodes) { turns = std::move(nodes); }
+
+    // The node again, so many times more.
+    void repeat(ggml_tensor * node, int times) {
+        for (int i = 0; i < times; ++i) {
+            ggml_graph_add_node(graph, node);
+        }
+    }
+
     void compute(ggml_tensor * one) { ggml_build_forward_expand(graph, one); }
 
     // Says in the output whether both lie at one address.
@@ -153,6 +163,10 @@ class scene {
                     put(one, first, round);
                 }
             }
+            for (size_t i = 0; i < turns.size(); ++i) {
+                const bool is_next = i == size_t(round) % turns.size();
+                turns[i]->flags    = is_next ? turns[i]->flags | GGML_TENSOR_FLAG_COMPUTE : turns[i]->flags & ~GGML_TENSOR_FLAG_COMPUTE;
+            }
             if (ggml_backend_sched_graph_compute(sched, graph) != GGML_STATUS_SUCCESS) {
                 refuse(name + " was not computed");
             }
@@ -192,7 +206,7 @@ class scene {
     ggml_context *            of_graph   = nullptr;
     ggml_cgraph *             graph      = nullptr;
     ggml_backend_buffer_t     buffer     = nullptr;
-    std::vector<ggml_tensor *> weights, inputs, results, caches;
+    std::vector<ggml_tensor *> weights, inputs, results, caches, turns;
     std::vector<std::pair<ggml_tensor *, std::vector<int64_t>>> wholes;
     std::vector<std::pair<ggml_tensor *, std::vector<int32_t>>> fixed;
     std::vector<std::pair<ggml_tensor *, ggml_tensor *>> places;

@@ -91,8 +91,11 @@ const scenes SCENES = {
         ggml_tensor * up   = ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_Q4_K, WIDTH), x);
         s.product(s.weight(GGML_TYPE_Q4_K), ggml_swiglu_split(s.ctx(), gate, up));
     }},
-    // The last product of a round reads what the first one of the next round reads.
-    {"rounds", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K), s.input(1)); }},
+    // The last matmul of a graph reads what the first one of the next graph reads, and by then there are other numbers.
+    {"rounds", [](scene & s) {
+        ggml_tensor * x = s.input(1);
+        s.take_turns({s.product(s.weight(GGML_TYPE_Q4_K), x), s.product(s.weight(GGML_TYPE_Q4_K), x)});
+    }},
     // The same address and strides, and half of each column.
     {"shapes", [](scene & s) {
         ggml_tensor * x = s.input(2);
@@ -104,6 +107,21 @@ const scenes SCENES = {
         s.product(s.weight(GGML_TYPE_Q4_K), ggml_view_2d(s.ctx(), x, WIDTH, 2, x->nb[1], 0));
         s.product(s.weight(GGML_TYPE_Q4_K), ggml_view_2d(s.ctx(), x, WIDTH, 2, 2 * x->nb[1], 0));
     }},
+    // More than 128 tokens of such experts: upstream sorts the activations by expert into pool memory, which no node writes, and multiplies
+    // slices of them. The second MUL_MAT_ID has other activations at the same place.
+    {"routed-fallback", [](scene & s) {
+        constexpr int64_t few = 64, many = 136, experts = 4;
+        std::vector<int32_t> chosen(few, 0);
+        chosen.insert(chosen.end(), many, 1);
+        ggml_tensor * ids = s.numbers_of(chosen, 1);
+        for (int i = 0; i < 2; ++i) {
+            ggml_tensor * x = ggml_reshape_3d(s.ctx(), s.input(few + many), WIDTH, 1, few + many);
+            s.result(ggml_mul_mat_id(s.ctx(), s.weight(GGML_TYPE_Q2_K, 64, WIDTH, experts), x, ids));
+        }
+    }},
+    // As test-backend-ops perf has it: one node many times, each of which has to do all of its work.
+    {"repeated-node", [](scene & s) { s.repeat(s.product(s.weight(GGML_TYPE_Q4_K), s.input(1)), 7); }},
+    {"repeated-node-prompt", [](scene & s) { s.repeat(s.product(s.weight(GGML_TYPE_Q4_K), s.input(64)), 7); }},
     // Upstream forks here with GGML_CUDA_GRAPH_OPT=1: by the name of the tensor, and because three read it.
     {"forked", [](scene & s) {
         ggml_tensor * x = ggml_scale(s.ctx(), s.input(1), 2.0f);
