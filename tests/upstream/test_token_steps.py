@@ -33,18 +33,19 @@ RULES = {
             ("norm-not-for-both",),
         )
     ],
+    "quantize-once.cuh": [
+        Rule("norm-forked", "ctx.curr_stream_no == 0", "true", ("norm-forked-again",), by="checks"),
+        Rule("norm-kept", "kept.made != nullptr", "true", ("norm-2048",), by="end"),
+    ],
     "norm-quantized.cuh": [
         Rule("norm-rows", "rows != ggml_nrows(x)", "false", ("norm-not-in-channels",)),
         Rule("norm-long", "padded > 8192", "false", ("norm-not-8224",)),
         Rule("norm-width", "weights->ne[0] != columns", "false", ("norm-not-by-one",)),
         Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
-        Rule("norm-read", "reads == nullptr", "false", ("norm-not-unread",), by="end"),
-        Rule("norm-copy", "copy.data == nullptr", "false", ("norm-forked-again",), by="checks"),
-        Rule("norm-as-wide", "reads->ne[0] != columns", "false", ("norm-not-as-one-row",)),
     ],
     "quantized-results.cuh": [
-        Rule("norm-kept", "step.read != nullptr", "true", ("norm-2048",), by="end"),
-        Rule("norm-once", "step.read = nullptr", "nullptr", ("norm-written-over",)),
+        Rule("norm-read", "reads == nullptr", "false", ("norm-not-unread", "sums-not-unread"), by="end"),
+        Rule("norm-as-wide", "reads->ne[0] != columns", "false", ("norm-not-as-one-row",)),
         Rule(
             "norm-all",
             "ggml_nelements(read) == ggml_nelements(made)",
@@ -86,7 +87,6 @@ RULES = {
         Rule("sums-rows", "rows != ggml_nrows(match.sum)", "false", ("sums-not-in-channels",)),
         Rule("sums-long", "padded > 8192", "false", ("sums-not-8224",)),
         Rule("sums-apart", "!match.has_rows_apart()", "false", ("sums-in-part-over-experts",), by="checks"),
-        Rule("sums-reader", "reads == nullptr", "false", ("sums-not-unread",), by="end"),
         Rule("sums-some", "n_added == 0", "false", ("sums-not-without-a-sum",), by="checks"),
         Rule(
             "sums-of-norm",
@@ -137,6 +137,12 @@ RULES = {
             "!ggml_are_same_shape(bias, chain->product)",
             "false",
             ("attention-not-one-bias",),
+        ),
+        Rule(
+            "positions",
+            "node->ne[2] != 1 || node->ne[3] != 1 || ggml_nelements(node->src[1]) != 1",
+            "false",
+            ("attention-not-heads-as-positions",),
         ),
         Rule("turned-once", "chain->rope != nullptr", "false", ("attention-not-turned-twice",)),
         Rule("turned-last", "chain->rope != nullptr", "false", ("attention-not-norm-behind",), by="end"),

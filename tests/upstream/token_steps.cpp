@@ -635,6 +635,20 @@ const scenes SCENES = {
     {"attention-not-own-position", [](scene & s) {
         put_together(s, {}, [](parts & of) { of.position = of.s.whole(GGML_TYPE_I32, {11}); return of.turned(of.product()); });
     }},
+    // The heads of Q and K as positions of one head: each row has a position of its own.
+    {"attention-not-heads-as-positions", [](scene & s) {
+        const auto turned = [](parts & of) {
+            ggml_tensor * rows = ggml_reshape_3d(of.s.ctx(), of.product(), HEAD, 1, BOTH / HEAD);
+            return ggml_rope_ext(of.s.ctx(), rows, of.position, nullptr, HEAD, GGML_ROPE_TYPE_NORMAL, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+        };
+        put_together(s, turned, turned, {}, [](parts & of) {
+            std::vector<int64_t> positions;
+            for (int64_t i = 0; i < BOTH / HEAD; ++i) {
+                positions.push_back(3 + i);
+            }
+            of.position = of.s.whole(GGML_TYPE_I32, positions);
+        });
+    }},
     {"attention-not-own-factors", [](scene & s) {
         put_together(s, {}, [](parts & of) { of.factors = of.s.weight(GGML_TYPE_F32, 1, HEAD / 2); return of.turned(of.product()); });
     }},
