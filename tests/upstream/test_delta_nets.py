@@ -15,7 +15,7 @@ NEEDS = ("quantize-once", "norm-quantized", "delta-net-inputs")
 CONVOLUTION, INPUTS, GATE = "delta_net_convolved", "delta_net_inputs", "gated_quantized"
 ROUNDS = 5
 
-_NEIGHBOUR = "!computes_nothing(cgraph->nodes[number - 1]) && !is_waiting(cgraph->nodes[number - 1])"
+_NEIGHBOUR = "before == number - 1"
 # Not left out: forks, GGML_CUDA_DISABLE_FUSION (below), what another rule would catch as well (shapes), and
 # memory that other blocks read (net-not-over-part-of-20-tokens): in the emulator's order all come first.
 RULES = {
@@ -83,10 +83,11 @@ RULES = {
         Rule("norm-read", "!is_read_by(norm_q, { q })", "false", ("net-inputs-not-norm-read",)),
         Rule("biased-read", "!is_read_by(biased, { softplus })", "false", ("net-inputs-not-biased-read",)),
         Rule("inputs-alone", "!is_left_alone(read, by)", "false", ("net-inputs-not-convolved-changed",)),
-        Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",)),
+        # a fusion computes a node that waits, which ends the program
+        Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",), by="end"),
     ],
     "gated-quantized.cuh": [
-        Rule("gate-read", "reads == nullptr", "false", ("gate-not-unread",), by="end"),
+        Rule("gate-read", "reads != nullptr", "true", ("gate-not-unread",), by="end"),
         Rule("gate-in-order", "!ggml_is_contiguous(gate)", "false", ("gate-not-rows-apart",)),
     ],
 }
