@@ -89,17 +89,6 @@ def test_each_page_stands_on_a_shelf_and_once_in_the_index() -> None:
     assert [page.name for page in PAGES if page.parent == DOCS] == ["architecture.md", "index.md"]
 
 
-def _words(page: Path) -> int:
-    return len(page.read_text("utf-8").split())
-
-
-@pytest.mark.parametrize(("shelf", "most"), [("guide", 1000), ("how-it-works", 1400)])
-def test_a_page_of_a_shelf_can_be_read_in_minutes(shelf: str, most: int) -> None:
-    words = {page.name: _words(page) for page in (DOCS / shelf).glob("*.md")}
-    assert words
-    assert not {name: count for name, count in words.items() if count > most}
-
-
 def test_the_readme_fits_on_a_screen_or_two() -> None:
     assert len(README.splitlines()) <= 80
 
