@@ -89,10 +89,6 @@ def test_each_page_stands_on_a_shelf_and_once_in_the_index() -> None:
     assert [page.name for page in PAGES if page.parent == DOCS] == ["architecture.md", "index.md"]
 
 
-def test_the_readme_fits_on_a_screen_or_two() -> None:
-    assert len(README.splitlines()) <= 80
-
-
 def _texts(*places: str) -> Iterator[tuple[str, str]]:
     for place in places:
         path = ROOT / place
