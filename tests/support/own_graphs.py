@@ -179,9 +179,18 @@ def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) 
 
 
 def tree_with(
-    patch: str, build: int, *, needs: Sequence[str] = (), test_cache: Path, gates_cache: Path, folder: Path
+    patch: str | None,
+    build: int,
+    *,
+    needs: Sequence[str] = (),
+    test_cache: Path,
+    gates_cache: Path,
+    folder: Path,
 ) -> Path:
-    """The tree of a build with this patch and those it ``needs``; the series is copied to ``folder``."""
+    """The tree of a build with this patch and those it ``needs``; the series is copied to ``folder``.
+
+    Without a patch: with all that ``--trust modelled`` has for the GPU.
+    """
     series = folder / "series"
     for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
@@ -189,7 +198,11 @@ def tree_with(
     cache = test_cache / "corpus"
     where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{build}", "--arch", ARCH)
     with FileLock(test_cache / "corpus.lock"):
-        named = [part for name in (*needs, patch) for part in ("--with", name, "--only", name)]
+        asked = () if patch is None else (*needs, patch)
+        named = [part for name in asked for part in ("--with", name, "--only", name)] or [
+            "--trust",
+            "modelled",
+        ]
         done = run_patchkit("apply", *where, *named, "--unlocked", "--json")
         assert done.returncode == 0, done.stderr
         repository = open_cache(cache).peek(NullReporter())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_graphs import GraphsRan, Program, tree_with
@@ -22,11 +23,10 @@ Run = Callable[..., GraphsRan]
 
 @pytest.fixture(scope="module")
 def tree(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree with the patches that had the faults."""
+    """The tree with all patches that no one has measured."""
     return tree_with(
-        "attention-inputs",
+        None,
         BUILD,
-        needs=("quantize-once", "fattn-mma-prompts"),
         test_cache=test_cache,
         gates_cache=gates_cache,
         folder=tmp_path_factory.mktemp("series"),
@@ -37,7 +37,7 @@ def tree(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathF
 def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs scenes of a program, by its name."""
 
-    def start(program: str, tree: Path | None, *scene: str, **variables: str) -> GraphsRan:
+    def start(program: str, tree: Path | None, *scene: str, **how: Any) -> GraphsRan:
         source = Path(__file__).with_name(f"{program}.cpp")
         made = Program(
             source,
@@ -46,7 +46,7 @@ def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.Te
             gates_cache=gates_cache,
             folder=tmp_path_factory.mktemp(program),
         )
-        return made.run(tree, *scene, **variables)
+        return made.run(tree, *scene, **how)
 
     return start
 
@@ -64,16 +64,35 @@ def test_results_are_upstreams_to_the_bit(run: Run, tree: Path, program: str, sc
     assert after.blamed == frozenset()
 
 
-@pytest.mark.parametrize("scene", ["repeated-node", "repeated-node-prompt"])
-def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(run: Run, tree: Path, scene: str) -> None:
-    assert run("shared_activations", tree, scene).launched == run("shared_activations", None, scene).launched
+@pytest.mark.parametrize(
+    ("scene", "kernel"),
+    [("repeated-node", "quantize_q8_1"), ("repeated-node-prompt", "mul_mat_prompts_activations")],
+)
+def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(
+    run: Run, tree: Path, scene: str, kernel: str
+) -> None:
+    rounds, nodes = 5, 8
+    assert run("shared_activations", tree, scene).launched[kernel] == rounds * nodes
 
 
-@pytest.mark.parametrize("program", ["shared_activations"])
-def test_without_fusion_there_are_upstreams_launches(run: Run, tree: Path, program: str) -> None:
-    variables = {"GGML_CUDA_DISABLE_FUSION": "1"}
-    after = run(program, tree, "shared", **variables)
-    assert after.launched == run(program, None, "shared", **variables).launched
+@pytest.mark.parametrize(
+    ("program", "scene"),
+    [
+        ("shared_activations", "shared"),
+        ("token_steps", "attention-qwen3"),
+        ("token_steps", "sums-two"),
+        ("delta_nets", "net-token"),
+        ("quantized_results", None),
+    ],
+)
+def test_without_fusion_there_are_upstreams_launches(
+    run: Run, tree: Path, program: str, scene: str | None
+) -> None:
+    scenes = () if scene is None else (scene,)
+    after = run(program, tree, *scenes, is_checked=False, GGML_CUDA_DISABLE_FUSION="1")
+    before = run(program, None, *scenes, is_checked=False, GGML_CUDA_DISABLE_FUSION="1")
+    assert after.launched == before.launched
+    assert after.scenes == before.scenes
 
 
 def test_attention_reads_no_row_past_the_end_of_a_mask(run: Run, tree: Path) -> None:

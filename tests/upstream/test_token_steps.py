@@ -119,7 +119,7 @@ RULES = {
         Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
     ],
     "attention-inputs.cuh": [
-        Rule("token", "ggml_nrows(activation) != 1", "false", ("attention-not-2-in-a-row",)),
+        Rule("token", "ggml_nrows(activation) != 1", "false", ()),  # with "positions", below
         Rule("alone", _CAN_FUSE, "true", ("attention-not-kept",)),
         Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
         Rule("input", "node->src[1] != activation", "false", ("attention-not-one-input",)),
@@ -140,7 +140,7 @@ RULES = {
         ),
         Rule(
             "positions",
-            "node->ne[2] != 1 || node->ne[3] != 1 || ggml_nelements(node->src[1]) != 1",
+            "node->ne[2] != 1 || node->ne[3] != 1",
             "false",
             ("attention-not-heads-as-positions",),
         ),
@@ -232,6 +232,12 @@ def test_a_graph_that_is_captured_and_replayed_is_right(
     program: Program, upstream: GraphsRan, with_graphs: Path, fork: str
 ) -> None:
     assert_right_when_replayed(program, upstream, with_graphs, fork)
+
+
+def test_rules_that_protect_a_scene_together_are_noticed_together(program: Program, left_out: Path) -> None:
+    scene = "attention-not-2-in-a-row"
+    without = program.run(left_out, scene, LEFT_OUT="token,positions")
+    assert without.scenes != program.run(left_out, scene).scenes
 
 
 @pytest.mark.parametrize(("rule", "scene"), every_scene(RULES))
