@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -61,27 +62,40 @@ def lock_against_orphans(path: Path, reporter: Reporter) -> Iterator[int]:
         CacheError: the disk refused.
     """
     with disk_errors(path, "locking the cache"):
-        descriptor = _open(path)
+        stream = _open_locked(path, reporter)
+    with stream:
+        yield stream.fileno()
+
+
+def _open_locked(path: Path, reporter: Reporter) -> BinaryIO:
+    """Open and lock the file at ``path``. A file that stays locked for too long is replaced by a new one.
+
+    A second process may wait for the same file and replace it first: then this one waits for the new file.
+    """
+    while True:
+        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb")
         try:
-            if not _locked_within(descriptor, _PATIENCE_S):
+            is_locked = _locked_within(stream.fileno(), _PATIENCE_S)
+            if not is_locked:
                 reporter.info("waiting for a git process that a killed patchkit left running")
-                if not _locked_within(descriptor, _LONGEST_S):
-                    reporter.warn("it does not end; going on without waiting for it")
-                    os.close(descriptor)
-                    path.unlink()
-                    descriptor = _open(path)
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                is_locked = _locked_within(stream.fileno(), _LONGEST_S)
+            is_there = _is_at(stream.fileno(), path)
+            if is_locked and is_there:
+                return stream
+            if is_there:
+                reporter.warn("it does not end; going on without waiting for it")
+                path.unlink(missing_ok=True)
         except BaseException:
-            os.close(descriptor)
+            stream.close()
             raise
+        stream.close()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _locked_within(descriptor: int, seconds: float) -> bool:

@@ -5,6 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,9 @@ def test_the_holder_may_hold_again(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
@@ -129,6 +135,28 @@ def test_an_orphan_that_never_ends_does_not_block_forever(
         assert "going on" in recorder.said("warn")[0]
 
 
+def test_two_that_give_up_on_an_orphan_together_go_on_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from patchkit.carry.upstream import cache as orphans
+
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(orphans, "_LONGEST_S", 2.0)
+    path, both, inside = tmp_path / "lock.git", threading.Barrier(3), threading.Semaphore(1)
+
+    def wait(_: int) -> bool:
+        both.wait()
+        with orphans.lock_against_orphans(path, REPORTER) as descriptor:
+            is_alone = inside.acquire(blocking=False)
+            time.sleep(0.1)  # so that the other one comes while this one holds the file
+            inside.release()
+            return is_alone and os.path.samestat(os.fstat(descriptor), path.stat())
+
+    with orphans.lock_against_orphans(path, REPORTER), ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(wait, number) for number in range(3)]
+        assert [each.result() for each in waiting] == [True, True, True]
+
+
 def test_remains_of_a_killed_holder_are_removed_and_others_kept(tmp_path: Path, recorder) -> None:
     with _hold(tmp_path, "stay") as first:
         assert first.stdout is not None
@@ -195,6 +223,9 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 
 _READ_ONLY = """
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
@@ -226,6 +257,9 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
 
 _FULL = """
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.base.reporter import NullReporter
