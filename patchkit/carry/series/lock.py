@@ -319,7 +319,26 @@ class Lock(TomlTable):
         return lock.with_left_out(result.build, result.archs, still) if said else lock
 
 
-_COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)
+_COMMITTER = re.compile(
+    rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$", re.MULTILINE
+)
+_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
+
+
+def commit_date(raw: bytes) -> str | None:
+    """When a commit object was committed, RFC 3339 with its zone; None when it does not say.
+
+    A zone or a year that no date can have becomes the nearest zone, or the beginning of 1970.
+    """
+    found = _COMMITTER.search(raw.partition(b"\n\n")[0])
+    if found is None:
+        return None
+    minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
+    zone = dt.timezone(dt.timedelta(minutes=max(-_ZONE, min(_ZONE, minutes))))
+    try:
+        return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
+    except (ValueError, OverflowError):  # beyond the year 9999
+        return dt.datetime.fromtimestamp(0, dt.UTC).isoformat()
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
@@ -423,7 +442,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
             why=str(error),
         )
         return
-    date = _COMMITTER.search(raw)
+    date = commit_date(raw)
     if not re.match(rb"tree [0-9a-f]{40}\n", raw) or date is None:
         yield ConfigError(
             f"lock: commit_object of b{pin.build} is not a commit", code="LOCK_OBJECT_BAD", where=where
@@ -443,9 +462,9 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
             code="LOCK_COMMIT_UNPROVEN",
             where=where,
         )
-    if moment is not None and moment != _commit_moment(date):
+    if moment is not None and moment != _moment(date):
         yield ConfigError(
-            f"lock: committed = '{pin.committed}', but the commit says {_commit_moment(date).isoformat()}",
+            f"lock: committed = '{pin.committed}', but the commit says {date}",
             code="LOCK_DATE_BAD",
             where=document.locate((*at, "committed")),
         )
@@ -484,12 +503,6 @@ def _moment(text: str) -> dt.datetime | None:
     except ValueError:
         return None
     return moment if moment.utcoffset() is not None else None
-
-
-def _commit_moment(found: re.Match[bytes]) -> dt.datetime:
-    minutes = int(found[3]) * 60 + int(found[4])
-    zone = dt.timezone(dt.timedelta(minutes=-minutes if found[2] == b"-" else minutes))
-    return dt.datetime.fromtimestamp(int(found[1]), tz=zone)
 
 
 def load_lock(path: Path) -> Lock:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.carry.series.lock import commit_date
 from patchkit.carry.upstream.cache import is_ours
-from patchkit.carry.upstream.commits import commit_date
 from patchkit.carry.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
 from patchkit.carry.upstream.refs import read_ref, update_ref
 from patchkit.carry.upstream.repository import Repository, verify_objects

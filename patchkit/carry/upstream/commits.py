@@ -42,28 +42,6 @@ def git_date(date: str) -> str:
     return f"{int(moment.timestamp())} {moment:%z}"
 
 
-_COMMITTER = re.compile(
-    rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$", re.MULTILINE
-)
-_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
-
-
-def commit_date(raw: bytes) -> str | None:
-    """When a commit object was committed, RFC 3339 with its zone; None when it does not say.
-
-    A zone or a year that no date can have becomes the nearest zone, or the beginning of 1970.
-    """
-    found = _COMMITTER.search(raw.partition(b"\n\n")[0])
-    if found is None:
-        return None
-    minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
-    zone = dt.timezone(dt.timedelta(minutes=max(-_ZONE, min(_ZONE, minutes))))
-    try:
-        return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
-    except (ValueError, OverflowError):  # beyond the year 9999
-        return dt.datetime.fromtimestamp(0, dt.UTC).isoformat()
-
-
 @dataclass(slots=True)
 class CommitStream:
     """Collects commits, then has git write them all. A context manager: the file goes with it."""

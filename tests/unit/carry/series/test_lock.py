@@ -20,6 +20,7 @@ from patchkit.carry.series.lock import (
     Lock,
     Result,
     SdistSource,
+    commit_date,
     format_lock,
     load_lock,
     parse_lock,
@@ -222,6 +223,41 @@ def test_what_does_not_fit_together_has_its_own_error(old: str, new: str, line: 
     (error,) = [error for error in _errors(old, new) if error.code == code]
     assert error.where[0].line == line
     assert "git checkout -- upstream.lock" in (error.hint or "")
+
+
+def _with_committer(when: str, committed: str) -> str:
+    """The lock whose pin has a commit object with this time and zone, and says ``committed`` of it."""
+    raw = RAW.replace(b"committer A <a@x> 1761900859 +0200", f"committer A <a@x> {when}".encode())
+    commit = hashlib.sha1(b"commit %d\0" % len(raw) + raw).hexdigest()
+    text = TEXT.replace(COMMIT, commit).replace(
+        base64.b64encode(RAW).decode(), base64.b64encode(raw).decode()
+    )
+    return text.replace('"2025-10-31T10:54:19+02:00"', f'"{committed}"')
+
+
+@pytest.mark.parametrize(
+    ("when", "line", "code"),
+    [
+        ("1761900859 +9959", 8, "LOCK_DATE_BAD"),
+        ("1761900859 -9999", 8, "LOCK_DATE_BAD"),
+        ("99999999999 +0000", 8, "LOCK_DATE_BAD"),
+        ("10000000000000 +0000", 9, "LOCK_OBJECT_BAD"),
+        ("99999999999999999999999999 +0000", 9, "LOCK_OBJECT_BAD"),
+    ],
+)
+def test_a_commit_object_with_an_impossible_date_is_an_error_of_the_lock(
+    when: str, line: int, code: str
+) -> None:
+    """A pull request brings its own lock, so these bytes may be anybody's."""
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(_with_committer(when, "2025-10-31T10:54:18+02:00"))
+    (error,) = caught.value.errors
+    assert (error.code, error.where[0].line) == (code, line)
+
+
+def test_a_commit_of_an_impossible_zone_has_the_date_that_a_bump_writes_for_it() -> None:
+    lock = _parse(_with_committer("1761900859 +9959", "2025-10-31T22:54:19+14:00"))
+    assert commit_date(lock.pins[0].commit_object or b"") == lock.pins[0].committed
 
 
 RELEASED = TEXT.replace("build = 10\ncommit", 'build = 10\nreleases = ["v0.5.0", "v0.5.1"]\ncommit')
