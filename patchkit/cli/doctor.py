@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import platform
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +24,7 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import check_git, damaged
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
-from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
 from patchkit.prove.gates.policy import load_proven_series
 from patchkit.toolchain.hip import (
     Found,
@@ -39,12 +40,12 @@ from patchkit.toolchain.hip import (
 from patchkit.toolchain.sdk.prefix import current_prefix
 from patchkit.toolchain.sdk.versions import known_archs
 
-State = Literal["ok", "absent", "failed"]
+State = Literal["ok", "warn", "absent", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One finding; ``error`` is there when it failed, ``hint`` says how to get what is absent."""
+    """One finding; ``error`` is set when it failed, ``hint`` says what to do about what is not ok."""
 
     name: str
     state: State
@@ -57,8 +58,10 @@ class Check:
         return fields_of(self, "error") | {"code": self.error.code if self.error is not None else None}
 
 
-class _Absent(Exception):
-    """What a check looked for is not there; ``hint`` says how to get it."""
+class _Noted(Exception):
+    """What a check looked for is not there, or not good; ``hint`` says what to do."""
+
+    state: State
 
     def __init__(self, detail: str, hint: str | None = None) -> None:
         super().__init__(detail)
@@ -66,12 +69,24 @@ class _Absent(Exception):
         self.hint = hint
 
 
+class _Absent(_Noted):
+    """What a check looked for is not there."""
+
+    state = "absent"
+
+
+class _Warned(_Noted):
+    """What a check looked for is there, and does harm."""
+
+    state = "warn"
+
+
 def _checked(name: str, look: Callable[[], str]) -> Check:
     """What ``look`` found, or why it did not."""
     try:
         return Check(name=name, state="ok", detail=look())
-    except _Absent as absent:
-        return Check(name=name, state="absent", detail=absent.detail, hint=absent.hint)
+    except _Noted as noted:
+        return Check(name=name, state=noted.state, detail=noted.detail, hint=noted.hint)
     except ErrorGroup as group:
         detail = f"{group.message}: {len(group.errors)} errors"
         return Check(name=name, state="failed", detail=detail, hint=group.errors[0].hint, error=group)
@@ -81,6 +96,12 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
 
 
 _INSTALL = "patchkit sdk install"
+
+# docs/guide/strix-halo.md. With headers before 6.3 builds fail at __hip_fp8_e4m3 (llama.cpp issue 27303).
+_OLDEST_ROCM = (6, 4)
+# ROCm/rocm-systems issue 2865, llama.cpp issue 19984; docs/records/timing-model.md compares the compilers.
+_ROCM_THAT_UNROLLS = (7, 2, 0)
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # of all GPUs; with _0, _1, ... of one
 
 
 def check_toolchain(
@@ -94,7 +115,7 @@ def check_toolchain(
             toolchains.append(find_toolchain(cache_root, environ, _Quiet(reporter)))
         except ToolchainMissing as error:
             raise _Absent(error.message, error.hint) from error
-        return _toolchain(toolchains[0], archs, reporter)
+        return _toolchain(toolchains[0], archs, found, reporter)
 
     found = [look_at(place, environ) for place in places(environ)]
     checks = [_checked("rocm", functools.partial(_rocm, each)) for each in found or (None,)]
@@ -127,7 +148,32 @@ def _rocm(found: Found | None) -> str:
             f"{where} lacks {' and '.join(found.lacks)}",
             f"install ROCm's development packages, or {_INSTALL}",
         )
-    return f"{found.version or found.hip_version}, {where}"
+    what = f"{found.version or found.hip_version}, {where}"
+    _check_build(what, found)
+    if found.release == _ROCM_THAT_UNROLLS:
+        raise _Warned(
+            f"{what}: its compiler unrolls the loops of mul_mat_q; prompt processing is 2 to 3 times slower",
+            "use ROCm 7.2.1 or newer; or add to cmake: "
+            '-DCMAKE_HIP_FLAGS="-mllvm --amdgpu-unroll-threshold-local=600" (patches can avoid it, too: '
+            "docs/guide/strix-halo.md)",
+        )
+    return what
+
+
+def _check_build(what: str, found: Found) -> None:
+    """Whether llama.cpp can be built with a ROCm; raises _Absent."""
+    if found.release[: len(_OLDEST_ROCM)] < _OLDEST_ROCM:
+        raise _Absent(
+            f"{what}: too old to build llama.cpp",
+            "install ROCm {}.{} or newer".format(*_OLDEST_ROCM) + f"; to compile without ROCm, {_INSTALL}",
+        )
+    if found.lacks_for_build:
+        raise _Absent(
+            f"{what}: cannot build llama.cpp, which needs the CMake packages hip-lang, hip, hipblas and "
+            f"rocblas (lib/cmake/NAME/NAME-config.cmake); missing: {', '.join(found.lacks_for_build)}",
+            "install hip-dev, hipblas-dev and rocblas-dev of ROCm (of Debian and Ubuntu: libamdhip64-dev, "
+            f"libhipblas-dev, librocblas-dev); to compile without ROCm, {_INSTALL}",
+        )
 
 
 def _sdk(cache_root: Path) -> str:
@@ -139,7 +185,9 @@ def _sdk(cache_root: Path) -> str:
     return f"{prefix.path} ({prefix.record.suite}{hipcc}){older}"
 
 
-def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> str:
+def _toolchain(
+    toolchain: Toolchain, archs: tuple[str, ...], found: Sequence[Found], reporter: Reporter
+) -> str:
     what = f"{toolchain.kind}: clang {toolchain.clang_version}, HIP {toolchain.hip_version}"
     unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))
     if unknown:
@@ -147,6 +195,8 @@ def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter)
             f"{what}; its compiler does not know {', '.join(unknown)}",
             f"use a newer ROCm, or without ROCM_PATH: {_INSTALL} --again",
         )
+    if toolchain.kind == "rocm":
+        _check_build(what, next(each for each in found if each.place.root == toolchain.root))
     return f"{what} ({toolchain.clang})"
 
 
@@ -204,6 +254,7 @@ def run_doctor(
         _checked("series", lambda: _series(series_dir)),
         _checked("pins", lambda: _pins(cache_root, reporter)),
         _checked("gpu", _gpu),
+        _checked("gpu override", lambda: _override(archs, environ)),
         _checked("cmake", lambda: _cmake(environ)),
         *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
     )
@@ -274,6 +325,28 @@ def _gpu() -> str:
             "name one with --arch; the kernel driver amdgpu lists them under the kfd topology",
         )
     return ", ".join(found)
+
+
+def _override(archs: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    """Whether ROCm tells programs that a GPU is another one than it is."""
+    names = [name for name in sorted(environ) if re.fullmatch(rf"{_OVERRIDE}(_[0-9]+)?", name)]
+    others = [name for name in names if environ[name] and _overriding(environ[name]) not in archs]
+    if others:
+        named = ", ".join(f"{name}={environ[name]} ({_overriding(environ[name])})" for name in others)
+        raise _Warned(
+            f"{named}: programs see this GPU, so code and patches for {' '.join(archs)} are not used",
+            f"unset {' '.join(others)}",
+        )
+    return ", ".join(f"{name}={environ[name]}" for name in names) or f"{_OVERRIDE} is not set"
+
+
+def _overriding(version: str) -> str:
+    """The GPU that a value stands for: ``11.5.1`` is gfx1151, ``9.0.10`` is gfx90a."""
+    parts = version.split(".")
+    if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,2}", part) for part in parts):  # noqa: PLR2004
+        return "not a GPU version"
+    major, minor, stepping = map(int, parts)
+    return gfx_name(major * 10000 + minor * 100 + stepping)
 
 
 def _cmake(environ: Mapping[str, str]) -> str:

@@ -74,6 +74,26 @@ class Found:
         )
         return tuple(words for part, words in parts if part is None)
 
+    @property
+    def lacks_for_build(self) -> tuple[str, ...]:
+        """The missing CMake packages among those that llama.cpp's HIP build asks for."""
+        return tuple(name for name in _PACKAGES if not self._has_package(name))
+
+    def _has_package(self, name: str) -> bool:
+        config = f"cmake/{name}/{name}-config.cmake"
+        return any(next(self.place.root.glob(f"{folder}/{config}"), None) for folder in _LIBRARIES)
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Of ROCm, ``(7, 2, 0)``; where ROCm does not say, that of HIP, whose third number is another one."""
+        return _numbers(self.version or self.hip_version or "")[:3]
+
+
+# ggml/src/ggml-hip/CMakeLists.txt: enable_language(HIP) needs hip-lang, find_package the others. CMake looks
+# for them in these folders.
+_PACKAGES = ("hip-lang", "hip", "hipblas", "rocblas")
+_LIBRARIES = ("lib", "lib64", "lib/*-linux-gnu")
+
 
 def places(environ: Mapping[str, str], *, system: Path = Path("/")) -> Iterator[Place]:
     """Where a ROCm may be, the most explicit first; only ``ROCM_PATH`` is given without a look.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, archs: tuple[str, ...]) -> int:
     """Check what patchkit needs on this machine, and what a build will need.
 
-    Installs nothing. The exit code is that of the first check that failed; what is only absent does not
-    count.
+    Installs nothing. The exit code is that of the first check that failed; warnings and what is absent do
+    not count.
     """
     from patchkit.cli.doctor import run_doctor
 

@@ -137,6 +137,10 @@ def rocm(tmp_path: Path) -> Path:
         "#define HIP_VERSION_PATCH 5\n",
         "amdgcn/bitcode/ocml.bc": "",
         ".info/version": "7.1.0\n",
+        "lib/cmake/hip-lang/hip-lang-config.cmake": "",
+        "lib/cmake/hip/hip-config.cmake": "",
+        "lib/cmake/hipblas/hipblas-config.cmake": "",
+        "lib/cmake/rocblas/rocblas-config.cmake": "",
         "include/rocwmma/rocwmma.hpp": "",
         "include/rocwmma/internal/config.hpp": "defined(__gfx1151__)",
         "include/rocwmma/rocwmma-version.hpp": "#define ROCWMMA_VERSION_MAJOR 2\n"
@@ -165,6 +169,75 @@ def test_a_whole_rocm_is_named_with_version_and_rocwmma(look, rocm: Path) -> Non
     assert found["rocm"].detail == f"7.1.0, {rocm} (ROCM_PATH)"
     assert found["hip toolchain"].detail.startswith("rocm: clang 20.0.0, HIP 7.1.5")
     assert found["rocwmma rocm 2.0.1 knows gfx1151"].state == "ok"
+
+
+@pytest.mark.parametrize("package", ["hip-lang", "hip", "hipblas", "rocblas"])
+def test_a_rocm_that_cannot_build_llama_cpp_is_not_ok(look, rocm: Path, package: str) -> None:
+    shutil.rmtree(rocm / "lib/cmake" / package)
+    found = look(ROCM_PATH=str(rocm))
+    for check in (found["rocm"], found["hip toolchain"]):
+        assert check.state == "absent"
+        assert check.detail.endswith(f"missing: {package}")
+        assert "hipblas-dev" in (check.hint or "")
+
+
+@pytest.mark.parametrize("folder", ["lib64", "lib/x86_64-linux-gnu"])
+def test_the_cmake_packages_are_found_where_distributions_have_them(look, rocm: Path, folder: str) -> None:
+    (rocm / folder).mkdir(exist_ok=True)
+    (rocm / "lib/cmake").rename(rocm / folder / "cmake")
+    assert look(ROCM_PATH=str(rocm))["rocm"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "says"),
+    [
+        ("6.2.4-139", "absent", "too old to build llama.cpp"),
+        ("6.3.4-76", "absent", "too old to build llama.cpp"),
+        ("6.4.0-47", "ok", ""),
+        ("7.1.1-38", "ok", ""),
+        ("7.2.0-43", "warn", "unrolls the loops of mul_mat_q"),
+        ("7.2.1-81", "ok", ""),
+        ("7.10.0a20251120", "ok", ""),
+        ("10.0.0", "ok", ""),
+    ],
+)
+def test_what_is_known_of_a_release_of_rocm_is_said(look, rocm: Path, version, state, says) -> None:
+    (rocm / ".info/version").write_text(f"{version}\n")
+    found = look(ROCM_PATH=str(rocm))
+    check = found["rocm"]
+    assert (check.state, check.error) == (state, None)
+    assert found["hip toolchain"].state == ("absent" if state == "absent" else "ok")
+    assert check.detail.startswith(version)
+    assert says in check.detail
+    assert (check.hint is None) == (state == "ok")
+
+
+def test_headers_tell_how_old_a_rocm_is_where_nothing_else_does(look, rocm: Path) -> None:
+    (rocm / ".info/version").unlink()
+    assert look(ROCM_PATH=str(rocm))["rocm"].state == "ok"
+    header = rocm / "include/hip/hip_version.h"
+    header.write_text(header.read_text().replace("MAJOR 7", "MAJOR 5"))
+    assert "too old" in look(ROCM_PATH=str(rocm))["rocm"].detail
+
+
+@pytest.mark.parametrize(
+    ("environ", "state"),
+    [
+        ({}, "ok"),
+        ({"HSA_OVERRIDE_GFX_VERSION": ""}, "ok"),
+        ({"HSA_OVERRIDE_GFX_VERSION": "11.5.1"}, "ok"),
+        ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}, "warn"),
+        ({"HSA_OVERRIDE_GFX_VERSION_1": "9.0.10"}, "warn"),
+        ({"HSA_OVERRIDE_GFX_VERSION": "gfx1100"}, "warn"),
+    ],
+)
+def test_a_gpu_that_is_told_to_be_another_one_is_warned_of(tmp_path: Path, environ, state: str) -> None:
+    check = _look(tmp_path, **environ)["gpu override"]
+    assert check.state == state
+    if state == "warn":
+        ((name, value),) = environ.items()
+        assert f"{name}={value}" in check.detail
+        assert check.hint == f"unset {name}"
 
 
 def test_a_rocwmma_that_does_not_know_the_gpu_is_said(look, rocm: Path) -> None:
