@@ -176,6 +176,11 @@ def _values(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, object]]:
             yield keys, value
 
 
+def _existing_above(path: Path) -> Path:
+    """The nearest folder above ``path`` that exists."""
+    return next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+
+
 def load_toml(path: Path) -> Document:
     """Read and parse one file.
 
@@ -192,7 +197,7 @@ def load_toml(path: Path) -> Document:
             f"there is no file {path}",
             code="TOML_MISSING",
             where=where,
-            hint=f"ls {path.parent} shows what is there",
+            hint=f"ls {_existing_above(path)} shows what is there",
         ) from error
     except IsADirectoryError as error:
         raise ConfigError(

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from patchkit.base.errors import Location, UsageError
+from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
+from patchkit.base.series_folder import find_series_dir
 from patchkit.base.text import near_miss
 from patchkit.base.toml import Several, TomlTable, Words, load_toml, validate
 
@@ -209,14 +210,27 @@ PATTERNS = {
 _LAST_FFN = "ffn_"
 
 
+def _hint_of_shipped(path: Path) -> str:
+    folder = find_series_dir(None).profiles / "models"
+    same = folder / path.name
+    return f"--shape {same}" if same.is_file() else f"ls {folder} shows those that come with patchkit"
+
+
 def shape_of_file(path: Path) -> ModelShape:
     """A model from a shape file.
 
     Raises:
+        TOML_MISSING: there is no such file; the hint names one that patchkit brings.
         ConfigError, ErrorGroup: the file is wrong.
         TENSOR_TYPE_UNKNOWN: there is no such type of tensor.
     """
-    stated = validate(load_toml(path), ShapeModel, what="shape file")
+    try:
+        document = load_toml(path)
+    except ConfigError as error:
+        if error.code == "TOML_MISSING":
+            error.hint = _hint_of_shipped(path)
+        raise
+    stated = validate(document, ShapeModel, what="shape file")
     kinds = tensor_kinds_by_name()
     weights = []
     for tensor in stated.tensors:

@@ -174,8 +174,9 @@ def test_a_byte_order_mark_is_named() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with refused("TOML_MISSING"):
-        load_toml(tmp_path / "none.toml")
+    with refused("TOML_MISSING") as missing:
+        load_toml(tmp_path / "no" / "folder" / "none.toml")
+    assert missing.value.hint == f"ls {tmp_path} shows what is there"
     with refused("TOML_DIRECTORY"):
         load_toml(tmp_path)
     (tmp_path / "file").write_text("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -90,6 +91,19 @@ def test_bad_options_have_an_error_of_their_own(capsys, tmp_path, model, options
     named = [files.get(option, option) for option in options]
     assert main(["estimate", "--arch", "gfx1151", *named]) == ExitCode.USAGE
     assert f"error[{code}]" in capsys.readouterr().err
+
+
+def test_a_description_that_is_not_there_is_answered_with_one_that_is(capsys, tmp_path, monkeypatch):
+    """Outside of the clone ``arch_profiles/models`` of the example is nowhere below the current folder."""
+    monkeypatch.chdir(tmp_path)
+    argv = ["estimate", "--arch", "gfx1151", "--shape"]
+    assert main([*argv, "arch_profiles/models/gpt-oss-20b-f16.toml"]) == ExitCode.USAGE
+    hint = capsys.readouterr().err.rpartition("hint: --shape ")[2].strip()
+    assert Path(hint).is_absolute()
+    assert Path(hint).is_file()
+    assert main([*argv, "other.toml"]) == ExitCode.USAGE
+    folder = capsys.readouterr().err.rpartition("hint: ls ")[2].partition(" shows")[0]
+    assert (Path(folder) / "gpt-oss-20b-f16.toml").is_file()
 
 
 def test_a_file_that_llama_bench_did_not_write_is_told_with_how_to_make_one(capsys, model):
