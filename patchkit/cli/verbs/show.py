@@ -149,7 +149,9 @@ def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) ->
     for need in patch.requires:
         yield from _paragraph("needs", f"{need.patch}: {need.why}")
     if catalogue.profiles:
-        yield from _paragraph("GPUs", standings or "none")
+        told = catalogue.told_build(patch)
+        at = f"at b{told}: " if standings and told != catalogue.lock.default else ""
+        yield from _paragraph("GPUs", f"{at}{standings}" or "none")
     yield from _claim_lines(patch, catalogue)
     yield from (f"the timing model is doubted: {doubt}" for doubt in doubts)
     yield "edits:"
@@ -189,8 +191,15 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
         "families": list(profile.families),
         "note": profile.note,
         "facts": plain(profile.facts.by_name),
+        "build": catalogue.lock.default,
         "patches": {
-            patch.id: {"default": terms.default, "needs": terms.needs, "why": terms.why}
+            patch.id: {
+                "default": terms.default,
+                "needs": terms.needs,
+                "why": terms.why,
+                "builds": fields_of(patch.builds, "why"),
+                "told_build": catalogue.told_build(patch),
+            }
             for patch, terms in _offered(profile, catalogue)
         },
         "cmake": dict(profile.build.cmake),
@@ -205,12 +214,21 @@ def _arch_lines(profile: ArchProfile, catalogue: Catalogue) -> Iterator[str]:
     yield from ("", profile.note.strip(), "", "facts:")
     for name, fact in profile.facts.by_name.items():
         yield f"  {name:<24} {fact.value!s:<14} {fact.confidence:<6}  {fact.source}"
-    yield from ("", "patches:")
+    build = catalogue.lock.default
     offered = list(_offered(profile, catalogue))
-    for patch, terms in offered:
+    here = [(patch, terms) for patch, terms in offered if patch.builds.covers(build)]
+    others = [(patch, terms) for patch, terms in offered if not patch.builds.covers(build)]
+    yield from ("", f"patches at b{build}, the default:")
+    for patch, terms in here:
         yield f"  {patch.id:<23} {terms.default:<6}  {terms.why}"
-    if not offered:
+    if not here:
         yield "  none"
+    if others:
+        yield from ("", "patches for other builds only:")
+    for patch, terms in others:
+        last = f"b{patch.builds.last}" if patch.builds.last is not None else ""
+        builds = f"b{patch.builds.first}-{last}"
+        yield f"  {patch.id:<23} {builds:<13} {terms.default:<6}  {terms.why}"
     yield from ("", f"cmake: {_definitions(profile.build.cmake)}")
     if profile.build.cmake_with_series:
         yield f"with patches whose guard needs it: {_definitions(profile.build.cmake_with_series)}"

@@ -82,7 +82,22 @@ def test_show_a_gpu_gives_each_fact_its_source(patchkit) -> None:
 
 def test_show_a_gpu_without_patches(patchkit) -> None:
     _, out, _ = patchkit("show", "gfx942")
-    assert "\npatches:\n  none\n" in out
+    assert "\npatches at b11549, the default:\n  none\n\ncmake:" in out
+
+
+def test_show_a_gpu_says_which_patches_are_on_at_the_default_build(patchkit) -> None:
+    """As ``list`` counts them: what is on for another build only is not on here."""
+    _, text, _ = patchkit("show", "gfx1151")
+    here, _, others = text.partition("\npatches for other builds only:\n")
+    here = here.partition("\npatches at b11549, the default:\n")[2]
+    counts = [sum(f" {word} " in line for line in here.splitlines()) for word in (" on", " opt-in")]
+    assert counts == [4, 18]
+    assert "wmma-tile-params" not in here
+    assert "\n  wmma-tile-params        b6900-b9093   on      " in f"\n{others}"
+    document = json.loads(patchkit("show", "gfx1151", "--json")[1])
+    assert document["build"] == 11549
+    row = document["patches"]["wmma-tile-params"]
+    assert (row["builds"], row["told_build"]) == ({"first": 6900, "last": 9093}, 9093)
 
 
 def test_show_something_that_is_not_there(patchkit) -> None:
