@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -187,7 +187,7 @@ class Status:
 
     ``results`` are those of the lock, each with its opt-in patches; None when a GPU has no profile now.
     ``candidates`` stand to the lock as is said; ``broken`` are branches that patchkit did not make so.
-    ``faults``: what is known to be wrong in the builds of the results, with their GPUs.
+    ``faults``: known faults of upstream that the candidates have, or that one of their patches fixes.
     """
 
     series: SeriesDir
@@ -197,7 +197,7 @@ class Status:
     results: tuple[tuple[Result, tuple[str, ...] | None], ...]
     candidates: tuple[tuple[Candidate, Standing], ...]
     broken: tuple[PatchkitError, ...]
-    faults: tuple[tuple[Result, FaultHere], ...]
+    faults: tuple[tuple[Candidate, FaultHere], ...]
     queue: Queue
     following: Following
 
@@ -236,8 +236,8 @@ class Status:
                 {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
             ],
             "faults": [
-                {"build": result.build, "patches": list(result.patches)} | found.as_json()
-                for result, found in self.faults
+                {"branch": made.branch, "build": made.build, "patches": list(made.ids)} | found.as_json()
+                for made, found in self.faults
             ],
             "queue": self.queue.as_json(),
             **self.following.as_json(),
@@ -277,7 +277,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         results=tuple(_read_results(series, workspace.series, lock)),
         candidates=tuple(candidates),
         broken=tuple(broken),
-        faults=tuple(_read_faults(series, lock)),
+        faults=tuple(_read_faults(series, [candidate for candidate, _ in candidates])),
         queue=read_queue(
             lock, series, workspace.series, repository, workspace.cache_root / "reports", now.date()
         ),
@@ -297,11 +297,11 @@ def _read_results(
             yield result, None
 
 
-def _read_faults(series: Series, lock: Lock) -> Iterator[tuple[Result, FaultHere]]:
-    for result in lock.results:
-        live = [(patch, result.archs) for patch in result.patches]
-        for found in find_faults(series.faults, result.build, result.archs, live):
-            yield result, found
+def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, FaultHere]]:
+    for made in candidates:
+        live = [(patch, made.archs) for patch in made.ids]
+        for found in find_faults(series.faults, made.build, made.archs, live):
+            yield made, found
 
 
 def _standing(candidate: Candidate, lock: Lock) -> Standing:

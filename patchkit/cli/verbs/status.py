@@ -44,10 +44,10 @@ def command(settings: Settings, *, fetch: bool) -> None:
     for patch in status.queue.patches:
         for warning in patch.warnings:
             talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
-    for result, found in status.faults:
+    for made, found in status.faults:
         if found.archs and found.fault.is_harmful:
-            where = f"b{result.build} with {', '.join(result.patches) or 'no patch'}"
-            talk(f"{terminal.paint('warning', 'error')}: known fault of {where}: {found.sentence()}")
+            where = f"known fault of {made.branch}"
+            talk(f"{terminal.paint('warning', 'error')}: {where}: {found.sentence()}")
     for error in status.broken:
         terminal.complain(error)
 

@@ -241,4 +241,4 @@ def test_a_build_that_computes_wrong_results_is_not_followed_unless_accepted(riv
     assert (code, document["state"]) == (0, "done")
     assert "--accept-fault off-by-one" in document["candidates"][0]["made_by"]
     told = river.run("status")
-    assert "known fault of b2 with demo-launch-bounds, demo-twin: off-by-one on gfx1151" in told.stderr
+    assert "known fault of candidate/gfx1151/b2: off-by-one on gfx1151" in told.stderr

@@ -115,6 +115,13 @@ def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> Non
     assert not (tmp_path / "cache").exists()
 
 
+def test_status_warns_of_no_build_that_is_not_here(patchkit) -> None:
+    """The lock has results for older builds with known faults; without a candidate they are nobody's."""
+    _, _, err = patchkit("status")
+    assert "warning" not in err
+    assert json.loads(patchkit("status", "--json")[1])["faults"] == []
+
+
 def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     code, out, err = patchkit("doctor", "--series-dir", str(tmp_path / "none"))
