@@ -56,6 +56,7 @@ FIRST = {
     f"{FOLDER}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n",
     "CMakeLists.txt": CMAKE,
     "common/tool.cpp": TOOL,
+    "include/llama.h": "#pragma once\n",
     "dos.txt": "one\r\ntwo\r\nthree\r\n",
 }
 SECOND = {

@@ -60,6 +60,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Owner:
         f"{FOLDER}/demo.cu": SOURCE,
         f"{FOLDER}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n",
         "ggml/CMakeLists.txt": OPTIONS,
+        "include/llama.h": "#pragma once\n",
         "README.md": "a small upstream\n",
     }
     make_upstream(place.upstream, {1: files, 2: {"README.md": "a newer one\n"}})

@@ -102,3 +102,69 @@ def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released)
 def test_what_is_no_build_and_no_release_is_refused(owner):
     done = owner.apply("--as-build", "v0.5", code=2)
     assert "no release such as v0.5.0" in done.stderr
+
+
+@pytest.fixture
+def project(owner):
+    """Another project on ggml, as whisper.cpp is: its own commits, builds and releases, a folder ggml."""
+    owner.git("switch", "-q", "--orphan", "project")
+    owner.git("checkout", "-q", "mine", "--", ".")
+    owner.git("mv", "include/llama.h", "include/whisper.h")
+    owner.commit("ggml/CMakeLists.txt", GGML, "one")
+    for number in (2, 3):
+        owner.commit("README.md", f"{number}\n", f"{number}")
+    owner.git("tag", "v1.9.3")
+    owner.git("tag", "b7")
+    owner.commit("README.md", "above\n")
+    series = owner.place.series / "patches" / "series.toml"
+    fault = (
+        '\n[[fault]]\nid = "{id}"\ntitle = "it adds one"\nbuilds = {{ first = {first}, why = "the test" }}\n'
+        'archs = ["gfx1151"]\nsymptom = "Off by one."\ndoes = "aborts"\nseen_on = "hardware"\n'
+        'links = ["https://example.invalid/2"]\n'
+    )
+    faults = [fault.format(id=name, first=first) for name, first in (("in-all", 3), ("in-some", 4))]
+    series.write_text(series.read_text() + "".join(faults))
+    return owner
+
+
+def test_tags_and_commits_of_another_project_are_no_builds(project):
+    error = project.error(code=2)
+    assert (error["code"], error["hint"].partition(":")[0]) == (
+        "ONTO_BUILD_UNKNOWN",
+        "name the newest llama.cpp build whose changes to ggml are in it",
+    )
+    assert "not llama.cpp (no include/llama.h)" in error["why"]
+    error = project.error("--as-build", "v1.9.3", code=2)
+    assert "tag v1.9.3 there is of another project" in error["why"]
+    assert "fetch" not in error["hint"]
+    assert found(project, "--as-build", "b2") == (2, 2, "b2, as you said")
+
+
+def test_of_another_project_the_version_of_ggml_tells_the_build_and_the_faults(project):
+    know_versions(project)
+    assert found(project) == (3, 5, "ggml 0.3.0 in its CMake file")
+    for number, name in ((1, "demo-launch-bounds"), (2, "demo-twin")):
+        manifest = project.place.series / "patches" / f"000{number}-{name}" / "patch.toml"
+        manifest.write_text(manifest.read_text().replace("first = 1,", "first = 4,"))
+    done = project.apply("--replace", code=2)
+    assert "b3 to b5 by ggml 0.3.0 in its CMake file, and 'demo-launch-bounds' is for b4 to b9" in done.stderr
+    assert "warning: known fault of b3 to b5: in-all on gfx1151 (aborts)" in done.stderr
+    assert "in-some" not in done.stderr
+
+
+def test_a_tag_below_of_another_project_is_no_build(project):
+    """Two histories in one, as a fork of llama.cpp that merged another project."""
+    project.git("switch", "-q", "mine")
+    project.git(
+        "-c",
+        "user.name=owner",
+        "merge",
+        "-q",
+        "-s",
+        "ours",
+        "--allow-unrelated-histories",
+        "-m",
+        "both",
+        "project",
+    )
+    assert found(project)[0] == 2

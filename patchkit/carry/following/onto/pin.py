@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,9 +11,10 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
-from patchkit.carry.following.onto.releases import newest_below, releases_at
+from patchkit.carry.following.onto.releases import is_llama_cpp, newest_below, releases_at
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
+from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
@@ -57,12 +58,15 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     """The builds that the commit can stand on; None when nothing tells.
 
     Asked in this order: is its tree that of a known pin; which tag ``b<number>`` or ``v0.5.0``, or commit of
-    a known pin, lies below it; what does ggml's version say.
+    a known pin, lies below it; what does ggml's version say. Of another project than llama.cpp only the last
+    is asked: it has tags and counts of its own.
     """
     for pin in pins:
         if commit.tree == pin.tree or commit.sha == pin.commit:
             return BuildFound(low=pin.build, high=pin.build, told=pin.title)
     likely = by_version(version, pins) if version is not None else None
+    if not is_llama_cpp(clone, commit.sha):
+        return likely
     tagged = _below(clone, commit, pins)
     released = newest_below(clone, commit, tagged, pins)
     # Without a build below, a count is only as good as the history: a squashed one has a single commit.
@@ -96,7 +100,9 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
         build = build_of_tag(ref.removeprefix("refs/tags/"))
         if build is not None:
             known[build] = ref
-    return max(known.items()) if known else None
+    # Of a project whose history was merged with llama.cpp's the tags are of that project.
+    newest_first = sorted(known.items(), reverse=True)
+    return next((found for found in newest_first if is_llama_cpp(clone, found[1])), None)
 
 
 def by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
@@ -142,13 +148,17 @@ def require_one(
 
 
 def _unknown(clone: Clone, commit: Commit, why: str) -> UsageError:
+    say = "--as-build bNUMBER"
+    if is_llama_cpp(clone, commit.sha):
+        message = f"cannot tell which upstream build {commit.sha[:12]} is made from"
+        hint = f"name the newest upstream build that is in it: {say}; or fetch the tags of builds: "
+        hint += f"{clone.command} fetch --tags origin"
+    else:
+        message = f"cannot tell which llama.cpp build the ggml of {commit.sha[:12]} is from"
+        why = f"this is not llama.cpp (no include/llama.h), so its tags and commit count are no builds; {why}"
+        hint = f"name the newest llama.cpp build whose changes to ggml are in it: {say}"
     return UsageError(
-        f"which upstream build is {commit.sha[:12]} made from?",
-        code="ONTO_BUILD_UNKNOWN",
-        where=Location(path=str(clone.top)),
-        why=why,
-        hint="say the newest upstream build that is in it: --as-build bNUMBER; or have its tags fetched: "
-        f"{clone.command} fetch --tags origin",
+        message, code="ONTO_BUILD_UNKNOWN", where=Location(path=str(clone.top)), why=why, hint=hint
     )
 
 
@@ -177,24 +187,25 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
         return as_build
     known = next((pin.build for pin in pins if as_build in pin.releases), None)
     tag = f"refs/tags/{as_build}"
+    why = "no pin is called so, and no tag of that name stands on a build that is known"
+    hint = "say the newest upstream build that is in it: --as-build bNUMBER"
     if known is None and clone is not None and clone.ask("rev-parse", "--verify", "--quiet", tag):
         commit = read_commit(clone, tag)
         version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
         found = find_build(clone, commit, version, pins)
         guessed = by_version(version, pins) if version is not None else None
         known = found.low if found is not None and found != guessed else None
+        if not is_llama_cpp(clone, commit.sha):
+            why = f"no pin is called so, and the tag {as_build} there is of another project than llama.cpp"
+    elif clone is not None:
+        hint += f"; or have the tags fetched: {clone.command} fetch --tags origin"
     if known is None:
         raise UsageError(
             f"nothing here tells which build {as_build} is",
             code="ONTO_BUILD_UNKNOWN",
             where=Location(path=str(clone.top)) if clone is not None else (),
-            why="no pin is called so, and no tag of that name stands on a build that is known",
-            hint="say the newest upstream build that is in it: --as-build bNUMBER"
-            + (
-                f"; or have the tags fetched: {clone.command} fetch --tags origin"
-                if clone is not None
-                else ""
-            ),
+            why=why,
+            hint=hint,
         )
     return known
 
@@ -249,9 +260,18 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
 
 
 def build_of(
-    onto: Onto, clone: Clone, commit: Commit, lock: Lock, workspace: Workspace, patches: Sequence[Patch]
+    onto: Onto,
+    clone: Clone,
+    commit: Commit,
+    lock: Lock,
+    workspace: Workspace,
+    patches: Sequence[Patch],
+    faults: Callable[[int], Iterable[FaultHere]],
 ) -> BuildFound:
     """The upstream build, as far as it must be known to tell which of the patches are for it.
+
+    ``faults`` gives the known faults of a build on the GPUs asked for. Where the build stays unknown, those
+    that all builds in question have are warned of.
 
     Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
     """
@@ -264,7 +284,18 @@ def build_of(
         if likely is not None and not likely.has(said):
             workspace.reporter.warn(f"--as-build {called}, but {likely.told} is of {likely}")
         return BuildFound(low=said, high=said, told=f"{called}, as you said")
-    found = require_one(find_build(clone, commit, version, pins), patches, clone, commit)
+    likely = find_build(clone, commit, version, pins)
+    try:
+        found = require_one(likely, patches, clone, commit)
+    except UsageError:
+        if likely is not None and likely.high is not None:
+            last = {each.fault.id for each in faults(likely.high)}
+            for each in faults(likely.low):
+                if each.fault.id in last and each.fault.is_harmful:
+                    workspace.reporter.warn(f"known fault of {likely}: {each.sentence()}")
+        raise
+    if not is_llama_cpp(clone, commit.sha):
+        return found
     tagged = [name for name in releases_at(clone, commit.sha) if name not in found.told]
     return replace(found, told=f"{found.told}, tagged {', '.join(tagged)}") if tagged else found
 

@@ -23,6 +23,7 @@ from patchkit.carry.following.onto.pin import BuildFound, Onto, build_of, pin_of
 from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import find_faults
 from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
@@ -156,7 +157,16 @@ def plan_onto(
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
     refuse_other_code(clone, commit, onto.revision, series.folders or _OF_UPSTREAM)
-    build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
+    archs = [profile.arch for profile in profiles]
+    build = build_of(
+        onto,
+        clone,
+        commit,
+        lock,
+        workspace,
+        _relevant(series, profiles, request),
+        lambda number: find_faults(series.faults, number, archs, ()),
+    )
     pin = pin_of(clone, commit, build.low)
     request, distrusted = name_patches(request, series, profiles, pin.build)
     chosen = select_patches(

@@ -12,6 +12,16 @@ from patchkit.carry.upstream.tags import build_of_tag, sorted_releases
 _CMAKE = "CMakeLists.txt"
 _VERSION = re.compile(rb"^[ \t]*set\(LLAMA_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 _MOST = 20  # releases above the newest tagged build that are looked at
+_HEADERS = ("include/llama.h", "llama.h")  # the second until b3263; no other project on ggml has either
+
+
+def is_llama_cpp(clone: Clone, sha: str) -> bool:
+    """Whether a commit is of llama.cpp or a fork of it.
+
+    Other projects on ggml have a folder ``ggml`` of the same layout, and builds of their own: whisper.cpp,
+    for example, has tags from b2250 to b4938.
+    """
+    return bool(clone.ask("ls-tree", "--full-tree", sha, "--", *_HEADERS))
 
 
 def releases_at(clone: Clone, sha: str) -> tuple[str, ...]:
