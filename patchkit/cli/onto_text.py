@@ -24,7 +24,8 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     for each in verdicts:
         by_class.setdefault(each.patch_class, []).append(each.id)
     counts = [f"{len(names)} {name} ({', '.join(names)})" for name, names in by_class.items()]
-    lines = [f"patches:   {'; '.join(counts)}{against}"] if counts else []
+    lines = replaced_lines(found, verbose=verbose)
+    lines += [f"patches:   {'; '.join(counts)}{against}"] if counts else []
     changed: dict[str, list[str]] = {}
     for each in verdicts:
         for drift in each.drift if each.patch_class in GOOD else ():
@@ -39,17 +40,44 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     return lines
 
 
+def replaced_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
+    """Patchkit's own commits that are there already, and what becomes of them."""
+    own = found.replaced[::-1]
+    if not own:
+        return []
+    lines = [f"there:     as patchkit's own commits: {', '.join(each.id for each in own)}"]
+    if verbose:
+        copy = {True: " (rebased)", False: ""}
+        lines += [f"  {each.sha[:12]}  {each.id}{copy[each.is_copy]}" for each in own]
+    if found.no_more:
+        gone = ", ".join(found.no_more)
+        lines.append(f"NO MORE:   {gone}: there now, not in the new branch (-v says why)")
+    return lines
+
+
 def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) -> list[str]:
     """The result of ``apply --onto``, in a few lines; ``options`` name its GPUs."""
     found, plan = applied.onto, applied.onto.plan
     clone = found.clone
-    on = f"{plan.base[:12]} (upstream {found.build.told})"
+    on = f"{found.commit.sha[:12]} (upstream {found.build.told})"
     left_out = [patch for patch in plan.patches if patch.state != "apply"]
     told = [f"  left out {patch.id}: {patch.reason}" for patch in left_out] if verbose else []
     classes = class_lines(found, verbose=verbose)
     dropped = (
         [f"DROPPED:   {', '.join(found.dropped)}: in conflict, left out on request"] if found.dropped else []
     )
+    if applied.is_current:
+        names = counted(len(found.replaced), "patch is", "patches are")
+        head = f"already applied and current: {names} in {on}"
+        verify = " ".join(["patchkit verify", *options, "--onto", found.commit.sha[:12], "--repo"])
+        verify += f" {shlex.quote(str(clone.top))}"
+        return [
+            f"{head}; no branch was made in {clone.top}",
+            *classes,
+            *dropped,
+            *told,
+            f"next:      {verify}  # {unproven(plan.archs)}",
+        ]
     if applied.branch is None:
         offered = found.opt_in_here
         more = f" Opt-in there: {', '.join(offered)}; --with-opt-in adds them." if offered else ""
@@ -66,6 +94,7 @@ def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) ->
     state = "as it was" if applied.unchanged else f"made{moved}"
     lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *classes, *dropped]
     if verbose:
+        lines += [f"  {plan.base[:12]}  takes out patchkit's commits below it"] if found.replaced else []
         lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.candidate.commits]
         lines += told
     if found.opt_in:

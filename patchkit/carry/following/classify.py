@@ -158,10 +158,9 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
     Raises GitError and CacheError when git or the disk refuse, never because of a patch.
     """
     proofs = _merged(comparison) | _upstreamed(comparison)
+    reason = "upstream has this change" if comparison.is_pin else "this commit has the change already"
     settled = {
-        each.patch.id: _verdict(
-            each, "upstreamed", "upstream has this change", proof=(proofs[each.patch.id],)
-        )
+        each.patch.id: _verdict(each, "upstreamed", reason, proof=(proofs[each.patch.id],))
         for each in comparison.chosen
         if each.patch.id in proofs
     }

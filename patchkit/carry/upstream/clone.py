@@ -23,6 +23,8 @@ from patchkit.carry.upstream.repository import Repository, verify_objects
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SHOWN = 5
+TAKEN_OUT = "Patchkit-Taken-Out"
+"""The trailer of a commit that takes patchkit's commits out, to apply them again above: one for each."""
 _STATE_BYTES = 4096
 
 
@@ -174,15 +176,20 @@ def read_commit(clone: Clone, revision: str) -> Commit:
             if not unborn
             else "git switch to a branch that has commits, or name a commit: --onto REV",
         )
-    raw = clone.git.attempt("cat-file", "commit", sha)
+    return read_object(clone.refs, sha)
+
+
+def read_object(repository: Repository, sha: str) -> Commit:
+    """The commit of this id; raises CLONE_INCOMPLETE."""
+    raw = repository.git.attempt("cat-file", "commit", sha)
     date = commit_date(raw.stdout)
     if raw.status != 0 or date is None:
         raise GitError(
-            f"the commit {sha[:12]} of {clone.top} cannot be read",
+            f"the commit {sha[:12]} in {repository.path} cannot be read",
             code="CLONE_INCOMPLETE",
-            where=Location(path=str(clone.common)),
+            where=Location(path=str(repository.path)),
             why=raw.stderr.strip() or "it names no committer with a date",
-            hint=f"{clone.command} fsck",
+            hint=f"git -C {shlex.quote(str(repository.path))} fsck",
         )
     tree = raw.stdout[5:45].decode("ascii", "replace")
     return Commit(sha=sha, tree=tree, date=date, raw=raw.stdout)
@@ -212,9 +219,21 @@ def copy_commit(clone: Clone, sha: str, tree: str, cache: Repository) -> None:
         CLONE_INCOMPLETE: the clone lacks some of the files.
         GitError, CacheError: git or the disk refused.
     """
+    _copy(clone, sha, [tree], [sha], cache)
+
+
+def copy_trees(clone: Clone, sha: str, trees: Sequence[str], cache: Repository) -> None:
+    """Put whole trees of commits below ``sha`` into the cache; no ref names them.
+
+    Raises as :func:`copy_commit`.
+    """
+    _copy(clone, sha, trees, [], cache)
+
+
+def _copy(clone: Clone, sha: str, trees: Sequence[str], more: Sequence[str], cache: Repository) -> None:
     borrowing = cache.borrowing(clone.objects)
     known = cache.git.run("for-each-ref", "--format=%(tree)", "refs/patchkit/pin").decode("ascii").split()
-    wanted = [tree, *(f"^{each}" for each in dict.fromkeys(known))]
+    wanted = [*trees, *(f"^{each}" for each in dict.fromkeys(known))]
     listed = borrowing.attempt("rev-list", "--objects", "--no-object-names", *wanted, "--")
     if listed.status != 0:
         if "missing" not in listed.stderr or not clone.is_partial:
@@ -228,9 +247,8 @@ def copy_commit(clone: Clone, sha: str, tree: str, cache: Repository) -> None:
             f"HEAD: {clone.command} worktree add --detach DIR {sha[:12]}",
         )
     # No search for better deltas: those of the clone are taken over, and the cache is read locally.
-    pack = borrowing.run(
-        "pack-objects", "--stdout", "--quiet", "--window=0", stdin=listed.stdout + f"{sha}\n".encode()
-    )
+    ids = listed.stdout + "".join(f"{each}\n" for each in more).encode()
+    pack = borrowing.run("pack-objects", "--stdout", "--quiet", "--window=0", stdin=ids)
     cache.git.run("index-pack", "--stdin", stdin=pack)
     # What another content stood for in the clone has another name now: then it is missing.
     whole = cache.git.attempt("rev-list", "--objects", "--quiet", *wanted, "--")
@@ -296,6 +314,10 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
     # What would be lost: commits that no other branch, tag or HEAD has.
     lost = _makers(clone, old, ["--not", base, f"--exclude={ref}", "--all"])
     foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
+    if foreign:  # what the owner rebased is in the base as another commit with the same change
+        args = ("rev-list", "--cherry-pick", "--right-only", f"{base}...{old}", "--")
+        only_here = clone.git.run(*args).decode("ascii").split()
+        foreign = [sha for sha in foreign if sha in only_here]
     top = _makers(clone, old, ["--max-count=1"])
     if foreign or not top or top[0][1] != IDENTITY_EMAIL:
         raise GitError(
@@ -377,8 +399,8 @@ def _refuse_other_owner(clone: Clone) -> None:
 
 
 def _makers(clone: Clone, tip: str, revisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Commit and the address of its committer, newest first; no address for one that names no patch."""
-    form = "%H%x09%ce%x09%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)"
+    """Commit and the address of its committer, newest first; no address for one without our trailers."""
+    form = f"%H%x09%ce%x09%(trailers:key=Patchkit-Id,key={TAKEN_OUT},valueonly,separator=%x2C)"
     args = ("rev-list", f"--format={form}", "--encoding=UTF-8", tip, *revisions)
     out = clone.git.run(*args).decode("utf-8", "replace")
     rows = (line.split("\t", 2) for line in out.splitlines() if not line.startswith("commit "))

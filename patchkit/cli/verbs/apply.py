@@ -68,7 +68,9 @@ def command(
 
     With --onto, on a commit of your own clone, with whatever you changed there: each patch is placed by the
     structure of the code and classed as clean, moved, needless or in conflict. One branch is made in your
-    repository, patchkit/gfx1151 by default, with your commit below it. Nothing else of it is changed.
+    repository, patchkit/gfx1151 by default, with your commit below it. Nothing else of it is changed. If your
+    commit has patchkit's commits already, the branch first takes them out, then applies the current patches;
+    if nothing would change, no branch is made.
 
     Without --onto, on a pin of the lock, in patchkit's own repository in the cache folder; no file of yours
     is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
@@ -194,7 +196,8 @@ def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None
     )
     options = arch_options(applied.candidate.archs, workspace.series.profiles)
     settings.show(applied.as_json(), onto_lines(applied, options, verbose=settings.verbose))
-    return ExitCode.OK if applied.branch is not None else ExitCode.NOTHING
+    is_done = applied.branch is not None or applied.is_current
+    return ExitCode.OK if is_done else ExitCode.NOTHING
 
 
 def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbose: bool) -> Iterator[str]:

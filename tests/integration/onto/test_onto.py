@@ -172,15 +172,6 @@ def test_a_revision_that_is_none_is_refused(owner, name):
     assert owner.git("for-each-ref", "refs/heads/patchkit") == ""
 
 
-def test_a_commit_that_patchkit_made_is_not_patched_again(owner):
-    head = owner.git("rev-parse", "HEAD")
-    owner.apply()
-    owner.git("merge", "-q", "--ff-only", "patchkit/gfx1151")
-    error = owner.error(code=2)
-    assert error["code"] == "ONTO_PATCHED"
-    assert head[:12] in error["why"]
-
-
 def test_a_patch_that_does_not_fit_is_told_with_both_sides_and_left_out_only_when_asked(owner):
     owner.commit(f"{FOLDER}/demo.cu", SOURCE.replace("const int scale = 2", "const int scale = 5"))
     done = owner.apply(code=3)
@@ -214,21 +205,8 @@ def test_a_change_that_the_owner_has_already_is_left_out_with_the_proof(owner):
     owner.git("-c", "user.name=owner", "commit", "-q", "-m", "taken over by hand")
     told = json.loads(owner.apply("--json", "--replace").stdout)
     assert [each["class"] for each in told["classes"]] == ["clean", "upstreamed"]
+    assert told["classes"][1]["reason"] == "this commit has the change already"
     assert [each["id"] for each in told["commits"]] == ["demo-launch-bounds"]
-
-
-def test_patches_below_the_owners_later_work_are_not_put_in_twice(owner):
-    owner.apply()
-    owner.git("merge", "-q", "--ff-only", "patchkit/gfx1151")
-    owner.commit("README.md", "later work\n")
-    error = owner.error("--branch", "again", "--drop-conflicts", code=2)
-    assert error["code"] == "ONTO_PATCHED"
-    assert f"demo_kernel in {FOLDER}/demo.cu" in [place["path"] for place in error["where"]]
-    owner.git("-c", "user.name=owner", "revert", "--no-edit", "HEAD~1")  # demo-twin alone
-    assert owner.error("--branch", "again", code=2)["code"] == "ONTO_PATCHED"
-    owner.git("-c", "user.name=owner", "revert", "--no-edit", "HEAD~3")  # and the other one
-    again = json.loads(owner.apply("--json", "--branch", "again").stdout)
-    assert [each["id"] for each in again["commits"]] == ["demo-launch-bounds", "demo-twin"]
 
 
 def test_a_file_that_the_owner_removed_is_told_before_its_patch_is_left_out(owner):

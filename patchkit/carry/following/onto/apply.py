@@ -17,6 +17,7 @@ from patchkit.carry.candidate.known import make_record
 from patchkit.carry.candidate.lock import make_result, read_inputs
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.following.onto.own import refuse_replacing
 from patchkit.carry.following.onto.pin import Onto
 from patchkit.carry.following.onto.plan import OntoPlan, plan_onto
 from patchkit.carry.series.trust import DEFAULT_TRUST
@@ -27,7 +28,9 @@ from patchkit.carry.upstream.refs import read_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntoReport:
-    """The branch in the user's clone; ``branch`` is None when no patch is for this commit, so none was made.
+    """The branch in the user's clone; ``branch`` is None when none was made.
+
+    That is when no patch is for this commit, or when it has them all as they would be made (``is_current``).
 
     ``before`` is where the branch was. ``candidate`` is the same commits in the cache, for the other verbs.
     """
@@ -38,6 +41,11 @@ class OntoReport:
     before: str | None
     tree: str
     cmake: list[str]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the user's commit has patchkit's commits, and they would come out as they are."""
+        return bool(self.onto.replaced) and self.tree == self.onto.commit.tree
 
     @property
     def unchanged(self) -> bool:
@@ -54,6 +62,7 @@ class OntoReport:
             "commits": plain(self.candidate.commits),
             "tree": self.tree,
             "unchanged": self.unchanged,
+            "current": self.is_current,
             "before": self.before,
             "candidate": self.candidate.ref,
             "cmake": self.cmake,
@@ -96,17 +105,25 @@ def run_onto(
         plan, clone = made.plan, made.clone
         refuse_faults(plan)
         candidate, tree = write_plan(plan, repository)
-        has_commits = bool(candidate.commits)
+        head = made.commit
+        unsure = [each for each in made.replaced if not each.is_sure]
+        if unsure and tree != head.tree:
+            why = (
+                "these were rebased, and what patchkit made is in neither the clone nor the cache; they may "
+            )
+            why += "have changes of yours, which would be lost"
+            raise refuse_replacing(unsure, made.replaced, head, clone, why)
+        has_commits = candidate.tip != head.sha and tree != head.tree
         place = None
         if has_commits:
-            place = look_at_branch(clone, branch, base=plan.base, tip=candidate.tip, replace=replace_branch)
+            place = look_at_branch(clone, branch, base=head.sha, tip=candidate.tip, replace=replace_branch)
         inputs = read_inputs(plan, workspace.series)
         result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
         record = make_record(plan, result, workspace, branch if has_commits else None)
         move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
         if place is not None and place.tip != candidate.tip:
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
-            put_branch(clone, place, repository, base=plan.base, tip=candidate.tip)
+            put_branch(clone, place, repository, base=head.sha, tip=candidate.tip)
         cmake = cmake_command(plan, clone.top, repository, plan.base)
     return OntoReport(
         onto=made,

@@ -18,8 +18,7 @@ from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
-from patchkit.carry.upstream.git import IDENTITY_EMAIL
+from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file, read_object
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.tags import build_of_tag
 
@@ -226,8 +225,8 @@ def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
 def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin:
     """The pin of a commit, as the candidate for ``archs`` on it was made.
 
-    That candidate's own last commit means the same: HEAD is there after the branch was merged. Without a
-    candidate it is a pin on which none can be found. Raises what reading the clone raises.
+    A commit with the tree of that candidate means the same: HEAD has it after the branch was merged. Without
+    a candidate it is a pin on which none can be found. Raises what reading the clone raises.
     """
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
@@ -235,11 +234,16 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     refs = list_refs(repository, "refs") if repository is not None else {}
     wanted = candidate_ref(tuple(sorted(set(archs))), f"onto-{commit.sha[:12]}")
     folder = wanted.rpartition("/")[0]
-    own = [ref for ref in refs if ref.startswith(f"{folder}/onto-") and refs[ref] == commit.sha]
-    for ref in (wanted, *own):
-        made = read_record(repository, ref, refs) if repository is not None else None
+    if repository is None:
+        return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
+    made_there = [ref for ref in refs if ref.startswith(f"{folder}/onto-")]
+    trees = repository.resolve(*(f"{ref}^{{tree}}" for ref in made_there))
+    same = [ref for ref, tree in zip(made_there, trees, strict=True) if tree == commit.tree]
+    for ref in (wanted, *sorted(same, key=lambda ref: refs[ref] != commit.sha)):
+        made = read_record(repository, ref, refs)
         if made is not None and made.commit is not None:
-            base = commit if made.commit == commit.sha else read_commit(clone, made.commit)
+            # The clone lacks a base without patchkit's commits where no branch was made on it.
+            base = commit if made.commit == commit.sha else read_object(repository, made.commit)
             return replace(pin_of(clone, base, made.build), followed=made.followed)
     return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
 
@@ -311,33 +315,3 @@ def refuse_no_llama(clone: Clone, commit: Commit, folders: Sequence[str]) -> Non
             why=f"it has no {' and no '.join(names)}",
             hint="--repo DIR names your clone of llama.cpp, --onto REV the commit in it",
         )
-
-
-def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
-    """Refuse a commit of something else than llama.cpp, and one that is patched already.
-
-    Raises ONTO_NOT_LLAMA_CPP, ONTO_PATCHED.
-    """
-    refuse_no_llama(clone, commit, folders)
-    made = _made_by_patchkit(commit)
-    if made is None:
-        return
-    base = commit
-    while _made_by_patchkit(base) is not None:
-        base = read_commit(clone, f"{base.sha}^")
-    raise UsageError(
-        f"'{revision}' has patchkit's commits already; the last is '{made}'",
-        code="ONTO_PATCHED",
-        where=Location(path=str(clone.top)),
-        why=f"they stand on {base.sha[:12]}",
-        hint=f"to make them anew: --onto {base.sha[:12]} --replace, from another branch than the one to move",
-    )
-
-
-def _made_by_patchkit(commit: Commit) -> str | None:
-    """The patch that a commit is of; None for a commit of anybody else."""
-    head, _, message = commit.raw.partition(b"\n\n")
-    if f"<{IDENTITY_EMAIL}>".encode() not in head.rpartition(b"\ncommitter ")[2]:
-        return None
-    found = [line[13:] for line in message.split(b"\n") if line.startswith(b"Patchkit-Id: ")]
-    return found[0].decode("utf-8", "replace") if found else None

@@ -15,11 +15,13 @@ from patchkit.base.errors import (
     UsageError,
 )
 from patchkit.base.plain import plain
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_patches
 from patchkit.carry.following.classes import GOOD, Classified
 from patchkit.carry.following.classify import Comparison, classify_series
-from patchkit.carry.following.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
+from patchkit.carry.following.onto.own import OwnCommit, find_own, take_out
+from patchkit.carry.following.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
 from patchkit.carry.following.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
@@ -105,6 +107,13 @@ class OntoPlan:
     dropped: tuple[str, ...]
     opt_in: tuple[str, ...]
     is_head: bool
+    replaced: tuple[OwnCommit, ...] = ()
+
+    @property
+    def no_more(self) -> tuple[str, ...]:
+        """The patches of ``replaced`` that are not placed again."""
+        again = {each.id for each in self.plan.patches if each.state == "apply"}
+        return tuple(dict.fromkeys(each.id for each in reversed(self.replaced) if each.id not in again))
 
     @property
     def in_range(self) -> frozenset[str]:
@@ -135,6 +144,7 @@ class OntoPlan:
             "dropped": list(self.dropped),
             "opt_in": list(self.opt_in),
             "opt_in_here": list(self.opt_in_here),
+            "replaced": plain(self.replaced),
         }
 
     def as_json(self) -> dict[str, object]:
@@ -156,7 +166,7 @@ def plan_onto(
     profiles = load_profiles(series_dir.profiles, request.archs)
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
-    refuse_other_code(clone, commit, onto.revision, series.folders or _OF_UPSTREAM)
+    refuse_no_llama(clone, commit, series.folders or _OF_UPSTREAM)
     archs = [profile.arch for profile in profiles]
     build = build_of(
         onto,
@@ -167,11 +177,20 @@ def plan_onto(
         _relevant(series, profiles, request),
         lambda number: find_faults(series.faults, number, archs, ()),
     )
-    pin = pin_of(clone, commit, build.low)
-    request, distrusted = name_patches(request, series, profiles, pin.build)
+    request, distrusted = name_patches(request, series, profiles, build.low)
     chosen = select_patches(
-        series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
+        series, profiles, build.low, only=request.only, without=request.without, with_=request.with_
     )
+    pin = pin_of(clone, commit, build.low)
+    with cache.hold(workspace.reporter) as repository:
+        obtain(pin, cache=cache, reporter=workspace.reporter)
+        own = find_own(clone, commit, {patch.id for patch in series.patches}, repository)
+        _refuse_other_gpus(own, request, clone)
+        without = take_out(own, commit, clone, repository)
+        if without is not None:
+            pin = pin_of(clone, without.commit, build.low)
+            obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
+        files = read_upstream(repository, str(pin.commit), series.read)
     choice = Choice(
         request=request,
         lock=lock,
@@ -182,9 +201,6 @@ def plan_onto(
         distrusted=distrusted,
     )
     choice.warn_of_faults(workspace.reporter)
-    with cache.hold(workspace.reporter) as repository:
-        obtain(pin, cache=cache, reporter=workspace.reporter)
-        files = read_upstream(repository, commit.sha, series.read)
     last, reference = _last_renderings(choice, clone, workspace, cache)
     verdicts, renderings = classify_series(
         Comparison(
@@ -214,7 +230,7 @@ def plan_onto(
         profiles=profiles,
         selected=tuple(each.selected for each in renderings),
         distrusted=distrusted,
-        base=commit.sha,
+        base=str(pin.commit),
         patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
         errors=errors,
     )
@@ -228,7 +244,22 @@ def plan_onto(
         dropped=dropped,
         opt_in=opted_in(series, profiles, [rendering.patch.id for rendering in renderings], pin.build),
         is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
+        replaced=without.commits if without is not None else (),
     )
+
+
+def _refuse_other_gpus(own: Sequence[OwnCommit], request: Request, clone: Clone) -> None:
+    """Refuse to take patches of other GPUs out, which would not come again. Raises ONTO_PATCHED."""
+    others = [each for each in own if each.archs and not set(each.archs) <= set(request.archs)]
+    if others:
+        archs = sorted({arch for each in others for arch in each.archs} | {*request.archs} - {PLAIN})
+        raise UsageError(
+            f"there are patchkit's commits for {' '.join(others[0].archs)} below",
+            code="ONTO_PATCHED",
+            where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in others],
+            why="one branch has the patches of all its GPUs, and they would be lost in a new one",
+            hint=f"name all GPUs: {' '.join(f'--arch {arch}' for arch in archs)}",
+        )
 
 
 def _refuse_patched(
