@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from patchkit.prove.pick.crossing import Arm, cross
-from patchkit.prove.pick.statistics import (
-    Effect,
+from patchkit.gpu.hardware.bench.statistics import (
+    Interval,
     bound_averages,
     bound_effect,
     fewest_rounds,
     walsh_averages,
 )
+from patchkit.prove.pick.crossing import Arm, cross
 
 BUILDS = 24
 """So many builds are measured side by side, if that spares rounds: what four or five patches cross in."""
@@ -450,7 +450,7 @@ class _Pick:
         return self._worth(safe, shown, mends=mends)
 
     def _worth(
-        self, safe: Mapping[Key, Effect], shown: Mapping[Key, Effect], *, mends: bool
+        self, safe: Mapping[Key, Interval], shown: Mapping[Key, Interval], *, mends: bool
     ) -> tuple[Verdict, str] | None:
         """To keep, if some test gains or it mends, and no test may lose; ``safe`` has bounds for that."""
         least = math.log1p(self.plan.least)
@@ -467,7 +467,7 @@ class _Pick:
 
     def _bounds(
         self, averages: Mapping[Key, Sequence[float]], count: int, chance: float
-    ) -> dict[Key, Effect]:
+    ) -> dict[Key, Interval]:
         return {key: bound_averages(values, count, chance) for key, values in averages.items()}
 
     def _chances(self, number: int, look: int) -> tuple[float, float]:
@@ -661,5 +661,5 @@ def _name(key: Key) -> str:
     return f"{key[1]} of {key[0]}"
 
 
-def _size(effect: Effect) -> str:
+def _size(effect: Interval) -> str:
     return f"{abs(math.expm1(effect.middle)):.1%}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from patchkit.base.files import write_output
 from patchkit.base.text import counted
 from patchkit.gpu.hardware.bench.plots import PlotFormat, draw_changes
+from patchkit.gpu.hardware.bench.statistics import fewest_rounds
 from patchkit.prove.pick.command import MEASURED, PickReport
 from patchkit.prove.pick.decide import SHOWN_CHANCE, EffectOnTest
-from patchkit.prove.pick.statistics import fewest_rounds
 
 _ELSEWHERE = "name another file with --plot"
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from patchkit.prove.pick.statistics import bound_effect, fewest_rounds
+from patchkit.gpu.hardware.bench.statistics import bound_effect, fewest_rounds
 
 
 @pytest.mark.parametrize(("rounds", "chance"), [(8, 0.004), (8, 0.05), (10, 0.01), (12, 0.001)])
