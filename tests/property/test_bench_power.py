@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.gpu.hardware.bench.statistics import Comparison, compare
+from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, compare
 
 
 def _measured(*, seed: int, noise: float, gain: float, rounds: int = 10, stalls: float = 0.0) -> Comparison:
@@ -24,6 +24,17 @@ def _measured(*, seed: int, noise: float, gain: float, rounds: int = 10, stalls:
             one = slow * math.exp(draw.gauss(0, noise)) / (1 + faster)
             times.append(one * (1 + draw.expovariate(2)) if draw.random() < stalls else one)
     return compare(*arms, least=0.02)
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.1, 0.2])
+@pytest.mark.parametrize("rounds", [8, 10, 14, 20])
+def test_at_most_one_interval_in_a_hundred_misses_the_true_effect(rounds: int, stalls: float) -> None:
+    """Of 2000 measurements 20 may; 39 would by chance in fewer than one such test of 10,000."""
+    missed = 0
+    for seed in range(2000):
+        found = _measured(seed=seed, noise=0.01, gain=0.05, rounds=rounds, stalls=stalls)
+        missed += not found.effect.low <= math.log1p(0.05) <= found.effect.high
+    assert missed < 39
 
 
 @pytest.mark.parametrize(
@@ -45,11 +56,18 @@ def test_a_gain_of_half_is_seen(noise: float) -> None:
     assert {_measured(seed=seed, noise=noise, gain=0.5).verdict for seed in range(10)} == {"faster"}
 
 
+@pytest.mark.parametrize("gain", [-0.5, 0.0, 0.5])
+def test_too_few_rounds_for_such_an_interval_decide_nothing(gain: float) -> None:
+    found = _measured(seed=1, noise=0.001, gain=gain, rounds=FEWEST - 1)
+    assert (found.verdict, FEWEST) == ("undecided", 8)
+    assert _measured(seed=1, noise=0.001, gain=gain, rounds=FEWEST).verdict != "undecided"
+
+
 @given(st.integers(0, 10**6), st.floats(0.001, 0.2), st.sampled_from([0.0, 0.1, 0.3]))
 def test_a_loss_of_ten_per_cent_is_never_called_same_or_faster_by_a_run_that_could_see_it(
     seed: int, noise: float, stalls: float
 ) -> None:
-    found = _measured(seed=seed, noise=noise, gain=-0.1, rounds=7, stalls=stalls)
+    found = _measured(seed=seed, noise=noise, gain=-0.1, rounds=10, stalls=stalls)
     if found.smallest_loss_seen <= 0.1:
         assert found.verdict in {"slower", "undecided"}
 

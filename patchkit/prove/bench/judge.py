@@ -11,7 +11,7 @@ from typing import Literal
 from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
-from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, compare
+from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, Interval, compare
 
 Judgement = Literal["ok", "lost", "short", "open"]
 
@@ -128,6 +128,8 @@ def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
 def _judge_one(
     test: BenchTest, comparison: Comparison, promise: Promise, moved: Sequence[str]
 ) -> tuple[Judgement, str]:
+    if comparison.rounds < FEWEST:
+        return "open", f"an interval of 99 % takes {FEWEST} rounds, these are {comparison.rounds}"
     # A loss within the noise of this run cannot be told from none.
     allowed = max(-math.log1p(-promise.allowed_loss), comparison.least)
     if comparison.effect.high < -max(allowed, comparison.margin):

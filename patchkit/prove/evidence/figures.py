@@ -11,12 +11,9 @@ import statistics
 from collections.abc import Sequence
 
 from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
-from patchkit.gpu.hardware.bench.statistics import Comparison, Interval, bootstrap_median
+from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, Interval, interval_of
 from patchkit.prove.bench.judge import LEAST
 
-FEWEST = 8
-"""Rounds for a verdict. The median lies beyond all of n values with probability 2^(1-n): the least n at which
-the range of the values is an interval of 99 %."""
 Pair = tuple[str, str]
 """The names of two arms: which is compared, and with which."""
 
@@ -82,7 +79,7 @@ def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> t
             against = pairs[0][1]
             if against not in noises:
                 noises[against] = _noise(medians, arms, against)
-            found.append(_verdict(number, medians, pairs, arms, noises[against]))
+            found.append(_verdict(number, medians, pairs, noises[against]))
     return tuple(found)
 
 
@@ -90,25 +87,22 @@ def _verdict(
     number: int,
     medians: Sequence[dict[str, float]],
     pairs: Sequence[Pair],
-    arms: Sequence[MeasuredArm],
     noise: Interval | None,
 ) -> MeasuredVerdict:
     """The verdict of the pairs of a comparison in a test, named by the first of them."""
-    again = {against: _doubles(arms, against) for _, against in pairs}
     effects = [
-        _reference(one, against, again[against]) - math.log(one[of])
+        math.log(one[against] / one[of])
         for one in medians
         for of, against in pairs
         if of in one and against in one
     ]
-    effect = bootstrap_median(effects)
+    effect = interval_of(effects)
     comparison = Comparison(
         effect=effect,
         noise=noise or Interval(low=0.0, middle=0.0, high=0.0),
         least=math.log1p(LEAST),
         rounds=len(effects),
     )
-    is_decided = noise is not None and len(effects) >= FEWEST
     of, against = pairs[0]
     return MeasuredVerdict(
         test=number,
@@ -119,20 +113,8 @@ def _verdict(
         low=_fraction(effect.low),
         high=_fraction(effect.high),
         noise=None if noise is None else Range(low=_fraction(noise.low), high=_fraction(noise.high)),
-        verdict=comparison.verdict if is_decided else "undecided",
+        verdict="undecided" if noise is None else comparison.verdict,
     )
-
-
-def _doubles(arms: Sequence[MeasuredArm], name: str) -> tuple[str, ...]:
-    """The arms that are the same build, itself among them."""
-    tree = next(arm.tree for arm in arms if arm.name == name)
-    return tuple(arm.name for arm in arms if arm.tree == tree)
-
-
-def _reference(one: dict[str, float], against: str, again: Sequence[str]) -> float:
-    """The logarithm of the time of a build in a round: of all its arms that took part."""
-    logs = [math.log(one[name]) for name in again if name in one]
-    return statistics.fmean(logs) if logs else math.log(one[against])
 
 
 def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], against: str) -> Interval | None:
@@ -143,7 +125,7 @@ def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], aga
         for other in others:
             found = [math.log(row[one] / row[other]) for row in medians if one in row and other in row]
             if len(found) >= FEWEST:
-                return bootstrap_median(found)
+                return interval_of(found)
     return None
 
 

@@ -25,7 +25,7 @@ from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
-from patchkit.gpu.hardware.bench.statistics import Verdict, bootstrap_median
+from patchkit.gpu.hardware.bench.statistics import Verdict
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
@@ -131,13 +131,13 @@ class SampledTest(Record):
     samples_ns: ArmSamples
 
     def point(self, arm: str) -> Point:
-        """The speed of an arm, with an interval where there are several rounds."""
+        """The median speed of an arm over its rounds, with that of the slowest and fastest of several."""
         rounds = self.samples_ns.candidate if arm == "candidate" else self.samples_ns.baseline
-        speeds = [(self.prompt or self.generated) * 1e9 / statistics.median(times) for times in rounds]
+        tokens = self.prompt + self.generated
+        speeds = [tokens * 1e9 / statistics.median(times) for times in rounds]
         if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
             return Point(depth=self.depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
-        interval = bootstrap_median(speeds)
-        return Point(depth=self.depth, speed=interval.middle, low=interval.low, high=interval.high)
+        return Point(depth=self.depth, speed=statistics.median(speeds), low=min(speeds), high=max(speeds))
 
 
 class Samples(Record):
@@ -196,7 +196,7 @@ class BenchEvidence(DeviceEvidence):
                 )
                 for one in self.tests
             ),
-            note="Intervals are of the median over rounds in which both sides took turns; open is no pass.",
+            note="Intervals are of the change within a round, over all rounds; open is no pass.",
         )
 
     def _curves(self) -> Iterator[Curve]:

@@ -67,7 +67,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Tokens per second at a depth; ``low`` and ``high`` are None without an interval."""
+    """Tokens per second at a depth; ``low`` and ``high`` of all rounds, None where there was one."""
 
     depth: int
     speed: float

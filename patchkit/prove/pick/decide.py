@@ -26,8 +26,8 @@ from typing import Literal, Protocol
 from patchkit.gpu.hardware.bench.statistics import (
     Interval,
     bound_averages,
-    bound_effect,
     fewest_rounds,
+    interval_of,
     walsh_averages,
 )
 from patchkit.prove.pick.crossing import Arm, cross
@@ -646,14 +646,13 @@ def _add_again(values: dict[Key, list[float]], times: Mapping[tuple[Arm, bool], 
 def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[EffectOnTest]:
     for (model, test), each in values.items():
         if each:
-            found = bound_effect(each, chance)
-            low, high = max(found.low, min(each)), min(found.high, max(each))
+            found = interval_of(each, chance)
             yield EffectOnTest(
                 model=model,
                 test=test,
-                low=round(math.expm1(low), 5),
+                low=round(math.expm1(found.low), 5),
                 change=round(math.expm1(found.middle), 5),
-                high=round(math.expm1(high), 5),
+                high=round(math.expm1(found.high), 5),
             )
 
 

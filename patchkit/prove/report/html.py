@@ -84,7 +84,7 @@ class StripChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One value; ``low`` and ``high`` are None without an interval."""
+    """One value; ``low`` and ``high`` of all rounds, None where there was one."""
 
     x: float
     y: float
@@ -202,7 +202,7 @@ def _line(curve: Curve, places: dict[int, float], height: _Height) -> CurveLine:
 
 
 def _mark(point: Point, x: float, height: _Height, arm: str) -> Mark:
-    told = "no interval"
+    told = "one round"
     if point.low is not None and point.high is not None:
         told = f"{figure(point.low)} to {figure(point.high)}"
     return Mark(

@@ -54,7 +54,7 @@ def _tests(result: GateResult) -> list[dict[str, object]]:
 
 
 def test_two_builds_of_equal_code_are_never_told_apart(cpu_subject: Subject) -> None:
-    result = _bench(cpu_subject, 6)
+    result = _bench(cpu_subject, 8)
     assert result.gate == "bench@cpu"
     assert [test["test"] for test in _tests(result)] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
     assert {test["verdict"] for test in _tests(result)} <= {"same", "undecided"}
@@ -66,7 +66,7 @@ def test_two_builds_of_equal_code_are_never_told_apart(cpu_subject: Subject) -> 
 def test_a_build_that_is_a_tenth_slower_never_passes_and_is_caught_where_the_machine_lets_it(
     slower: Subject,
 ) -> None:
-    result = _bench(slower, 6)
+    result = _bench(slower, 8)
     assert result.verdict != "passed"
     for test in _tests(result):
         assert test["verdict"] in {"slower", "undecided"}

@@ -1,4 +1,10 @@
-"""How much faster one build is, with bootstrap intervals, and how noisy the measurement was."""
+"""How much faster one build is than another, with intervals that are exact for any number of rounds.
+
+A value is the logarithm of the ratio of two builds' times in one round. Heat, a stall or another program
+meets either build with the same chance, because their order changes from round to round, so the values are
+symmetric around the true effect. Wilcoxon's signed ranks require nothing else; no noise is assumed to be
+normal. The mean of two runs against a single one is not symmetric when runs stall, so values are never that.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +19,22 @@ from typing import Literal
 
 Verdict = Literal["faster", "same", "slower", "undecided"]
 
-CONFIDENCE = 0.99  # of each interval; a gate looks at many tests, so one in twenty would be too often
+CONFIDENCE = 0.99
+"""Of each interval; a gate looks at many tests, so one wrong in twenty would be too many."""
+_CHANCE = (1 - CONFIDENCE) / 2  # that one end of an interval is wrong
 RESAMPLES = 2000  # the ends of a 99 % interval then rest on ten resamples each
 _SEED = 20251031
 _MOST_KEPT = 128  # numbers of rounds whose distribution is remembered
+
+
+def fewest_rounds(chance: float) -> int:
+    """How many rounds it takes until a bound can be wrong with at most this chance."""
+    return math.ceil(-math.log2(chance) - 1e-9)
+
+
+FEWEST = fewest_rounds(_CHANCE)
+"""Rounds from which on there is an interval of 99 %: 8. All of n values lie on one side of the true effect
+with probability 2^(1-n), so even the range of seven values misses it more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +60,8 @@ class Interval:
 class Comparison:
     """One test, candidate against baseline; positive is faster.
 
-    ``effect`` rests on the rounds, ``noise`` on the baseline against itself in the same rounds; ``least`` is
-    the smallest effect worth a verdict.
+    ``effect`` is the candidate against the baseline over ``rounds`` rounds, ``noise`` the baseline against
+    itself in the same rounds; ``least`` is the smallest effect worth a verdict. All are logarithms of ratios.
     """
 
     effect: Interval
@@ -59,6 +77,8 @@ class Comparison:
     @property
     def verdict(self) -> Verdict:
         """The interval lies beyond the margin, within what is not worth a verdict, or neither."""
+        if self.rounds < FEWEST:
+            return "undecided"
         if self.effect.low > self.margin:
             return "faster"
         if self.effect.high < -self.margin:
@@ -73,19 +93,6 @@ class Comparison:
         return -math.expm1(-(self.margin + self.effect.half))
 
 
-def bootstrap_median(values: Sequence[float]) -> Interval:
-    """The median and the percentile interval of the medians of resamples.
-
-    With few values the interval is that of the values themselves: wide, which is the honest side.
-    """
-    if not values:
-        raise ValueError("no values")
-    draw = random.Random(_SEED)  # noqa: S311  # resampling, no secret
-    size = len(values)
-    medians = [statistics.median(draw.choices(values, k=size)) for _ in range(RESAMPLES)]
-    return _percentiles(medians, statistics.median(values))
-
-
 def compare(
     baseline: Sequence[float], candidate: Sequence[float], again: Sequence[float], *, least: float
 ) -> Comparison:
@@ -96,53 +103,28 @@ def compare(
     """
     if not len(baseline) == len(candidate) == len(again):
         raise ValueError("rounds are not whole")
-    noise = bootstrap_median([math.log(one / two) for one, two in zip(baseline, again, strict=True)])
-    effect = bootstrap_median(
-        [
-            (math.log(one) + math.log(two)) / 2 - math.log(ours)
-            for one, two, ours in zip(baseline, again, candidate, strict=True)
-        ]
+    return Comparison(
+        effect=interval_of([math.log(one / ours) for one, ours in zip(baseline, candidate, strict=True)]),
+        noise=interval_of([math.log(one / two) for one, two in zip(baseline, again, strict=True)]),
+        least=math.log1p(least),
+        rounds=len(baseline),
     )
-    return Comparison(effect=effect, noise=noise, least=math.log1p(least), rounds=len(baseline))
 
 
-def bootstrap_mean(values: Sequence[float]) -> Interval | None:
-    """The mean and its interval, in the unit of the values; None for a single value, which has none."""
-    if len(values) < 2:  # noqa: PLR2004  # of one value nobody knows how much it scatters
-        return None
-    draw = random.Random(_SEED)  # noqa: S311  # resampling, no secret
-    return _percentiles([_resampled_mean(draw, values) for _ in range(RESAMPLES)], statistics.fmean(values))
+def interval_of(values: Sequence[float], chance: float = _CHANCE) -> Interval:
+    """The effect and its interval, each end of which is wrong with at most that chance.
 
-
-def bootstrap_change(before: Sequence[float], after: Sequence[float]) -> Interval | None:
-    """The change of the mean as a fraction (0.1: ten per cent more), both resampled by themselves.
-
-    None when one side is a single value: then nothing is known of its scatter.
+    With fewer values than that takes (:func:`fewest_rounds`) it is their range: all that was seen.
     """
-    if min(len(before), len(after)) < 2:  # noqa: PLR2004  # as above
-        return None
-    draw = random.Random(_SEED)  # noqa: S311  # as above
-    changes = [_resampled_mean(draw, after) / _resampled_mean(draw, before) - 1 for _ in range(RESAMPLES)]
-    return _percentiles(changes, statistics.fmean(after) / statistics.fmean(before) - 1)
-
-
-def _resampled_mean(draw: random.Random, values: Sequence[float]) -> float:
-    return sum(draw.choices(values, k=len(values))) / len(values)
-
-
-def _percentiles(values: list[float], middle: float) -> Interval:
-    values.sort()
-    cut = int(RESAMPLES * (1 - CONFIDENCE) / 2)
-    return Interval(low=values[cut], middle=middle, high=values[-1 - cut])
-
-
-def fewest_rounds(chance: float) -> int:
-    """How many rounds it takes until a bound can be wrong with at most this chance."""
-    return math.ceil(-math.log2(chance) - 1e-9)
+    found = bound_effect(values, chance)
+    return Interval(low=max(found.low, min(values)), middle=found.middle, high=min(found.high, max(values)))
 
 
 def bound_effect(values: Sequence[float], chance: float) -> Interval:
-    """The estimate of Hodges and Lehmann, with the bounds that belong to it."""
+    """The estimate of Hodges and Lehmann, with one-sided bounds that are wrong with at most this chance.
+
+    With fewer values than :func:`fewest_rounds` the bounds are infinite.
+    """
     return bound_averages(walsh_averages(values), len(values), chance)
 
 
@@ -179,3 +161,33 @@ def _ways(rounds: int) -> tuple[int, ...]:
         for total in range(most, rank - 1, -1):
             ways[total] += ways[total - rank]
     return tuple(ways)
+
+
+def bootstrap_mean(values: Sequence[float]) -> Interval | None:
+    """The mean and its interval, in the unit of the values; None for a single value, which has none."""
+    if len(values) < 2:  # noqa: PLR2004  # of one value nobody knows how much it scatters
+        return None
+    draw = random.Random(_SEED)  # noqa: S311  # resampling, no secret
+    return _percentiles([_resampled_mean(draw, values) for _ in range(RESAMPLES)], statistics.fmean(values))
+
+
+def bootstrap_change(before: Sequence[float], after: Sequence[float]) -> Interval | None:
+    """The change of the mean as a fraction (0.1: ten per cent more), both resampled by themselves.
+
+    None when one side is a single value: then nothing is known of its scatter.
+    """
+    if min(len(before), len(after)) < 2:  # noqa: PLR2004  # as above
+        return None
+    draw = random.Random(_SEED)  # noqa: S311  # as above
+    changes = [_resampled_mean(draw, after) / _resampled_mean(draw, before) - 1 for _ in range(RESAMPLES)]
+    return _percentiles(changes, statistics.fmean(after) / statistics.fmean(before) - 1)
+
+
+def _resampled_mean(draw: random.Random, values: Sequence[float]) -> float:
+    return sum(draw.choices(values, k=len(values))) / len(values)
+
+
+def _percentiles(values: list[float], middle: float) -> Interval:
+    values.sort()
+    cut = int(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return Interval(low=values[cut], middle=middle, high=values[-1 - cut])

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from patchkit.gpu.hardware.bench.statistics import bound_effect, fewest_rounds
+from patchkit.gpu.hardware.bench.statistics import bound_effect, fewest_rounds, interval_of
 
 
 @pytest.mark.parametrize(("rounds", "chance"), [(8, 0.004), (8, 0.05), (10, 0.01), (12, 0.001)])
@@ -41,3 +41,11 @@ def test_turning_the_signs_turns_the_bounds() -> None:
     values = [0.03, -0.01, 0.05, 0.02, 0.04, 0.00, 0.01, 0.06, 0.02]
     one, other = bound_effect(values, 0.05), bound_effect([-value for value in values], 0.05)
     assert (one.low, one.middle, one.high) == pytest.approx((-other.high, -other.middle, -other.low))
+
+
+def test_the_interval_of_too_few_values_is_their_range() -> None:
+    found = interval_of([0.0, 1.0, 2.0])
+    assert (found.low, found.middle, found.high) == (0.0, 1.0, 2.0)
+    assert (found.half, found.reach) == (1.0, 2.0)
+    with pytest.raises(ValueError, match="no median"):
+        interval_of([])

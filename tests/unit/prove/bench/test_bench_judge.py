@@ -16,7 +16,7 @@ from patchkit.gpu.hardware.bench.rounds import (
     round_order,
 )
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow, BenchTest
-from patchkit.gpu.hardware.bench.statistics import bootstrap_median, compare
+from patchkit.gpu.hardware.bench.statistics import compare
 from patchkit.prove.bench.judge import Judged, Promise, judge, promises_for
 
 NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
@@ -96,19 +96,15 @@ def test_speed_is_tokens_over_the_median_of_medians(measure: Callable[..., Round
     assert rounds.tokens_per_second(_test(), "candidate") == 1024
 
 
-def test_equal_samples_give_equal_numbers() -> None:
-    values = [1.0, 1.1, 0.9, 1.05, 0.97]
-    assert bootstrap_median(values) == bootstrap_median(values)
-    with pytest.raises(ValueError, match="no values"):
-        bootstrap_median([])
+def test_arms_without_equal_rounds_are_not_compared() -> None:
     with pytest.raises(ValueError, match="whole"):
         compare([1.0], [1.0, 2.0], [1.0], least=0.02)
 
 
-def test_few_values_give_the_widest_interval() -> None:
-    found = bootstrap_median([0.0, 1.0, 2.0])
-    assert (found.low, found.middle, found.high) == (0.0, 1.0, 2.0)
-    assert (found.half, found.reach) == (1.0, 2.0)
+@pytest.mark.parametrize("gain", [-0.5, 0.0, 0.5])
+def test_seven_rounds_leave_every_test_open(measure: Callable[..., Rounds], gain: float) -> None:
+    judged = _judged(measure(pp=gain, rounds=7), _promise(0.3))["pp512@d0"]
+    assert (judged.judgement, judged.why) == ("open", "an interval of 99 % takes 8 rounds, these are 7")
 
 
 def test_noise_never_makes_two_builds_equal(measure: Callable[..., Rounds]) -> None:

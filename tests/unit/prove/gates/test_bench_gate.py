@@ -49,7 +49,7 @@ def bench(tmp_path: Path, make_subject: Callable[..., Subject]) -> Callable[...,
         trouble: str = "",
         rules: BenchRules | None = None,
         device: str | None = None,
-        rounds: int = 4,
+        rounds: int = 8,
         timeout_s: float = 60.0,
     ) -> GateResult:
         for name, scale in (("base", 1.0), ("cand", factor)):
@@ -89,8 +89,8 @@ def _outputs(tmp_path: Path, pattern: str) -> list[str]:
 def test_two_equal_programs_pass(bench, tmp_path: Path) -> None:
     result = bench()
     assert (result.verdict, result.problems) == ("passed", ())
-    assert "4 tests in 4 rounds on this machine: 4 same" in result.summary
-    assert len(_outputs(tmp_path, "*.jsonl")) == 12
+    assert "4 tests in 8 rounds on this machine: 4 same" in result.summary
+    assert len(_outputs(tmp_path, "*.jsonl")) == 24
     assert any(line.startswith("temperatures") for line in result.lines)
     json.dumps(result.as_json())
 
@@ -114,9 +114,9 @@ def test_a_promise_that_is_not_kept_fails(bench) -> None:
 
 def test_what_noise_hides_is_not_a_pass(bench) -> None:
     # The runs of the candidate differ by up to 18 % from their middle.
-    result = bench(trouble="w=200", rounds=3)
+    result = bench(trouble="w=200")
     assert (result.verdict, result.problems) == ("not run", ())
-    assert "in 6 rounds" in result.summary  # as many again, once
+    assert "in 16 rounds" in result.summary  # as many again, once
     assert "4 left open, which is no pass" in result.summary
     assert len(result.not_run) == 4
 
@@ -158,7 +158,7 @@ def test_an_interrupted_measurement_is_gone_on_with(bench, tmp_path: Path) -> No
     assert result.verdict == "passed"
     assert result.as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 2
     count = int((tmp_path / "base" / "count").read_text())
-    assert count == 8, "the baseline ran twice per round, and no round twice"
+    assert count == 16, "the baseline ran twice per round, and no round twice"
     assert bench().as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 0
 
 

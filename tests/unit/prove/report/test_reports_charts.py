@@ -61,7 +61,7 @@ def test_curves_stay_inside_and_higher_is_faster(speed: float) -> None:
     first, second = chart.lines[0].marks
     assert first.y < second.y or speed == 0
     assert (first.low, first.high) == (None, None)
-    assert "no interval" in first.text
+    assert "one round" in first.text
     assert second.low is not None
     assert second.high is not None
     assert second.low >= second.y >= second.high
