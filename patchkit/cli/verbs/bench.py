@@ -66,7 +66,7 @@ def _rendered(settings: Settings, section: Section) -> str:
             no_wrap=how != "left",
         )
     for row in section.rows:
-        shown.add_row(*(_painted(row, column) for column in range(len(row))))
+        shown.add_row(*(_painted(section.titles, row, column) for column in range(len(row))))
     out = io.StringIO()
     needed = Measurement.get(wide := Console(width=_WIDE), wide.options, shown).minimum
     console = Console(
@@ -80,12 +80,14 @@ def _rendered(settings: Settings, section: Section) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _painted(row: Sequence[str], column: int) -> Text:
-    """Green and red are for changes whose whole interval says so; without an interval there is no colour."""
+def _painted(titles: Sequence[str], row: Sequence[str], column: int) -> Text:
+    """Green and red are for changes whose whole interval of 99 % says so; without one there is no colour."""
     from rich.text import Text
 
-    interval = row[column + 1] if column + 1 < len(row) else ""
-    low, found, high = interval.partition(" to ")
+    from patchkit.gpu.hardware.bench.tables import SURE
+
+    is_sure = column + 1 < len(row) and titles[column + 1].endswith(SURE)
+    low, found, high = row[column + 1].partition(" to ") if is_sure else ("", "", "")
     if not found or low.startswith("-") != high.startswith("-"):
         return Text(visible(row[column]))
     return Text(visible(row[column]), style="red" if low.startswith("-") else "green")

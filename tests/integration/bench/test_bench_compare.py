@@ -65,9 +65,13 @@ def test_only_a_change_beyond_its_interval_is_coloured() -> None:
         "-1.00% to 5.00%",
         "9.00%",
     )
-    assert [str(_painted(row, column).style) for column in (0, 1, 3, 5, 7)] == ["", "green", "red", "", ""]
+    titles = ("test", *["Δ%", "99 % interval"] * 3, "Δ%")
+    styles = [str(_painted(titles, row, column).style) for column in (0, 1, 3, 5, 7)]
+    assert styles == ["", "green", "red", "", ""]
+    few = [title.removeprefix("99 % ") for title in titles]
+    assert {str(_painted(few, row, column).style) for column in range(8)} == {""}
     once = ("pp512", "5.00%", "no interval")
-    assert {str(_painted(once, column).style) for column in range(3)} == {""}
+    assert {str(_painted(titles, once, column).style) for column in range(3)} == {""}
 
 
 @pytest.mark.parametrize("name", ["compare", "run"])

@@ -1,4 +1,4 @@
-"""Pictures: speed against depth, with a panel per kind of test, a line per label, and intervals; and others.
+"""Pictures: speed against depth, with a panel per kind of test, a line per label, and ranges; and others.
 
 matplotlib is optional and imported when a picture is drawn: it costs half a second, and most commands draw
 none. Equal tables give equal bytes with one version of it: no date, no random ids, no settings of the user's.
@@ -209,12 +209,12 @@ def _panel(axes: Axes, table: Table, kind: _Kind, lines: Sequence[Line]) -> None
 
 
 def _errors(cells: Sequence[Cell]) -> list[list[float]] | None:
-    """Distances down and up to the ends of each interval, 0 where there is none; None when there are none."""
-    intervals = [cell.interval for cell in cells]
-    if not any(intervals):
+    """Distances down and up to the ends of each range, 0 where there is none; None when there are none."""
+    if not any(cell.range for cell in cells):
         return None
-    down = [cell.speed - one.low if one else 0.0 for cell, one in zip(cells, intervals, strict=True)]
-    up = [one.high - cell.speed if one else 0.0 for cell, one in zip(cells, intervals, strict=True)]
+    ranges = [cell.range or (cell.speed, cell.speed) for cell in cells]
+    down = [cell.speed - low for cell, (low, _) in zip(cells, ranges, strict=True)]
+    up = [high - cell.speed for cell, (_, high) in zip(cells, ranges, strict=True)]
     return [[max(0.0, value) for value in down], [max(0.0, value) for value in up]]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow
-from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, bootstrap_change, bootstrap_mean
+from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, interval_of_ratio, is_enough
 
+_MOST_UNITS = 100  # on which an interval rests: all pairs of two sides are looked at
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""
 
@@ -48,13 +50,18 @@ class Cell:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """What an interval rests on: the means of several runs, else the repetitions of the only one."""
-        return tuple(statistics.fmean(run) for run in self.runs) if len(self.runs) > 1 else self.runs[0]
+        """What an interval rests on: the means of several runs, else the repetitions of the only one.
+
+        Of more than a hundred the means of neighbours.
+        """
+        units = [statistics.fmean(run) for run in self.runs] if len(self.runs) > 1 else self.runs[0]
+        size = -(-len(units) // _MOST_UNITS)
+        return tuple(statistics.fmean(units[at : at + size]) for at in range(0, len(units), size))
 
     @property
-    def interval(self) -> Interval | None:
-        """Of the speed, in tokens per second; None for a single repetition."""
-        return bootstrap_mean(self.units)
+    def range(self) -> tuple[float, float] | None:
+        """The lowest and the highest of these, in tokens per second; None for a single repetition."""
+        return (min(self.units), max(self.units)) if len(self.units) > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +99,24 @@ class Line:
         before, after = self.cells[base], self.cells[other]
         return None if before is None or after is None else after.speed / before.speed - 1
 
-    def change_interval(self, base: int, other: int) -> Interval | None:
-        """Its interval; None when a side has a single repetition, or none."""
+    def values(self, base: int, other: int) -> tuple[int, int] | None:
+        """On how many values of each side an interval of the change rests; None: there is none."""
         before, after = self.cells[base], self.cells[other]
-        return None if before is None or after is None else bootstrap_change(before.units, after.units)
+        if before is None or after is None or min(len(before.units), len(after.units)) == 1:
+            return None
+        return len(before.units), len(after.units)
+
+    def change_interval(self, base: int, other: int) -> Interval | None:
+        """Its interval; None when a side has a single repetition, or none.
+
+        The change is one of means. Where a stalled repetition moves that out of the interval, which no single
+        one does move, the interval reaches to it.
+        """
+        before, after, change = self.cells[base], self.cells[other], self.change(base, other)
+        if before is None or after is None or change is None or self.values(base, other) is None:
+            return None
+        found = interval_of_ratio(before.units, after.units)
+        return Interval(low=min(found.low - 1, change), middle=change, high=max(found.high - 1, change))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +140,11 @@ class Table:
         return tuple(dict.fromkeys(line.model for line in self.lines))
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether any change has one."""
-        repeated = [[cell is not None and len(cell.units) > 1 for cell in line.cells] for line in self.lines]
-        return any(each[self.base] and each[other] for each in repeated for other in self.others)
+    def fewest(self) -> tuple[int, int] | None:
+        """On how many values of each side the least certain interval rests; None: no change has one."""
+        found = [line.values(self.base, other) for line in self.lines for other in self.others]
+        pairs = [pair for pair in found if pair is not None]
+        return min(pairs, key=lambda pair: math.comb(sum(pair), pair[0]), default=None)
 
 
 def compare_series(series: Sequence[Series], *, base: int = 0, across: Collection[str] = ()) -> Table:
@@ -210,9 +232,8 @@ def _nothing_shared(series: Sequence[Series]) -> UsageError:
 
 
 NO_INTERVAL = "no interval"
-_ENOUGH = 8
-"""Values from which on an interval may be called one of 99 %: the whole range of n independent values misses
-the median with probability 2**(1-n), which is below 1 % from eight on."""
+SURE = f"{100 * CONFIDENCE:.0f} % interval"
+"""The title of intervals that are; others are all that was seen."""
 _NAMED = 4  # tests that a note names before it counts the rest
 _LOOKED_AT = 100  # relatives of a test; a file that has more was not measured by a person
 
@@ -229,16 +250,11 @@ def table_notes(table: Table) -> tuple[str, ...]:
 
 def interval_title(table: Table) -> str:
     """What a column of intervals is called: with its confidence only when it rests on enough values."""
-    return "interval" if _fewest(_cells(table)) < _ENOUGH else f"{100 * CONFIDENCE:.0f} % interval"
+    return SURE if table.fewest is not None and is_enough(*table.fewest) else "interval"
 
 
 def _cells(table: Table) -> list[Cell]:
     return [cell for line in table.lines for cell in line.cells if cell is not None]
-
-
-def _fewest(cells: Sequence[Cell]) -> int:
-    """Values behind the interval that has the fewest; cells without an interval do not count."""
-    return min((len(cell.units) for cell in cells if len(cell.units) > 1), default=0)
 
 
 def _differences(table: Table) -> list[str]:
@@ -299,18 +315,21 @@ def _certainty(table: Table) -> list[str]:
     if single:
         which = "every test was" if len(single) == len(cells) else "some tests were"
         notes.append(f"{NO_INTERVAL}: {which} run once (-r 1), so nothing is known of the scatter")
-    if len(single) < len(cells):
+    if table.fewest is not None:
         notes.append(f"{interval_title(table)}: {_rests(cells)}")
-        fewest = _fewest(cells)
-        if fewest < _ENOUGH:
-            odds = f"lie on one side of the median one time in {2 ** (fewest - 1)}"
-            notes.append(f"too few for {100 * CONFIDENCE:.0f} %: all of {fewest} values {odds}")
+        before, after = table.fewest
+        if not is_enough(before, after):
+            chance = f"one time in {math.comb(before + after, after) // 2}"
+            notes.append(
+                f"too few for a {SURE}: of two equal builds all {before} values of one are beyond "
+                f"all {after} of the other {chance}"
+            )
     return notes
 
 
 def _rests(cells: Sequence[Cell]) -> str:
     between = [len(cell.runs) for cell in cells if len(cell.runs) > 1]
-    within = [len(cell.units) for cell in cells if len(cell.runs) == 1 and len(cell.units) > 1]
+    within = [len(cell.runs[0]) for cell in cells if len(cell.runs) == 1 and len(cell.units) > 1]
     told = [f"over {_range(between)} runs"] if between else []
     if within:
         told.append(f"over {_range(within)} repetitions of one run, blind to what differs between runs")
@@ -353,7 +372,7 @@ def sections(table: Table) -> tuple[Section, ...]:
     titles = _titles(table)
     aligned = ("left", "right", "right", "left", *["figure"] * (len(titles) - _TEXTS))
     kinds: dict[tuple[BenchModel, tuple[bool, bool]], list[tuple[str, ...]]] = {}
-    with_intervals = table.has_intervals
+    with_intervals = table.fewest is not None
     for line in table.lines:
         kind = (line.prompt > 0, line.generated > 0)
         row = _row(table, line, with_intervals=with_intervals)
@@ -393,12 +412,13 @@ def csv_table(table: Table) -> str:
     for line in table.lines:
         row: list[object] = [*asdict(line.model).values(), line.test, line.prompt, line.generated, line.depth]
         for cell in line.cells:
-            low, high = _ends(cell.interval if cell is not None else None)
+            low, high = ("", "") if cell is None or cell.range is None else cell.range
             row += ["", "", "", ""] if cell is None else [cell.speed, low, high, sum(map(len, cell.runs))]
         for index in table.others:
             change = line.change(table.base, index)
-            low, high = _ends(line.change_interval(table.base, index), 100)
-            row += ["" if change is None else 100 * change, low, high]
+            interval = line.change_interval(table.base, index)
+            ends = ("", "") if interval is None else (100 * interval.low, 100 * interval.high)
+            row += ["" if change is None else 100 * change, *ends]
         writer.writerow(map(_no_formula, row))
     return out.getvalue()
 
@@ -409,7 +429,7 @@ def _no_formula(cell: object) -> object:
 
 
 def json_table(table: Table) -> dict[str, object]:
-    """The table for ``--json``: tokens per second, changes as fractions, intervals as pairs or null."""
+    """The table for ``--json``: tokens per second, changes as fractions; ranges and intervals may be null."""
     return {
         "labels": list(table.labels),
         "base": table.labels[table.base],
@@ -434,7 +454,7 @@ def _line(table: Table, line: Line) -> dict[str, object]:
             if cell is None
             else {
                 "tokens_per_second": cell.speed,
-                "interval": _pair(cell.interval),
+                "range": cell.range,
                 "runs": [list(run) for run in cell.runs],
             }
             for label, cell in zip(table.labels, line.cells, strict=True)
@@ -442,9 +462,10 @@ def _line(table: Table, line: Line) -> dict[str, object]:
         "changes": {
             table.labels[index]: {
                 "change": line.change(table.base, index),
-                "interval": _pair(line.change_interval(table.base, index)),
+                "interval": None if interval is None else [interval.low, interval.high],
             }
             for index in table.others
+            for interval in (line.change_interval(table.base, index),)
         },
     }
 
@@ -455,7 +476,7 @@ def _titles(table: Table) -> tuple[str, ...]:
         # Between two labels there is one change, and its column needs no name.
         prefix = f"{table.labels[index]} " if len(table.others) > 1 else ""
         titles.append(f"{prefix}Δ%")
-        titles += [f"{prefix}{interval_title(table)}"] if table.has_intervals else []
+        titles += [f"{prefix}{interval_title(table)}"] if table.fewest is not None else []
     return tuple(titles)
 
 
@@ -519,11 +540,3 @@ def _params(model: BenchModel) -> str:
     if model.params < _BILLION:
         return f"{model.params / 1e6:.2f} M"
     return f"{model.params / 1e9:.2f} B"
-
-
-def _ends(interval: Interval | None, scale: float = 1) -> tuple[float | str, float | str]:
-    return ("", "") if interval is None else (interval.low * scale, interval.high * scale)
-
-
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]

@@ -7,7 +7,13 @@ import math
 
 import pytest
 
-from patchkit.gpu.hardware.bench.statistics import bound_effect, fewest_rounds, interval_of
+from patchkit.gpu.hardware.bench.statistics import (
+    bound_effect,
+    fewest_rounds,
+    interval_of,
+    interval_of_ratio,
+    is_enough,
+)
 
 
 @pytest.mark.parametrize(("rounds", "chance"), [(8, 0.004), (8, 0.05), (10, 0.01), (12, 0.001)])
@@ -49,3 +55,34 @@ def test_the_interval_of_too_few_values_is_their_range() -> None:
     assert (found.half, found.reach) == (1.0, 2.0)
     with pytest.raises(ValueError, match="no median"):
         interval_of([])
+
+
+@pytest.mark.parametrize(("before", "after"), [(5, 5), (3, 10), (8, 4), (6, 7)])
+def test_an_interval_of_separate_runs_misses_in_at_most_a_hundredth_of_all_orders(
+    before: int, after: int
+) -> None:
+    values = [2 + 0.37 * number**1.5 for number in range(before + after)]
+    orders = list(itertools.combinations(range(before + after), before))
+    missed = 0
+    for each in orders:
+        one = [values[number] for number in each]
+        other = [value for number, value in enumerate(values) if number not in each]
+        found = interval_of_ratio(one, other)
+        missed += not found.low <= 1 <= found.high
+    assert is_enough(before, after)
+    assert 0 < missed <= 0.01 * len(orders)
+
+
+@pytest.mark.parametrize(("size", "left_out"), [(8, 7), (10, 16), (20, 105)])
+def test_the_ranks_left_out_are_those_of_published_tables(size: int, left_out: int) -> None:
+    """Critical values of U, two-sided, 1 %: Mann and Whitney's table, as textbooks have it."""
+    ones = [1.0] * size
+    steps = [1 + number / 1000 for number in range(size)]
+    found = interval_of_ratio(ones, steps)
+    assert found.low == sorted(step for step in steps for _ in ones)[left_out]
+
+
+def test_four_values_of_each_side_have_no_such_interval() -> None:
+    assert [is_enough(size, size) for size in (1, 2, 3, 4, 5)] == [False] * 4 + [True]
+    found = interval_of_ratio([1.0, 2.0], [2.0, 8.0])
+    assert (found.low, found.middle, found.high) == (1.0, 3.0, 8.0)

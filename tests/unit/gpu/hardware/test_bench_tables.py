@@ -194,10 +194,27 @@ def test_several_runs_count_as_runs(series) -> None:
 
 def test_an_interval_of_few_values_claims_no_confidence(series) -> None:
     notes = table_notes(compare_series([series("A"), series("B", runs=8)]))
-    assert "too few for 99 %: all of 3 values lie on one side of the median one time in 4" in notes
-    many = compare_series([series("A", runs=8), series("B", runs=9), series("C", samples_ns=[1])])
+    told = "of two equal builds all 3 values of one are beyond all 8 of the other one time in 82"
+    assert f"too few for a 99 % interval: {told}" in notes
+    many = compare_series([series("A", runs=5), series("B", runs=6), series("C", samples_ns=[1])])
     assert "B 99 % interval" in sections(many)[0].titles
     assert not [note for note in table_notes(many) if note.startswith("too few")]
+
+
+def test_the_interval_of_a_change_holds_it_even_beside_a_stall(series) -> None:
+    steady = [1_000_000 + 100 * number for number in range(10)]
+    table = compare_series([series("A", samples_ns=steady), series("B", samples_ns=[*steady[:9], 9_000_000])])
+    change, interval = table.lines[0].change(0, 1), table.lines[0].change_interval(0, 1)
+    assert change == interval.low == pytest.approx(-0.08, abs=0.01)
+    assert interval.high == pytest.approx(0, abs=0.01)
+
+
+def test_many_repetitions_are_taken_together(series) -> None:
+    table = compare_series([series("A"), series("B", samples_ns=[10**6, 2 * 10**6] * 500)])
+    cell = table.lines[0].cells[1]
+    assert set(cell.units) == {cell.speed}
+    assert len(cell.units) == 100
+    assert "over 3 to 1000 repetitions of one run, blind to" in "".join(table_notes(table))
 
 
 def test_a_side_that_was_run_once_has_no_interval(series) -> None:
