@@ -186,7 +186,7 @@ _LENGTHS = _Lengths()
 )
 @_format_option
 def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options: Any) -> None:
-    """Show results of llama-bench (-o jsonl) side by side, with the change in per cent.
+    """Show results of llama-bench (-o jsonl or -o json) side by side, with the change in per cent.
 
     Read are builds 6628 to 11549. Only equal tests of one model under equal conditions share a line;
     everything else is shown by itself and named below the table. Nothing is known of the scatter of a test

@@ -52,7 +52,10 @@ _MAX_DEPTHS = 64
 @click.option("--bandwidth", type=_SPEED, metavar="GB/S", help="Yours, instead of the profile's.")
 @click.option("--tflops", "compute", type=_SPEED, metavar="TFLOPS", help="Yours, instead of the profile's.")
 @click.option(
-    "--bench", type=FOLDER, metavar="FILE.jsonl", help="What llama-bench -o jsonl measured, beside it."
+    "--bench",
+    type=FOLDER,
+    metavar="FILE.jsonl",
+    help="Also show what llama-bench -o jsonl (or -o json) measured.",
 )
 def command(settings: Settings, depth: str, **options: Any) -> None:
     """Show how fast a model can be on a GPU at most, and how much of the time is attention.

@@ -140,6 +140,16 @@ def test_two_builds_in_one_file_are_refused(capsys, tmp_path: Path) -> None:
     assert _failed(capsys, str(path))["code"] == "BENCH_AMBIGUOUS"
 
 
+def test_the_array_of_o_json_is_read(capsys, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in Path(_TUNED).read_text("utf-8").splitlines()]
+    path = tmp_path / "lhl-tune-tile.json"
+    path.write_text(json.dumps(rows, indent=2), "utf-8")
+    assert main(["bench", "compare", _HIP, str(path), "--label", "HIP", "--label", "lhl-tune-tile"]) == 0
+    from_array = capsys.readouterr().out
+    assert main(["bench", "compare", _HIP, _TUNED, *_LABELS]) == 0
+    assert from_array == capsys.readouterr().out
+
+
 def test_a_damaged_file_is_named_with_its_line(capsys) -> None:
     error = _failed(capsys, _HIP, str(_RECORDED / "hostile" / "bench_garbage--log-between-rows.jsonl"))
     assert (error["code"], error["exit"]) == ("BENCH_GARBAGE", 2)

@@ -81,7 +81,7 @@ def test_a_measurement_is_put_beside_the_bound(capsys, model, checkout):
         (["--model", "missing.gguf"], "GGUF_UNREADABLE"),
         (["--shape", "missing.toml"], "TOML_MISSING"),
         (["--model", "MODEL", "--bench", "missing.jsonl"], "BENCH_FILE_MISSING"),
-        (["--model", "MODEL", "--bench", "MODEL"], "BENCH_TRUNCATED"),
+        (["--model", "MODEL", "--bench", "MODEL"], "BENCH_GARBAGE"),
         (["--model", "MODEL", "--bench", "DAMAGED"], "BENCH_GARBAGE"),
     ],
 )

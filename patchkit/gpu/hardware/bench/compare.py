@@ -60,7 +60,7 @@ def _bytes(path: Path) -> bytes:
             code="BENCH_FILE_MISSING",
             where=Location(path=str(path)),
             why=getattr(error, "strerror", None) or str(error),
-            hint="name files that llama-bench wrote with -o jsonl",
+            hint="name files that llama-bench wrote with -o jsonl or -o json",
         ) from error
     if len(content) > _MOST_BYTES:
         raise _too_large(path, f"it has more than {_MOST_BYTES // 2**20} MiB")
@@ -78,7 +78,7 @@ def _text(path: Path, content: bytes) -> str:
         )
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(
             "the file is not UTF-8",
@@ -87,8 +87,6 @@ def _text(path: Path, content: bytes) -> str:
             why=f"byte 0x{content[error.start]:02x}: {error.reason}",
             hint=_MEASURE,
         ) from error
-    # An editor may have taken the last line's end; a row that was cut off does not end with its brace.
-    return f"{text}\n" if text.endswith("}") else text
 
 
 def _too_large(path: Path, why: str) -> UsageError:
@@ -151,7 +149,9 @@ def write_plot(table: Table, path: Path) -> None:
 
 
 def _labels(request: CompareRequest) -> tuple[str, ...]:
-    labels = request.labels or tuple(path.name.removesuffix(".jsonl") for path in request.files)
+    labels = request.labels or tuple(
+        path.name.removesuffix(".jsonl").removesuffix(".json") for path in request.files
+    )
     if len(labels) != len(request.files):
         raise UsageError(
             f"{len(request.files)} files have {len(labels)} labels",

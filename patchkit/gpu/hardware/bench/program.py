@@ -111,11 +111,10 @@ def bench_failure(completed: Completed, what: str, kept: Path) -> ToolchainError
     if has_lost_gpu(text):
         hint = f"look at the driver with: dmesg | tail; {again}"
         return failure(f"{what} lost the GPU", code="BENCH_GPU_LOST", hint=hint)
-    if number == signal.SIGKILL:
-        hint = f"the system may have run out of memory: dmesg | grep -i oom; {again}"
-        return failure(f"{what} was killed", code="BENCH_OUT_OF_MEMORY", hint=hint)
     if number:
-        return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_CRASHED")
+        no_memory = "the system may have run out of memory: dmesg | grep -i oom; "
+        hint = f"{no_memory if number == signal.SIGKILL else ''}{again}"
+        return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_CRASHED", hint=hint)
     return failure(f"{what} ended with status {status}", code="BENCH_FAILED")
 
 

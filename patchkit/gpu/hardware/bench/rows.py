@@ -1,10 +1,11 @@
-"""What llama-bench writes with ``-o jsonl``, of builds 6628 to 11549."""
+"""What llama-bench writes with ``-o jsonl`` or ``-o json``, of builds 6628 to 11549."""
 
 from __future__ import annotations
 
 import json
+import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -92,16 +93,54 @@ class Fields:
         )
 
 
-def parse_fields(line: str, where: Location, hint: str) -> Fields:
-    """The fields of a line. Raises BenchUnreadable."""
-    nothing = Fields(table={}, where=where, hint=hint)
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise nothing.garbage(f"it is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise nothing.garbage("it is JSON, but no object")
-    return Fields(table=cast("dict[str, object]", found), where=where, hint=hint)
+_BLANK, _OF_ARRAYS = re.compile(r"\s*"), re.compile(r"[\s,\[\]]*")  # what is between the objects
+# How lines begin that llama-bench writes in other formats, none of which has the time of each repetition.
+_OTHER_FORMATS = {
+    "|": "Markdown (-o md)",
+    "build_commit,": "CSV (-o csv)",
+    "CREATE TABLE ": "SQL (-o sql)",
+    "INSERT INTO ": "SQL (-o sql)",
+}
+
+
+def _objects(text: str, source: str, hint: str) -> Iterator[Fields]:
+    """The fields of each object, of one per line or of an array. Raises BenchUnreadable."""
+    decoder = json.JSONDecoder()
+    is_array = text.lstrip().startswith("[")
+    between = _OF_ARRAYS if is_array else _BLANK
+    at, end, line = 0, 0, 1
+    while True:
+        skipped = between.match(text, end)
+        start = skipped.end() if skipped else end
+        line, at = line + text.count("\n", at, start), start
+        here = Fields(table={}, where=Location(path=source, line=line), hint=hint)
+        if at == len(text):
+            if is_array and not text.rstrip().endswith("]"):
+                raise _truncated(here, "the array of -o json has no closing bracket")
+            return
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            is_last = not text.rstrip().endswith("]") if is_array else text.find("\n", at) == -1
+            if is_last and text[at] == "{":
+                raise _truncated(here, f"the last row is not whole: {error}") from error
+            other = next((name for begin, name in _OTHER_FORMATS.items() if text.startswith(begin, at)), None)
+            raise here.garbage(
+                f"it is {other}, without the time of each repetition" if other else f"it is no JSON: {error}"
+            ) from error
+        if not isinstance(found, dict):
+            raise here.garbage("it is JSON, but no object")
+        yield Fields(table=cast("dict[str, object]", found), where=here.where, hint=hint)
+
+
+def _truncated(here: Fields, why: str) -> BenchUnreadable:
+    return BenchUnreadable(
+        "the output of llama-bench is incomplete",
+        code="BENCH_TRUNCATED",
+        where=here.where,
+        why=why,
+        hint=here.hint,
+    )
 
 
 def load_mode_of(fields: Fields) -> str:
@@ -205,21 +244,9 @@ def parse_rows(text: str, source: str, *, hint: str = _AGAIN) -> tuple[BenchRow,
     """Every row of the output; ``source`` names the file for messages, ``hint`` is their next command.
 
     Raises:
-        BenchUnreadable: a line is not what llama-bench writes, lacks a field, or has no end.
+        BenchUnreadable: a row is not what llama-bench writes, lacks a field, or has no end.
     """
-    if text and not text.endswith("\n"):
-        raise BenchUnreadable(
-            "the output of llama-bench stops in the middle of a line",
-            code="BENCH_TRUNCATED",
-            where=Location(path=source, line=text.count("\n") + 1),
-            why="the program was ended, or the disk was full",
-            hint=hint,
-        )
-    return tuple(
-        _row(parse_fields(line, Location(path=source, line=number), hint))
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line.strip()
-    )
+    return tuple(map(_row, _objects(text, source, hint)))
 
 
 def _row(fields: Fields) -> BenchRow:

@@ -32,6 +32,59 @@ def test_a_recorded_run_reads_as_its_tests() -> None:
     assert "load none" in first.test.setting
 
 
+# As json_printer of llama-bench.cpp writes it, build 11549.
+_OBJECTS = (
+    ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in json.loads(line).items())
+    for line in _TEXT.splitlines()
+)
+_ARRAY = "[\n" + ",\n".join(f"  {{\n{fields}\n  }}" for fields in _OBJECTS) + "\n]\n"
+
+
+@pytest.mark.parametrize("text", [_ARRAY, json.dumps(json.loads(_ARRAY)), "\n".join(_TEXT.splitlines())])
+def test_the_array_of_o_json_reads_as_the_lines_of_o_jsonl(text: str) -> None:
+    assert parse_rows(text, "out") == parse_rows(_TEXT, "out")
+    assert parse_rows(f"{text}\n{text}", "out") == parse_rows(_TEXT, "out") * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        (_ARRAY[:-3], 169, "the array of -o json has no closing bracket"),
+        (_ARRAY[:-30], 128, "the last row is not whole: "),
+        ("[", 1, "the array of -o json has no closing bracket"),
+        (_TEXT[:-30], 4, "the last row is not whole: "),
+    ],
+)
+def test_output_that_is_incomplete_names_the_row_where_it_ends(text: str, line: int, why: str) -> None:
+    with refused("BENCH_TRUNCATED", match="incomplete") as caught:
+        parse_rows(text, "out", hint="look")
+    assert str(caught.value.where[0]) == f"out:{line}"
+    assert str(caught.value.why).startswith(why)
+    assert caught.value.hint == "look"
+
+
+def test_a_wrong_value_in_an_array_is_named_with_the_line_of_its_row() -> None:
+    with refused("BENCH_GARBAGE") as caught:
+        parse_rows(_ARRAY.replace('"n_depth": 256', '"n_depth": -1', 1), "out")
+    assert str(caught.value.where[0]) == "out:86"
+    assert caught.value.why == "'n_depth' is -1, not a count"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("| model | size |\n| --- | ---: |\n", "Markdown (-o md)"),
+        ("| model | size |", "Markdown (-o md)"),
+        ("build_commit,build_number,cpu_info\n", "CSV (-o csv)"),
+        ("CREATE TABLE IF NOT EXISTS llama_bench (\n", "SQL (-o sql)"),
+    ],
+)
+def test_another_format_of_llama_bench_is_named(text: str, form: str) -> None:
+    with refused("BENCH_GARBAGE") as caught:
+        parse_rows(text, "out")
+    assert caught.value.why == f"it is {form}, without the time of each repetition"
+
+
 def test_builds_that_renamed_fields_give_equal_tests() -> None:
     # Build 11549: no use_mmap, a load_mode instead, flash_attn a number, four fields more.
     new = {"use_mmap": None, "load_mode": "none", "flash_attn": 1, "lazy_mode": "off", "repack": True}

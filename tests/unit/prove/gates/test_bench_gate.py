@@ -126,7 +126,7 @@ def test_what_noise_hides_is_not_a_pass(bench) -> None:
     [
         ("echo 'error: invalid parameter' >&2; exit 1", "BENCH_FAILED"),
         ("kill -SEGV $$", "BENCH_CRASHED"),
-        ("kill -KILL $$", "BENCH_OUT_OF_MEMORY"),
+        ("kill -KILL $$", "BENCH_CRASHED"),
         ("echo 'ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory' >&2; exit 1",
          "BENCH_OUT_OF_MEMORY"),
         ("echo 'ROCm error: unspecified launch failure' >&2; kill -ABRT $$", "BENCH_GPU_LOST"),
