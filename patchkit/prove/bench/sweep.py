@@ -181,7 +181,8 @@ class Sweep:
                     ),
                 )
                 for label, path in files.items()
-            ]
+            ],
+            distinct=True,
         )
 
     def conditions(self) -> tuple[str, ...]:

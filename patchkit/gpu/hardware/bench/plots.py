@@ -174,7 +174,8 @@ def _kinds(table: Table) -> dict[_Kind, list[Line]]:
     """The lines of each panel, prefill first; panels beyond what one can look at are left out."""
     kinds: dict[_Kind, list[Line]] = {}
     for line in sorted(table.lines, key=lambda line: (line.model, not line.prompt)):
-        kinds.setdefault((line.model, line.kind, line.unusual), []).append(line)
+        apart = [line.unusual, *(f"{name} {line.shared[name]}" for name in table.varying)]
+        kinds.setdefault((line.model, line.kind, " ".join(filter(None, apart))), []).append(line)
     return dict(list(kinds.items())[:_MOST_PANELS])
 
 

@@ -16,6 +16,7 @@ from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, interva
 _MOST_UNITS = 100  # on which an interval rests: all pairs of two sides are looked at
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""
+_IN_TEST = ("cache", "flash")  # of these :attr:`Line.test` says what is unusual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,11 @@ class Series:
     def builds(self) -> str:
         """As reports name it: ``build 6900 (c22473b58)``."""
         return ", ".join(f"build {number} ({commit})" for number, commit in sorted(self._builds))
+
+    def is_same_build(self, other: Series) -> bool:
+        """Whether all rows of both name one commit; of an unknown one nobody can say."""
+        found = self._builds | other._builds
+        return len(found) == 1 and "unknown" not in {commit for _, commit in found}
 
     @property
     def _builds(self) -> set[tuple[int, str]]:
@@ -121,13 +127,26 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Lines in the order to show them; ``base`` is the index of the label that others are held against."""
+    """Lines in the order to show them; ``base`` is the index of the label that others are held against.
+
+    ``distinct``: the labels are different programs, even where they report one build.
+    """
 
     labels: tuple[str, ...]
     base: int
     lines: tuple[Line, ...]
     series: tuple[Series, ...]
     across: tuple[str, ...] = field(default=())
+    distinct: bool = False
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """The conditions that lines differ in and that their test does not name, of :data:`CONDITIONS`."""
+        return tuple(
+            name
+            for name in CONDITIONS
+            if name not in (*self.across, *_IN_TEST) and len({line.shared[name] for line in self.lines}) > 1
+        )
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -147,13 +166,16 @@ class Table:
         return min(pairs, key=lambda pair: math.comb(sum(pair), pair[0]), default=None)
 
 
-def compare_series(series: Sequence[Series], *, base: int = 0, across: Collection[str] = ()) -> Table:
+def compare_series(
+    series: Sequence[Series], *, base: int = 0, across: Collection[str] = (), distinct: bool = False
+) -> Table:
     """Put equal tests side by side.
 
     Args:
         series: one per label, in the order of the columns.
         base: the index of the label that the others are held against.
         across: conditions that may differ within a line, of :data:`CONDITIONS`.
+        distinct: they are known to be of different programs, even where they report one build.
 
     Raises:
         BENCH_NOTHING_SHARED: there are several labels, and no line has two cells.
@@ -178,6 +200,7 @@ def compare_series(series: Sequence[Series], *, base: int = 0, across: Collectio
         lines=tuple(lines),
         series=tuple(series),
         across=tuple(name for name in CONDITIONS if name in across),
+        distinct=distinct,
     )
     if len(series) > 1 and not any(sum(cell is not None for cell in line.cells) > 1 for line in lines):
         raise _nothing_shared(series)
@@ -200,6 +223,7 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
     for row in rows[1:]:
         differing = [name for name in CONDITIONS if row.conditions[name] != first.conditions[name]]
         differing += ["build"] if (row.build, row.commit) != (first.build, first.commit) else []
+        differing += ["devices (-dev)"] if row.device != first.device else []
         if differing:
             raise UsageError(
                 f"'{series.label}' has two results for {first.test.name} of {first.model.kind}",
@@ -233,7 +257,7 @@ def _nothing_shared(series: Sequence[Series]) -> UsageError:
 
 NO_INTERVAL = "no interval"
 SURE = f"{100 * CONFIDENCE:.0f} % interval"
-"""The title of intervals that are; others are all that was seen."""
+"""The title of intervals that are; others are blind to what differs between runs, or all that was seen."""
 _NAMED = 4  # tests that a note names before it counts the rest
 _LOOKED_AT = 100  # relatives of a test; a file that has more was not measured by a person
 
@@ -242,6 +266,7 @@ def table_notes(table: Table) -> tuple[str, ...]:
     """One sentence each: the builds, what is not compared and why, what differs, how sure the figures are."""
     return (
         *(f"{one.label}: {one.builds}" for one in table.series),
+        *_same_builds(table),
         *_differences(table),
         *_apart(table),
         *_certainty(table),
@@ -250,11 +275,25 @@ def table_notes(table: Table) -> tuple[str, ...]:
 
 def interval_title(table: Table) -> str:
     """What a column of intervals is called: with its confidence only when it rests on enough values."""
-    return SURE if table.fewest is not None and is_enough(*table.fewest) else "interval"
+    if table.fewest is None or not is_enough(*table.fewest):
+        return "interval"
+    of_one_run = any(len(cell.runs) == 1 for cell in _cells(table) if len(cell.units) > 1)
+    return f"{100 * CONFIDENCE:.0f} % within one run" if of_one_run else SURE
 
 
 def _cells(table: Table) -> list[Cell]:
     return [cell for line in table.lines for cell in line.cells if cell is not None]
+
+
+def _same_builds(table: Table) -> list[str]:
+    """Labels that report the base's build, which is blind to uncommitted code and to compiler options."""
+    base = table.series[table.base]
+    return [
+        f"warning: {other.label} and {base.label} report the same {base.builds}; "
+        "if they are the same program, any change is noise of the machine"
+        for other in (table.series[index] for index in table.others)
+        if not table.distinct and base.is_same_build(other)
+    ]
 
 
 def _differences(table: Table) -> list[str]:
@@ -346,7 +385,6 @@ def _listed(tests: Sequence[str]) -> str:
 
 
 MISSING = "-"
-_TEXTS = 4  # columns before the first figure: model, size, params, test
 # Whether a test has prompt tokens, and whether it has generated ones.
 _KINDS = {
     (True, False): "Prefill (pp)",
@@ -370,7 +408,8 @@ class Section:
 def sections(table: Table) -> tuple[Section, ...]:
     """Every section that has lines, model by model."""
     titles = _titles(table)
-    aligned = ("left", "right", "right", "left", *["figure"] * (len(titles) - _TEXTS))
+    texts = ("left", *["right"] * (2 + len(table.varying)), "left")
+    aligned = (*texts, *["figure"] * (len(titles) - len(texts)))
     kinds: dict[tuple[BenchModel, tuple[bool, bool]], list[tuple[str, ...]]] = {}
     with_intervals = table.fewest is not None
     for line in table.lines:
@@ -403,7 +442,7 @@ def csv_table(table: Table) -> str:
     """One line per test with unrounded figures; empty where there is none. The notes are not in it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    titles = ["model", "size_bytes", "params", "test", "prompt", "generated", "depth"]
+    titles = ["model", "size_bytes", "params", "test", "prompt", "generated", "depth", *table.varying]
     for label in table.labels:
         titles += [f"{label} {what}" for what in ("t/s", "low", "high", "repetitions")]
     for index in table.others:
@@ -411,6 +450,7 @@ def csv_table(table: Table) -> str:
     writer.writerow(map(_no_formula, titles))
     for line in table.lines:
         row: list[object] = [*asdict(line.model).values(), line.test, line.prompt, line.generated, line.depth]
+        row += [line.shared[name] for name in table.varying]
         for cell in line.cells:
             low, high = ("", "") if cell is None or cell.range is None else cell.range
             row += ["", "", "", ""] if cell is None else [cell.speed, low, high, sum(map(len, cell.runs))]
@@ -471,7 +511,7 @@ def _line(table: Table, line: Line) -> dict[str, object]:
 
 
 def _titles(table: Table) -> tuple[str, ...]:
-    titles = ["model", "size", "params", "test", *table.labels]
+    titles = ["model", "size", "params", *table.varying, "test", *table.labels]
     for index in table.others:
         # Between two labels there is one change, and its column needs no name.
         prefix = f"{table.labels[index]} " if len(table.others) > 1 else ""
@@ -481,7 +521,8 @@ def _titles(table: Table) -> tuple[str, ...]:
 
 
 def _row(table: Table, line: Line, *, with_intervals: bool) -> tuple[str, ...]:
-    row = [line.model.kind, _size(line.model), _params(line.model), line.test]
+    row = [line.model.kind, _size(line.model), _params(line.model)]
+    row += [*(line.shared[name] for name in table.varying), line.test]
     row += [MISSING if cell is None else _speed(cell.speed) for cell in line.cells]
     for index in table.others:
         change = line.change(table.base, index)

@@ -41,6 +41,18 @@ def test_a_picture_has_a_panel_per_kind_of_test_and_every_label_and_depth() -> N
         assert texts.count(word) >= 2
 
 
+def test_other_batch_sizes_have_panels_of_their_own() -> None:
+    text = (_RECORDED / "published" / "gpt-oss-20b.hip.jsonl").read_text("utf-8")
+    row = json.loads(text.splitlines()[0])
+    rows = parse_rows(text, "a") + parse_rows(
+        text.replace(f'"n_batch": {row["n_batch"]}', '"n_batch": 64'), "a"
+    )
+    texts = _texts(draw_plot(compare_series([Series(label="a", source="a", rows=rows)]), "svg"))
+    of = f"batch {row['n_batch']}/{row['n_ubatch']}"
+    for panel in (f"pp512 {of}", f"tg128 {of}", f"pp512 batch 64/{row['n_ubatch']}"):
+        assert f"gpt-oss 20B F16: {panel}" in texts
+
+
 def test_equal_tables_give_equal_bytes_in_every_process() -> None:
     here = draw_plot(_table(), "svg")
     assert b"<dc:date>" not in here

@@ -141,12 +141,56 @@ def test_tests_that_one_file_lacks_are_shown_and_named(series) -> None:
     changed = series("C", n_threads=1).rows[3]
     part = Series(label="B", source="b", rows=(*part.rows[:2], changed))
     table = compare_series([whole, part])
-    rows = {row[3]: row[4:] for section in sections(table) for row in section.rows if row[5] == "-"}
-    assert set(rows) == {"pp64 @ d256", "tg8 @ d256"}
+    assert sections(table)[0].titles[3:7] == ("threads", "test", "A", "B")
+    lacking = {row[3:5] for section in sections(table) for row in section.rows if row[6] == "-"}
+    assert lacking == {("2", "pp64 @ d256"), ("2", "tg8 @ d256")}
     notes = table_notes(table)
     assert "not in B: pp64 @ d256 of llama ?B F16 (guessed)" in notes
     assert "not in B (it has threads 1 instead of 2): tg8 @ d256 of llama ?B F16 (guessed)" in notes
     assert "not in A (it has threads 2 instead of 1): tg8 @ d256 of llama ?B F16 (guessed)" in notes
+
+
+def test_rows_that_differ_in_batch_sizes_alone_show_them(series) -> None:
+    def label(name: str) -> Series:
+        small, large = series(name, n_batch=512, n_ubatch=512), series(name, n_batch=4096, n_ubatch=2048)
+        return Series(label=name, source=name, rows=(*small.rows, *large.rows))
+
+    table = compare_series([label("A"), label("B")])
+    prefill, decode = sections(table)
+    assert {section.titles[:5] for section in (prefill, decode)} == {
+        ("model", "size", "params", "batch", "test")
+    }
+    assert [row[3:5] for row in prefill.rows] == [
+        ("4096/2048", "pp64"),
+        ("512/512", "pp64"),
+        ("4096/2048", "pp64 @ d256"),
+        ("512/512", "pp64 @ d256"),
+    ]
+    assert len(set(decode.rows)) == len(decode.rows) == 4
+    assert markdown_table(table).count("| 4096/2048 |") == 4
+    assert [row["batch"] for row in csv.DictReader(io.StringIO(csv_table(table)))][:2] == [
+        "4096/2048",
+        "512/512",
+    ]
+    assert compare_series([label("A")], across=("threads",)).varying == ("batch",)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "warns"),
+    [
+        ({"build_commit": "abc"}, {"build_commit": "abc"}, True),
+        ({"build_commit": "abc"}, {"build_commit": "abd"}, False),
+        ({}, {}, False),  # "unknown", as of a build outside git
+    ],
+)
+def test_two_labels_of_one_build_are_warned_of(
+    series, one: dict[str, object], other: dict[str, object], warns: bool
+) -> None:
+    both = [series("old", build_number=6900, **one), series("new", build_number=6900, **other)]
+    told = [note for note in table_notes(compare_series(both)) if note.startswith("warning: ")]
+    wanted = "if they are the same program, any change is noise of the machine"
+    assert told == [f"warning: new and old report the same build 6900 (abc); {wanted}"] * warns
+    assert not any("same build" in note for note in table_notes(compare_series(both, distinct=True)))
 
 
 def test_a_model_of_the_same_name_and_another_size_is_pointed_out(series) -> None:
@@ -160,6 +204,7 @@ def test_a_model_of_the_same_name_and_another_size_is_pointed_out(series) -> Non
     [
         ({"build_number": 9538}, (), "build"),
         ({"build_commit": "abc"}, (), "build"),
+        ({"devices": "ROCm1"}, (), "devices (-dev)"),
         ({"n_threads": 1, "gpu_info": "x"}, ("threads", "device"), "threads, device"),
     ],
 )
@@ -199,6 +244,8 @@ def test_an_interval_of_few_values_claims_no_confidence(series) -> None:
     many = compare_series([series("A", runs=5), series("B", runs=6), series("C", samples_ns=[1])])
     assert "B 99 % interval" in sections(many)[0].titles
     assert not [note for note in table_notes(many) if note.startswith("too few")]
+    once = compare_series([series(name, samples_ns=[10**6 + number for number in range(5)]) for name in "AB"])
+    assert sections(once)[0].titles[-1] == "99 % within one run"
 
 
 def test_the_interval_of_a_change_holds_it_even_beside_a_stall(series) -> None:
