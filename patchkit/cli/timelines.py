@@ -110,7 +110,7 @@ def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> I
         for side, timeline in sides.items():
             yield ""
             yield (
-                f"{test}, {side}: {timeline.rate:.1f} t/s, {timeline.bound_us / timeline.us:.0%} of the "
+                f"{test}, {side}: {timeline.rates}, {timeline.bound_us / timeline.us:.0%} of the "
                 f"bound; {timeline.us:.0f} us, {timeline.launches:.0f} launches and copies, BLAS "
                 f"{timeline.library_us / timeline.us:.0%}"
             )

@@ -34,6 +34,11 @@ class BatchTest:
     tokens: int
     sequences: int = 1
 
+    @property
+    def all_tokens(self) -> int:
+        """Of all sequences together."""
+        return self.tokens * self.sequences
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTensor:

@@ -119,14 +119,16 @@ class Timeline:
         return sum(line.count for line in self.lines)
 
     @property
-    def tokens(self) -> int:
-        """Of the batch."""
-        return self.test.tokens * self.test.sequences
+    def rate(self) -> float:
+        """Tokens per second, of all sequences together."""
+        return self.test.all_tokens * 1e6 / self.us
 
     @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.tokens * 1e6 / self.us
+    def rates(self) -> str:
+        """The rate in words, of several sequences also of each: ``180.0 t/s in total, 45.0 per sequence``."""
+        if self.test.sequences == 1:
+            return f"{self.rate:.1f} t/s"
+        return f"{self.rate:.1f} t/s in total, {self.rate / self.test.sequences:.1f} per sequence"
 
     def merged(self) -> tuple[Line, ...]:
         """Lines of one kernel and what it is about together, those with most time above the bound first."""
@@ -139,11 +141,12 @@ class Timeline:
         """As ``--json`` shows it."""
         return {
             "test": self.test.name,
-            "tokens": self.tokens,
+            "tokens": self.test.all_tokens,
             "sequences": self.test.sequences,
             "depth": self.test.depth,
             "us": self.us,
             "tokens_per_second": self.rate,
+            "tokens_per_second_per_sequence": self.rate / self.test.sequences,
             "bound_us": self.bound_us,
             "share_of_bound": self.bound_us / self.us,
             "launches": self.launches,
@@ -155,7 +158,7 @@ class Timeline:
 
 def mean_of(test: BatchTest, parts: Sequence[Timeline]) -> Timeline:
     """A batch that is several of these one after the other, of which these stand for all evenly."""
-    times = test.tokens / sum(part.tokens for part in parts)
+    times = test.all_tokens / sum(part.test.all_tokens for part in parts)
     lines = tuple(replace(line, count=line.count * times) for part in parts for line in part.lines)
     return Timeline(test=test, lines=lines, library_us=times * sum(part.library_us for part in parts))
 

@@ -21,9 +21,7 @@ def draw_timelines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> s
         longest = max((line.all_us for each in lines.values() for line in each), default=1.0)
         for side, timeline in sides.items():
             y += _GAP
-            head = (
-                f"{test}, {side}: {timeline.rate:.1f} t/s, {timeline.bound_us / timeline.us:.0%} of the bound"
-            )
+            head = f"{test}, {side}: {timeline.rates}, {timeline.bound_us / timeline.us:.0%} of the bound"
             parts.append(_text(0, y, head, weight="bold"))
             for line in sorted(lines[side], key=lambda line: -line.all_us)[:_MOST]:
                 y += _ROW

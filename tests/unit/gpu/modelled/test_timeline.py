@@ -169,6 +169,24 @@ def test_two_micro_batches_stand_for_all(model: ReducedModel, machine: Machine, 
     assert whole.rate == pytest.approx(2048e6 / 800)
 
 
+def test_tokens_of_several_sequences_are_counted_once(
+    model: ReducedModel, machine: Machine, peaks: Peaks
+) -> None:
+    """Of four sequences, as llama 1B Q4_K_M in docs/records/data/with-patches.json: 634.51 t/s in total."""
+    nodes = [_product("blk.2.", 100, 200, size=2**21)]
+    step = _timed(nodes, [_start(0, 100, 200)], [4e6 / 634.51 - 3], model, machine, peaks)
+    test = BatchTest(name="x4", depth=64, tokens=1, sequences=4)
+    for timeline in (replace(step, test=test), mean_of(test, [replace(step, test=test)])):
+        assert (timeline.us, timeline.launches) == (pytest.approx(4e6 / 634.51), 1)
+        assert timeline.rate == pytest.approx(634.51)
+        assert timeline.rates == "634.5 t/s in total, 158.6 per sequence"
+        document = timeline.as_json()
+        assert document["tokens"] == 4
+        assert document["tokens_per_second"] == pytest.approx(634.51)
+        assert document["tokens_per_second_per_sequence"] == pytest.approx(634.51 / 4)
+    assert mean_of(_TEST, [step]).rates == f"{_TEST.tokens * 634.51 / 4:.1f} t/s"
+
+
 def test_the_picture_has_a_bar_of_each_kernel_in_its_bound_and_what_is_above(
     model: ReducedModel, machine: Machine, peaks: Peaks
 ) -> None:
