@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
@@ -37,6 +37,7 @@ from patchkit.gpu.modelled.operation import (
     type_of,
 )
 from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
+from patchkit.prove.bench.judge import LEAST
 from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
 from patchkit.prove.gates.base import (
     Both,
@@ -60,7 +61,7 @@ from patchkit.toolchain.units import SourceTree
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing
 
-Judgement = Literal["faster", "same", "slower", "not judged"]
+Judgement = Literal["faster", "same", "unclear", "slower", "not judged"]
 
 
 class SpeedBroken(GateError):
@@ -73,9 +74,10 @@ class JudgedShape(Record):
     """One shape of a patch on one GPU: modelled microseconds of both sides and the kernel that takes most.
 
     ``change`` is how much faster the candidate is, a fraction, with the ``interval`` that the model's error
-    leaves. ``why`` says what the judgement rests on, ``hardware`` what was measured, which decides.
-    ``measured`` is what evidence files say of the patch in tests of that kind, ``doubt`` where one of them
-    lies outside of what the model allows.
+    leaves. The judgement is ``same`` where the whole interval is within 2 %, as in gate bench, ``unclear``
+    where it is wider and has zero in it. ``why`` says what it rests on, ``hardware`` what was measured, which
+    decides. ``measured`` is what evidence files say of the patch in tests of that kind, ``doubt`` where one
+    of them lies outside of what the model allows.
     """
 
     patch: str
@@ -193,11 +195,6 @@ class SpeedGate:
                 found += _judged(subject, arch, machine, named)
         except (CandidateBuildFailed, SpeedBroken) as error:
             return GateResult.ended_by(self.name, error)
-        open_ones += [
-            f"{one.patch}: {one.shape} on {one.arch}: {one.why}"
-            for one in found
-            if one.judgement == "not judged"
-        ]
         result = self._result(subject, found, machines.values(), open_ones)
         if len(named) == len(every):
             return result
@@ -214,10 +211,10 @@ class SpeedGate:
         problems = tuple(_problems(subject, found))
         counts = {word: sum(one.judgement == word for one in found) for word in _WORDS}
         told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        judged = len(found) - counts["not judged"]
+        unproven = [one for one in found if one.judgement in _OPEN]
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else MODELLED if judged else "not run",
+            verdict="failed" if problems else MODELLED if len(unproven) < len(found) else "not run",
             summary=f"{counted(len(found), 'shape')}, modelled, not measured: {told}",
             problems=problems,
             evidence=SpeedEvidence(
@@ -229,12 +226,23 @@ class SpeedGate:
                     for error in machine.file.error
                 ),
             ),
-            not_run=tuple(open_ones),
+            not_run=(
+                *open_ones,
+                *(f"{one.patch}: {one.shape} on {one.arch}: {_open(one)}" for one in unproven),
+            ),
             lines=tuple(map(_line, found)),
         )
 
 
-_WORDS: tuple[Judgement, ...] = ("faster", "same", "slower", "not judged")
+_WORDS: tuple[Judgement, ...] = get_args(Judgement)
+_OPEN: tuple[Judgement, ...] = ("unclear", "not judged")
+
+
+def _open(one: JudgedShape) -> str:
+    """Why nothing is proven of a shape."""
+    return (
+        one.why if one.interval is None else f"unclear, {' to '.join(map(percent, one.interval))}: {one.why}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,7 +443,10 @@ def judged_shape(
     else:
         low, high = ratio / (1 + error) - 1, ratio / (1 - error) - 1
         told["interval"] = (low, high)
-        told["judgement"] = "slower" if high < 0 else "faster" if low > 0 else "same"
+        is_same = max(-low, high) <= LEAST
+        told["judgement"] = (
+            "slower" if high < 0 else "faster" if low > 0 else "same" if is_same else "unclear"
+        )
         told["why"] = f"nine of ten such ratios ({kinds}) were within {error:.1%}"
     return found.model_copy(update=told)
 
