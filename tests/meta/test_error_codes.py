@@ -40,7 +40,6 @@ def test_each_code_is_one_errors_and_explained(checkout: Path) -> None:
         (checkout / "docs" / "reference" / "errors.md").read_text(),
         re.MULTILINE,
     )
-    assert len(rows) > 400, "the page was not understood"
     assert [code for code, _ in rows] == _raised(checkout)
 
 

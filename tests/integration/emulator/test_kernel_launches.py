@@ -286,8 +286,7 @@ def test_a_locale_of_the_program_changes_no_number_of_a_kernel(program, emulate,
     folder, name = comma
     done = emulate(program, "speaks", name, LOCPATH=folder, PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"))
     assert (done.returncode, done.stdout, done.stderr) == (0, ",\n900\n", "")
-    (kernel,) = json.loads((tmp_path / "report").read_text("utf-8"))["kernels"]
-    assert kernel["seconds"] >= 0
+    assert len(json.loads((tmp_path / "report").read_text("utf-8"))["kernels"]) == 1  # JSON knows no comma
 
 
 def test_a_forked_process_runs_kernels_of_its_own(program, emulate):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from refusing import refused
 from sources import read
@@ -16,7 +18,7 @@ from patchkit.carry.placing.confirm import (
     confirm_passes,
 )
 from patchkit.carry.placing.expand import Applied, Placement, apply_placements
-from patchkit.carry.placing.resolve import Anchor, resolve_anchor
+from patchkit.carry.placing.resolve import resolve_anchor
 
 SOURCE = """\
 #define SIZE 4
@@ -146,11 +148,16 @@ def test_issues_are_compared_by_how_often_they_occur(edit):
         confirm_passes(scopes, anchored, _passes(once), _passes(twice))
 
 
-def test_nothing_changed_is_nothing_touched(edit):
-    scopes, anchored = _anchored(edit)
-    applied = Applied(after=scopes.source, placements=(), spans=())
-    confirm_entities(scopes, scopes, applied, anchored)
-    assert isinstance(anchored[0][0], Anchor)
+@pytest.mark.parametrize(
+    ("text", "touched"),
+    [("void f() { a; }\nvoid g() { a; }", False), ("void f() { a; }\nvoid g() { b; }", True)],
+)
+def test_only_what_changed_without_an_edit_is_touched(edit, text, touched):
+    before, after = read("void f() { a; }\nvoid g() { a; }"), read(text)
+    anchor = resolve_anchor(before, edit({"tokens": "a"}, function="f"))
+    applied = Applied(after=after.source, placements=(), spans=())
+    with refused("TWIN_TOUCHED", match="'g' changed") if touched else contextlib.nullcontext():
+        confirm_entities(before, after, applied, [(anchor, list(anchor.spans))])
 
 
 def test_an_edit_for_a_side_that_the_function_does_not_run_on_is_refused(confirm):
