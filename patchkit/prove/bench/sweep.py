@@ -86,7 +86,7 @@ def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: f
                 hint=f"end it with: kill {ids}",
             )
         if not told:
-            reporter.info(f"waiting for llama-bench of an interrupted measurement (process {ids})")
+            reporter.info(f"waiting for another llama-bench on these GPUs to end (process {ids})")
             told = True
         time.sleep(_LOOK_S)
 

@@ -135,8 +135,9 @@ class SpeedEvidence(DeviceEvidence):
                 )
                 for one in self.shapes
             ),
-            note="By the timing model (docs/records/timing-model.md). Nine of ten changes that were measured "
-            "lay within the interval; what was measured on hardware decides.",
+            note="By the timing model (docs/records/timing-model.md). Nine of ten measured changes of such "
+            "kernels lay within the interval; where none was measured, both times are taken to err by "
+            "themselves. What was measured on hardware decides.",
         )
 
     def provenance(self) -> Iterator[tuple[str, str]]:
@@ -447,7 +448,12 @@ def judged_shape(
         told["judgement"] = (
             "slower" if high < 0 else "faster" if low > 0 else "same" if is_same else "unclear"
         )
-        told["why"] = f"nine of ten such ratios ({kinds}) were within {error:.1%}"
+        known = machine.error_of(before.kind, shape.head_size) if before.kind == after.kind else None
+        told["why"] = (
+            f"nine of ten such ratios ({kinds}) were within {error:.1%}"
+            if known is not None and known.ratio_p90 is not None
+            else f"no such change ({kinds}) was measured: {error:.1%} is what both times err by"
+        )
     return found.model_copy(update=told)
 
 

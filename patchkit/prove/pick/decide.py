@@ -235,8 +235,8 @@ class _Pick:
             self._withdraw(picked, f"what is picked computes wrong without the others: {fault}")
             picked = ()
         check, is_checked = self._check(picked, noise)
-        if is_checked and check and self._slower(check):
-            worst = min(check, key=lambda one: one.change)
+        if is_checked and (slower := self._slower(check)):
+            worst = min(slower, key=lambda one: one.change)
             where = f"{worst.test} of {worst.model}"
             self._withdraw(picked, f"the picked set together is slower in {where}: {worst.told}")
             picked = ()
@@ -543,8 +543,9 @@ class _Pick:
         for name in picked:
             self._decide(name, "cannot tell", why)
 
-    def _slower(self, check: Sequence[EffectOnTest]) -> bool:
-        return any(one.high < 0 and one.change < -self.plan.least for one in check)
+    def _slower(self, check: Sequence[EffectOnTest]) -> list[EffectOnTest]:
+        """Those whose whole interval is a loss, and one that counts."""
+        return [one for one in check if one.high < 0 and one.change < -self.plan.least]
 
     # -- what hangs together
 

@@ -75,7 +75,7 @@ def summarise(looks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     if loads and cpus:
         lines.append(f"load {min(loads):.1f} to {max(loads):.1f} on {cpus[0]:.0f} CPUs")
         if statistics.median(loads) > cpus[0]:
-            lines.append("other programs used the machine: expect wide intervals")
+            lines.append("more ran than the machine has CPUs: expect wide intervals")
     words = {
         f"{name.partition(':')[0]} {value}"
         for look in looks

@@ -32,6 +32,11 @@ class Series:
         """As reports name it: ``build 6900 (c22473b58)``."""
         return ", ".join(f"build {number} ({commit})" for number, commit in sorted(self._builds))
 
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The names of its tests, each once."""
+        return tuple(dict.fromkeys(row.test.name for row in self.rows))
+
     def is_same_build(self, other: Series) -> bool:
         """Whether all rows of both name one commit; of an unknown one nobody can say."""
         found = self._builds | other._builds
@@ -248,7 +253,7 @@ def _nothing_shared(series: Sequence[Series]) -> UsageError:
         f"{' and '.join(one.label for one in series)} have no test in common",
         code="BENCH_NOTHING_SHARED",
         where=[Location(path=one.source) for one in series],
-        why="; ".join(reasons) or "they measured other lengths or depths",
+        why="; ".join(reasons or [f"{one.label} measured {_listed(one.tests)}" for one in series]),
         hint=" ".join(f"--across {name}" for name in differing)
         if differing and first.model == other.model
         else "measure the same model and tests with both builds",

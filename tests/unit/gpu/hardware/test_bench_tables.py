@@ -128,6 +128,13 @@ def test_what_was_measured_otherwise_is_compared_only_when_that_is_asked_for(
     assert f"compared although {name} differs: A {values[0]}, B {values[1]}" in table_notes(table)
 
 
+def test_two_files_of_other_tests_name_what_each_measured(series) -> None:
+    with refused("BENCH_NOTHING_SHARED") as caught:
+        compare_series([series("A"), series("B", n_depth=7)])
+    assert caught.value.why == ("A measured pp64@d0, tg8@d0, pp64@d256, tg8@d256; B measured pp64@d7, tg8@d7")
+    assert caught.value.hint == "measure the same model and tests with both builds"
+
+
 @pytest.mark.parametrize("fields", [{"model_size": 5}, {"model_n_params": 5}, {"model_type": "llama 8B"}])
 def test_other_models_are_never_joined(series, fields: dict[str, object]) -> None:
     with refused("BENCH_NOTHING_SHARED", match="no test in common") as caught:

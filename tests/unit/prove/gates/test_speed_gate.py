@@ -112,6 +112,7 @@ def test_the_interval_is_what_the_error_leaves(timed, operation):
     assert error is not None
     assert error < timed.ratio_error("mmvq", "mmvq") < timed.ratio_error("mmvq", "mmvf") * 2
     assert found.interval == (pytest.approx(1.1 / (1 + error) - 1), pytest.approx(1.1 / (1 - error) - 1))
+    assert found.why == "nine of ten such ratios (mmq) were within 3.2%"
     assert timed.ratio_error("mmq", "other") is None
 
 
@@ -317,7 +318,7 @@ def test_what_is_unclear_is_not_proven(make_subject, timed, operation, after, ve
     result = SpeedGate(machine=EMULATED)._result(subject, found, [timed], ())
     assert result.not_run[0] == (
         "my-patch: q4_K 4096x4096, 1 token on gfx1151: unclear, -27.6 % to +61.8 %: "
-        "nine of ten such ratios (mmvq) were within 38.2%"
+        "no such change (mmvq) was measured: 38.2% is what both times err by"
     )
     assert len(result.not_run) == sum(one.judgement == "unclear" for one in found)
     assert (result.verdict, result.summary) == (verdict, f"2 shapes, modelled, not measured: {told}")
