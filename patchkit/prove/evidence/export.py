@@ -143,7 +143,7 @@ def not_exported(source: str, why: str, hint: str | None = None) -> UsageError:
 
 _SETTING = re.compile(
     r"(?P<model>.+), (?P<model_bytes>\d+) bytes, b(?P<batch>\d+), ub(?P<micro_batch>\d+), t(?P<threads>\d+), "
-    r"ngl (?P<layers>-?\d+), load (?P<load>\w+)"
+    r"ngl(?P<layers>-?\d+), load (?P<load>\w+)"
 )
 
 

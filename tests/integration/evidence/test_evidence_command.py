@@ -76,7 +76,7 @@ def measure(world: World, number: int, gain: float, *, tree: str | None = None) 
                     type_k="f16",
                     type_v="f16",
                     flash="on",
-                    setting="llama 7B Q4_0, 3825065984 bytes, b4096, ub2048, t16, ngl 99, load none",
+                    setting="llama 7B Q4_0, 3825065984 bytes, b4096, ub2048, t16, ngl99, load none",
                     samples_ns=ArmSamples.model_validate(rounds),
                 ),
             ),
