@@ -22,7 +22,8 @@ extern constexpr [&] ( ) [ ] { } < > >> ; , : :: = == ? -> ~ ... a b f x1 1 0x2 
 """
 PIECES = st.sampled_from([*_WORDS.split(), "\n", "\r\n", "\t", "\\\n"])
 CODE = st.lists(PIECES, max_size=60).map(lambda pieces: " ".join(pieces).encode())
-ANY = st.one_of(st.binary(max_size=60), CODE)
+CONDITIONAL = st.tuples(CODE, CODE).map(lambda both: b"#if A\n%b\n#else\n%b\n#endif\n" % both)
+ANY = st.one_of(st.binary(max_size=60), CODE, CONDITIONAL)
 
 
 @given(ANY)
@@ -52,6 +53,7 @@ def test_the_structure_of_any_bytes_is_consistent(data):
         assert scopes.enclosing(entity.span) is not None
     for group in scopes.groups:
         assert all(group.span.start <= branch.body.start <= branch.body.end for branch in group.branches)
+        assert len(group.branches) > 0
     inside = {token.span.start for token in scopes.code}
     assert not any(line.span.start < start < line.span.end for line in scopes.directives for start in inside)
 
