@@ -120,7 +120,10 @@ def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
             yield f"    a hunk of text: {done.hunks[edit.id]}"
     yield from (f"  new file {path}" for path in patch.files)
     yield from (f"  {line}" for line in patch.whole.told())
+    yield from (f"  {hunk}" for hunk in done.moved)
     yield f"on {done.source}: as it was written, {done.proof.same}"
+    if done.because:
+        yield f"  {done.source}: {done.because}"
     yield f"on {done.proof.newest}"
     yield from (f"  {error.code}: {error.message}" for error in done.proof.newest_errors)
     whom_for = patch.archs or (() if is_plain(done.folder.parents[1] / "arch_profiles") else (PLAIN,))

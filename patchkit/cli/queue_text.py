@@ -27,6 +27,7 @@ def queue_lines(
     width = min(_NAME, max(len(each.name) for each in done.patches))
     for each in done.patches:
         yield f"{_cut(each.name):{width}}  {each.state:8}  {_result(each)}"
+        yield from (f"  {hunk}" for hunk in each.moved)
         yield from (f"  requires {name}: {why}" for name, why in each.requires)
         yield from ((f"  {each.note}",) if each.note and each.state != "left out" else ())
         yield from _reasons(each)
@@ -88,5 +89,6 @@ def _reasons(each: QueuedPatch) -> Iterator[str]:
         where = f"{error.where[0]}: " if error.where else ""
         why = f" ({shortened(error.why.splitlines()[0])})" if error.why else ""
         yield f"  {where}{error.message}{why}"
+        yield from (f"    {place}{f': {place.label}' if place.label else ''}" for place in error.where[1:])
         if error.hint:
             yield f"    {shortened(error.hint.splitlines()[0])}"

@@ -1,7 +1,7 @@
 """What a diff, commits or a pull request change, and whose they are: read by git, checked, never run.
 
-git itself places a diff, in an index of its own, exactly: without fuzz. What comes of it is compared with the
-tree below as two trees, so nothing of the diff's text is believed: a path, a mode or a link is what git made.
+What comes of a diff is compared with the tree below as two trees, so nothing of its text is believed: a path,
+a mode or a link is what git made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, SourceError, UsageError
-from patchkit.base.files import disk_errors, open_regular, temporary_folder, working_folder
+from patchkit.base.files import disk_errors, open_regular, working_folder
 from patchkit.base.text import visible
 from patchkit.base.treepath import fault_of_path
 from patchkit.carry.placing.files import MAX_BLOB
@@ -91,28 +91,6 @@ def read_diff(path: Path) -> bytes:
             hint="split it, or leave generated files and binaries out of it",
         )
     return data
-
-
-def place_diff(
-    data: bytes, name: str, base: str, cache: Repository
-) -> tuple[tuple[FileChange, ...], Authorship]:
-    """What the diff makes of the commit ``base``; of a file with several mails, one after the other.
-
-    Raises IMPORT_NO_DIFF, IMPORT_NOT_APPLYING: git does not read it, or not place it exactly; and as
-    :func:`check_changes`.
-    """
-    with temporary_folder("import") as folder:
-        git = own_repository(folder, cache)
-        git.run("read-tree", base)
-        found = []
-        for diff, by in _parts(data, name, folder, git):
-            done = git.attempt("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
-            if done.status != 0:
-                raise not_placed(name, done.stderr)
-            found.append(by)
-        tree = git.run("write-tree").decode("ascii").strip()
-        files = check_changes(git.renames(f"{base}^{{tree}}", tree), name, git)
-        return files, joined_authorship(found)
 
 
 def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
@@ -287,7 +265,7 @@ def own_repository(folder: Path, cache: Repository) -> Git:
     return Git(reporter=cache.reporter, git_dir=path, borrows=cache.path / "objects")
 
 
-def not_placed(name: str, stderr: str) -> AnchorError | UsageError:
+def not_placed(name: str, stderr: str, where: Location) -> AnchorError | UsageError:
     """The error for a diff that git apply refused, by what it said."""
     lines = [visible(line) for line in stderr.splitlines() if line.startswith(("error:", "fatal:"))]
     why = "\n".join(lines[:_SHOWN]) or None
@@ -295,23 +273,27 @@ def not_placed(name: str, stderr: str) -> AnchorError | UsageError:
         return UsageError(
             f"{name} has a path that leads out of the tree, or through a link",
             code="IMPORT_UNSUPPORTED",
-            where=Location(path=name),
+            where=where,
             why=why,
         )
     if any(words in stderr for words in ("No valid patches", "corrupt", "unrecognized", "without filename")):
-        return UsageError(
-            f"git does not read {name} as a diff",
-            code="IMPORT_NO_DIFF",
-            where=Location(path=name),
-            why=why,
-            hint="git diff, git format-patch or 'git show' make one; save it as it comes, with LF line ends",
-        )
+        return no_diff(name, why, where)
     return AnchorError(
         f"{name} does not apply exactly",
         code="IMPORT_NOT_APPLYING",
-        where=Location(path=name),
+        where=where,
         why=why,
-        hint="name the upstream it was made for, with --upstream; or import the commits: REV..REV",
+    )
+
+
+def no_diff(name: str, why: str | None, where: Location) -> UsageError:
+    """The error for a file that is no diff."""
+    return UsageError(
+        f"git does not read {name} as a diff",
+        code="IMPORT_NO_DIFF",
+        where=where,
+        why=why,
+        hint="git diff, git format-patch or 'git show' make one; save it as it comes, with LF line ends",
     )
 
 
@@ -371,16 +353,6 @@ def too_many(name: str, count: int, what: str) -> UsageError:
         where=Location(path=name),
         hint="import it in several parts; a range of commits that holds upstream's own begins too early",
     )
-
-
-def _parts(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
-    """Each diff of a file, with whose it is: of mails, or of the file."""
-    if not is_mail(data):
-        yield data, text_authorship(data)
-        return
-    mails = list(split_mails(data, name, folder, git))
-    with_diff = [mail for mail in mails if mail[0]]
-    yield from with_diff or mails
 
 
 def text_authorship(data: bytes) -> Authorship:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import UsageError
-from patchkit.base.text import counted
+from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.queue_sources import (
     QueuedChange,
     Reading,
-    index_lines,
     is_range,
     read_commits,
     read_files,
@@ -83,53 +80,47 @@ class Grounds:
         return (*self.lock.pins, *(pin for pin in others if pin.build not in known))
 
     def _pin_of(self, reading: Reading) -> Ground:
-        """The pin that was named, or that the queue itself names best."""
+        """The pin that was named, else that of the series, or the one of whose files the queue is made.
+
+        The latter only where the series' own does not take all of it. What is cached does not matter: a pin
+        of the lock that is compared is fetched.
+        """
         pins = self._pins()
         if self.upstream is not None:
             pin = replace(self.lock, pins=pins).pin(self.upstream)
-            return self._ground(pin, "it was named with --upstream")
+            return self._ground(pin, "--upstream names it")
         if reading.pinned is not None:
             named = next((pin for pin in pins if _names(reading.pinned, pin)), None)
             if named is not None:
                 return self._ground(named, f"the queue's upstream.txt names {reading.pinned[:40]}")
-        cached = {pin: commit for pin in pins if (commit := find_pinned(self.repository, pin)) is not None}
-        default = self.lock.pin(None)
-        if not cached:
-            return self._ground(default, "it is the default, and no build is cached")
-        if default not in cached:  # the series' own build is always one of those that are compared
-            cached[default] = obtain(default, cache=self.cache, reporter=self.workspace.reporter)
-        return self._best_of(cached, reading)
+        default = self._ground(self.lock.pin(None), "it is the pin of the series; --upstream names another")
+        if self._takes(default, reading, is_exact=False):
+            return default
+        others = (pin for pin in self.lock.pins if pin.name != default.name)
+        for pin in sorted(others, key=lambda each: -each.build):
+            because = f"each file is the one that an index line names, and not all applies to {default.name}"
+            try:
+                other = self._ground(pin, f"{because}; --upstream names another")
+            except PatchkitError as error:
+                self.workspace.reporter.warn(f"{pin.name} was not compared with the queue: {error.message}")
+                continue
+            if self._takes(other, reading, is_exact=True):
+                return other
+        return default
 
-    def _best_of(self, cached: Mapping[Pin, str], reading: Reading) -> Ground:
-        """The pin whose files most ``index`` lines name; of several, that on which most changes apply."""
-        wanted = {line for change in reading.changes for line in index_lines(change.data)}
-        told = f"comparing the queue's index lines with {counted(len(cached), 'cached build')}"
-        self.workspace.reporter.step(told)
-        named: dict[Pin, int] = {}
-        for pin, commit in cached.items():
-            ids = {entry.path: entry.sha for entry in self.repository.list_files(commit)}
-            named[pin] = sum(ids.get(path, "").startswith(before) for path, before in wanted)
-        most = max(named.values())
-        best = [pin for pin in cached if named[pin] == most]
-        applied = dict.fromkeys(best, 0)
-        if len(best) > 1:
-            for pin in best:
-                applied[pin] = self._applied(cached[pin], reading)
-        default = self.lock.pin(None)
-        pin = max(best, key=lambda each: (applied[each], each == default, each.build))
-        if most:
-            because = f"it has the files that {most} of {len(wanted)} index lines name"
-        else:
-            because = f"{applied[pin]} of {len(reading.changes)} apply to it"
-        return self._ground(pin, because + "; --upstream names another")
-
-    def _applied(self, commit: str, reading: Reading) -> int:
-        tree, count = self.repository.tree_of(commit), 0
+    def _takes(self, ground: Ground, reading: Reading, *, is_exact: bool) -> bool:
+        """Whether all changes apply, one on the other; ``is_exact``: to the very files that they name."""
+        self.workspace.reporter.step(f"trying the changes on {ground.name}")
+        tree = ground.tree
         for change in reading.changes:
-            made, _ = self.trees.apply(tree, change)
-            if made is not None:
-                tree, count = made, count + 1
-        return count
+            try:
+                placed = self.trees.place(tree, change)
+            except PatchkitError:
+                return False
+            if is_exact and not placed.is_exact:
+                return False
+            tree = placed.tree
+        return True
 
     def _ground(self, pin: Pin, because: str) -> Ground:
         commit = obtain(pin, cache=self.cache, reporter=self.workspace.reporter)
@@ -144,8 +135,11 @@ class Grounds:
             if commit is not None and commit != ground.commit:
                 found.append((abs(pin.build - ground.build), pin.name, commit))
         for _, name, commit in sorted(found):
-            if self.trees.apply(self.repository.tree_of(commit), change)[0] is not None:
-                return name
+            try:
+                self.trees.place(self.repository.tree_of(commit), change)
+            except PatchkitError:
+                continue
+            return name
         return None
 
 

@@ -27,13 +27,14 @@ from patchkit.base.errors import (
     members_of,
 )
 from patchkit.base.files import temporary_folder, write_whole
+from patchkit.base.plain import plain
+from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.change import (
     FileChange,
     check_changes,
     is_mail,
     joined_authorship,
-    not_placed,
     own_repository,
     read_diff,
     split_mails,
@@ -41,6 +42,7 @@ from patchkit.carry.authoring.change import (
 from patchkit.carry.authoring.for_whom import Guards, parse_guards
 from patchkit.carry.authoring.ground import Ground, Grounds
 from patchkit.carry.authoring.guarded import NewText
+from patchkit.carry.authoring.hunks import MovedHunk
 from patchkit.carry.authoring.own import refuse_installed
 from patchkit.carry.authoring.queue_sources import (
     QueuedChange,
@@ -48,6 +50,7 @@ from patchkit.carry.authoring.queue_sources import (
     is_queue,
     is_range,
 )
+from patchkit.carry.authoring.refusal import explain
 from patchkit.carry.authoring.run import (
     FoundChange,
     Imported,
@@ -69,6 +72,7 @@ from patchkit.carry.authoring.write import (
     write_patch,
 )
 from patchkit.carry.following.derive import merge_file
+from patchkit.carry.following.merge import doubt_of
 from patchkit.carry.following.onto.pin import AsBuild
 from patchkit.carry.following.staging import name_series
 from patchkit.carry.placing.context import make_guard
@@ -110,6 +114,7 @@ class QueuedPatch:
     """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part.
 
     ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` is what becomes of whole files.
+    ``moved`` are hunks of the diff that were not at their own lines.
     """
 
     name: str
@@ -120,6 +125,7 @@ class QueuedPatch:
     new_files: int = 0
     whole: tuple[str, ...] = ()
     requires: tuple[tuple[str, str], ...] = ()
+    moved: tuple[MovedHunk, ...] = ()
     error: PatchkitError | None = None
     note: str = ""
     seconds: float = 0.0
@@ -135,6 +141,7 @@ class QueuedPatch:
             "new_files": self.new_files,
             "whole_files": list(self.whole),
             "requires": [{"patch": name, "why": why} for name, why in self.requires],
+            "moved_hunks": plain(self.moved),
             "errors": [
                 {
                     "code": error.code,
@@ -201,19 +208,25 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Imported | Qu
         pull=request.pull,
         url=request.url,
         repo=request.repo,
-        upstream=request.upstream,
         as_build=request.as_build,
     )
     plain_guard = guards.rules[0][0] == "*"
     if request.pull is not None or not request.sources:
-        _refuse_options(request, several=False, plain_guard=plain_guard)
+        _refuse_options(request, "is for files and commits, not for a pull request", plain_guard=plain_guard)
         return run_import(single, workspace)
-    if plain_guard and not is_queue(request.sources) and (request.squash or _is_one(request, workspace)):
-        if request.dry_run and request.squash:
-            _refuse_options(request, several=False)
-        if not request.dry_run:
-            return run_import(single, workspace)
-    return _run(request, guards, workspace)
+    if request.dry_run and request.squash:
+        raise UsageError(
+            "--dry-run shows what becomes of each change, and --squash makes one patch of all",
+            code="IMPORT_ONE_ONLY",
+            hint="leave one of them out",
+        )
+    commits = not is_queue(request.sources) and is_range(request.sources[0])
+    if not plain_guard or request.dry_run or is_queue(request.sources):
+        return _run(request, guards, workspace)
+    is_one = request.squash or _is_one(request, workspace)
+    if is_one and commits:
+        return run_import(single, workspace)  # of commits git knows both trees
+    return _run(replace(request, squash=is_one), guards, workspace)
 
 
 def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
@@ -230,30 +243,31 @@ def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
         return sum(bool(diff) for diff, _ in mails) < 2  # noqa: PLR2004
 
 
-def _refuse_options(request: QueueRequest, *, several: bool, plain_guard: bool = True) -> None:
-    """Raise IMPORT_ONE_ONLY."""
-    if several:
-        given: dict[str, object] = {
-            "--id": request.wanted.id,
-            "--title": request.wanted.title,
-            "--lift": request.wanted.lifts,
-        }
-        told = "is for one patch, and this is a queue of several"
-    else:
-        given = {
-            "--dry-run": request.dry_run,
-            "--squash": request.squash,
-            "--guard with a pattern": not plain_guard,
-            "several files": request.sources[1:],
-        }
-        told = "is for files and commits, not for a pull request"
-    for option, value in given.items():
-        if value:
-            raise UsageError(
-                f"{option} {told}",
-                code="IMPORT_ONE_ONLY",
-                hint="leave it out" + ("; or make one patch of all: --squash" if several else ""),
-            )
+def _refuse_several(request: QueueRequest) -> None:
+    """Raise IMPORT_ONE_ONLY for an option of one patch."""
+    given = {
+        "--id": request.wanted.id,
+        "--title": request.wanted.title,
+        "--lift": request.wanted.lifts,
+    }
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(
+            f"{option} is for one patch, and this is a queue of several",
+            code="IMPORT_ONE_ONLY",
+            hint="leave it out; or make one patch of all: --squash",
+        )
+
+
+def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> None:
+    """Raise IMPORT_ONE_ONLY for an option of files."""
+    given = {
+        "--dry-run": request.dry_run,
+        "--squash": request.squash,
+        "--guard with a pattern": not plain_guard,
+        "several files": request.sources[1:],
+    }
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="leave it out")
 
 
 def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Imported | QueueReport:
@@ -282,7 +296,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Importe
         if request.squash:
             return _squashed(grounds, replace(request.wanted, guard=_only_guard(guards)), reading, ground)
         if len(reading.changes) > 1:
-            _refuse_options(request, several=True)
+            _refuse_several(request)
         with open_stage(workspace, cache) as stage:
             taking = _Taking(
                 wanted=request.wanted,
@@ -324,16 +338,23 @@ def _only_guard(guards: Guards) -> str:
 def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Imported:
     """All changes as one patch."""
     tree = ground.tree
+    moved: list[MovedHunk] = []
+    for name, why in reading.left_out:
+        grounds.workspace.reporter.warn(f"{name} is left out: {why}")
     for change in reading.changes:
-        made, said = grounds.trees.apply(tree, change)
-        if made is None:
-            raise not_placed(change.name, said)
-        tree = made
-    files = check_changes(grounds.trees.git.renames(ground.tree, tree), "the queue", grounds.trees.git)
+        try:
+            placed = grounds.trees.place(tree, change)
+        except PatchkitError as error:
+            raise explain(error, change, tree, grounds, ground) from error
+        tree = placed.tree
+        moved += placed.moved
+    name = reading.changes[0].where.path if len(reading.changes) == 1 else "the queue"
+    files = check_changes(grounds.trees.git.renames(ground.tree, tree), name, grounds.trees.git)
     by = joined_authorship([change.by for change in reading.changes])
     found = FoundChange(build=ground.build, base=ground.commit, name=ground.name, files=files, by=by)
     title = by.subject or reading.changes[0].words
-    return make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)
+    made = make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)
+    return replace(made, because=ground.because, moved=tuple(moved))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -389,19 +410,24 @@ class _Taking:
         """All paths that are touched; fills ``whole``."""
         tree = self.ground.tree
         for change in changes:
-            made, _ = self.trees.apply(tree, change)
-            if made is not None:
-                self.whole[change.where, change.name], tree = (tree, made), made
+            try:
+                made = self.trees.place(tree, change).tree
+            except PatchkitError:
+                continue
+            self.whole[change.where, change.name], tree = (tree, made), made
         return frozenset(path for change in changes for path in self._touched(change))
 
     def _take(self, change: QueuedChange) -> QueuedPatch:
         """One change, whole: all of its parts are in, or none; raises what stands against it."""
         note = ""
-        after, said = self.trees.apply(self.tree, change)
-        if after is None:
+        moved: tuple[MovedHunk, ...] = ()
+        try:
+            placed_change = self.trees.place(self.tree, change)
+            change, after, moved = placed_change.change, placed_change.tree, placed_change.moved
+        except PatchkitError as error:
             merged = self._without_refused(change)
             if merged is None:
-                raise self._not_applying(change, said)
+                raise self._refusal(error, change) from error
             names = ", ".join(self._needed(change))
             note = f"made for a tree with {names}, refused; git's three-way merge puts it where that is not"
             change, after = merged
@@ -425,7 +451,7 @@ class _Taking:
         for part in parts:
             self._keep(change, part, after)
         self.tree, self.files = after, scratch
-        return self._told(change, parts, note)
+        return replace(self._told(change, parts, note), moved=moved)
 
     def _part(
         self,
@@ -566,20 +592,18 @@ class _Taking:
                 continue
             if each.letter != "M" or ours is None or base is None or theirs is None:
                 return None
-            files[each.path], conflicts = merge_file(ours, base, theirs, self.grounds.workspace.reporter)
-            if conflicts:
+            merged, conflicts = merge_file(ours, base, theirs, self.grounds.workspace.reporter)
+            texts = [SourceText(each.path, data) for data in (base, theirs, ours, merged)]
+            if conflicts or doubt_of(*texts):
                 return None
+            files[each.path] = merged
         after = self.trees.write(self.tree, files)
         return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
 
-    def _not_applying(self, change: QueuedChange, said: str) -> PatchkitError:
-        """Why git does not place a change here, as far as can be told."""
-        error = not_placed(change.name, said)
-        error.where = (change.where,)
-        if not isinstance(error, AnchorError):
-            return error
+    def _refusal(self, error: PatchkitError, change: QueuedChange) -> PatchkitError:
+        """Why a change is not placed here, as far as can be told."""
         needed = self._needed(change)
-        if needed:
+        if needed and isinstance(error, AnchorError):
             return AnchorError(
                 f"{change.name} stands on what was refused",
                 code="IMPORT_NEEDS_REFUSED",
@@ -587,16 +611,7 @@ class _Taking:
                 why=f"with {', '.join(needed)} it applies, and without it does not",
                 hint="bring that one in first: write it by hand (docs/guide/patch.md), or split it",
             )
-        if self.trees.apply(self.tree, change, backwards=True)[0] is not None:
-            error.why = "taken back it applies: the tree has this change already"
-            error.hint = "leave it out of the queue"
-            return error
-        near = self.grounds.nearest(change, self.ground)
-        if near is not None:
-            error.hint = f"by itself it applies to {near}: --upstream {near}"
-        else:
-            error.hint = "it applies to no cached build; --upstream names the one that it was made for"
-        return error
+        return explain(error, change, self.tree, self.grounds, self.ground)
 
     def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
         """The series with the queue on the newest cached pin: what is told, and ids that have no place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from patchkit.carry.authoring.change import (
     commit_authorship,
     has_diff,
     is_mail,
+    no_diff,
     read_diff,
     split_mails,
     text_authorship,
@@ -126,6 +127,7 @@ def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:
     Raises:
         IMPORT_UNREADABLE, IMPORT_TOO_LARGE: as of one diff.
         IMPORT_SERIES_BAD: a ``series`` names what no queue may, or asks for what git cannot do.
+        IMPORT_NO_DIFF: the one file that is named is none.
         IMPORT_QUEUE_EMPTY: nothing in it is a patch.
     """
     found = _Collected(folder=folder, git=git)
@@ -146,6 +148,9 @@ def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:
             )
         else:
             found.read(path)
+    if not found.changes and not is_queue(sources):
+        why = "\n".join(why for _, why in found.left_out) or None
+        raise no_diff(visible(sources[0]), why, Location(path=sources[0]))
     if not found.changes:
         raise UsageError(
             f"there is no patch in {visible(', '.join(sources))}",
@@ -296,17 +301,3 @@ def _read_pinned(folder: Path) -> str | None:
     with disk_errors(path, "reading the queue"), path.open("rb") as stream:
         words = stream.read(4096).decode("utf-8", "replace").split()
     return words[0] if words else None
-
-
-def index_lines(data: bytes) -> Iterator[tuple[str, str]]:
-    """Path and beginning of the object id before the change, of each ``index`` line of a diff."""
-    path = None
-    for line in re.findall(rb"(?m)^(?:diff --git [^\n]*|index [0-9a-f]{7,40}\.\.[^\n]*)", data):
-        words = line.decode("utf-8", "replace").split()
-        if words[0] == "diff":
-            path = words[2].partition("/")[2] if len(words) == 4 else None  # noqa: PLR2004 - no blank in a path
-        elif path is not None:
-            before = words[1].partition("..")[0]
-            if before.strip("0"):
-                yield path, before
-            path = None

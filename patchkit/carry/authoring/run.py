@@ -9,6 +9,7 @@ from pathlib import Path
 
 from patchkit.base.arch import list_profiles, refuse_gpu
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.plain import plain
 from patchkit.base.series_folder import is_plain
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
@@ -16,13 +17,12 @@ from patchkit.carry.authoring.change import (
     Authorship,
     FileChange,
     compare_commits,
-    place_diff,
-    read_diff,
     read_pull,
     read_range,
 )
 from patchkit.carry.authoring.draft import Draft, NotLifted, named_place
 from patchkit.carry.authoring.guarded import NewText, escape_template, guard_draft
+from patchkit.carry.authoring.hunks import MovedHunk
 from patchkit.carry.authoring.lift import lift_tokens
 from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.authoring.own import refuse_installed
@@ -41,12 +41,12 @@ from patchkit.carry.following.onto.pin import AsBuild, as_build_number, find_bui
 from patchkit.carry.following.target import catalogue_pins
 from patchkit.carry.placing.tree import OPTIONS_FILE
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.patch import BREAKS_MAIL
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_file
-from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
 
 
@@ -66,23 +66,22 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """What is imported. One of ``source`` (a file or ``REV..REV``) and ``pull`` is given.
-
-    ``upstream`` is the pin that a diff was made for, None: the newest one that it fits.
-    """
+    """What is imported, by its commits: one of ``source`` (``REV..REV``) and ``pull`` is given."""
 
     wanted: Wanted
     source: str | None = None
     pull: int | None = None
     url: str | None = None
     repo: Path | None = None
-    upstream: PinWanted = None
     as_build: AsBuild = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The patch as it was written, and what was proven of it. ``hunks`` are edits that stayed text."""
+    """The patch as it was written, and what was proven of it. ``hunks`` are edits that stayed text.
+
+    ``because``: why it was placed on ``source``. ``moved``: hunks of the diff not at their own lines.
+    """
 
     patch: NewPatch
     folder: Path
@@ -90,6 +89,8 @@ class Imported:
     proof: Proof
     hunks: Mapping[str, str]
     places: Mapping[str, str]
+    because: str = ""
+    moved: tuple[MovedHunk, ...] = ()
 
     @classmethod
     def of(
@@ -113,6 +114,8 @@ class Imported:
             "folder": str(self.folder),
             "archs": list(self.patch.archs) if self.patch.archs is not None else None,
             "source": self.source,
+            "source_because": self.because,
+            "moved_hunks": plain(self.moved),
             "authors": list(self.patch.authors),
             "edits": [
                 {
@@ -154,11 +157,10 @@ class FoundChange:
 
 
 def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
-    """Make a patch of a change and put it into the series.
+    """Make a patch of commits or a pull request and put it into the series.
 
     Raises:
-        IMPORT_UNREADABLE, IMPORT_TOO_LARGE, IMPORT_NO_DIFF, IMPORT_UNSUPPORTED, IMPORT_EMPTY: the diff.
-        IMPORT_NOT_APPLYING: it does not fit the upstreams that it was tried on.
+        IMPORT_NO_RANGE, IMPORT_NO_PULL, IMPORT_UNSUPPORTED, IMPORT_EMPTY: what was named.
         PatchkitError: of the clone, the remote or the cache, and as :func:`make_patch`.
 
     Whatever is raised, the series is as it was.
@@ -168,7 +170,7 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Imported:
     target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
-        found = _find(request, workspace, lock, cache, repository)
+        found = _find(request, workspace, lock, repository)
         fallback = found.by.subject or Path(request.source or "imported").stem
         return make_patch(found, request.wanted, fallback, workspace, cache, repository)
 
@@ -270,9 +272,7 @@ def target_profiles(guard: str, workspace: Workspace) -> tuple[ArchProfile, ...]
     return found
 
 
-def _find(
-    request: ImportRequest, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
-) -> FoundChange:
+def _find(request: ImportRequest, workspace: Workspace, lock: Lock, repository: Repository) -> FoundChange:
     if request.pull is not None:
         return _of_pull(request, workspace, repository)
     if request.source is None:
@@ -281,40 +281,7 @@ def _find(
             code="IMPORT_NOTHING_NAMED",
             hint="patchkit import FILE.patch, patchkit import REV..REV, or --pr N --url REMOTE",
         )
-    if Path(request.source).is_file() or not re.search(r"\.\.", request.source):
-        return _of_file(request, Path(request.source), workspace, lock, cache, repository)
     return _of_range(request, request.source, workspace, lock, repository)
-
-
-def _of_file(
-    request: ImportRequest, path: Path, workspace: Workspace, lock: Lock, cache: Cache, repository: Repository
-) -> FoundChange:
-    data = read_diff(path)
-    pins = _likely_pins(request, lock, repository)
-    failures: list[PatchkitError] = []
-    for pin in pins:
-        workspace.reporter.step(f"trying the diff on {pin.name}")
-        base = obtain(pin, cache=cache, reporter=workspace.reporter)
-        try:
-            files, by = place_diff(data, str(path), base, repository)
-        except AnchorError as error:
-            failures.append(error)
-            continue
-        return FoundChange(build=pin.build, base=base, name=pin.name, files=files, by=by)
-    failed = failures[0]
-    tried = ", ".join(pin.name for pin in pins)
-    failed.hint = (
-        f"tried on {tried}; name the pin that it was made for: --upstream bNUMBER; or import the commits"
-    )
-    raise failed
-
-
-def _likely_pins(request: ImportRequest, lock: Lock, repository: Repository) -> list[Pin]:
-    """The pin that was named, else those that are cached, the newest first; the default where none is."""
-    if request.upstream is not None:
-        return [lock.pin(request.upstream)]
-    cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
-    return sorted(cached, key=lambda pin: -pin.build) or [lock.pin(None)]
 
 
 def _of_range(

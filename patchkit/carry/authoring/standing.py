@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.errors import Location, PatchkitError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
+from patchkit.base.treepath import fault_of_path
+from patchkit.carry.authoring.change import not_placed
+from patchkit.carry.authoring.hunks import (
+    MovedHunk,
+    Settled,
+    named_paths,
+    parse_diff,
+    settle_diff,
+)
 from patchkit.carry.authoring.queue_sources import QueuedChange
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.following.derive import merge_file
@@ -25,7 +34,21 @@ from patchkit.carry.upstream.git import Git
 _HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@")
 _PLAIN_DIFF = ("--no-renames", "--no-ext-diff", "--no-textconv")
 _CONTEXT = 3  # lines: what git diff writes, and git apply asks for
+_BINARY = b"\nGIT binary patch\n"
 _NEAR = 12  # lines around an edit's place in which the tokens that tell it apart are looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedChange:
+    """A change, with the numbers of the places that its hunks have, and the ``tree`` that it makes.
+
+    ``moved`` and ``is_exact`` as in :class:`patchkit.carry.authoring.hunks.Settled`.
+    """
+
+    change: QueuedChange
+    tree: str
+    moved: tuple[MovedHunk, ...]
+    is_exact: bool
 
 
 @dataclass(slots=True)
@@ -34,6 +57,47 @@ class Trees:
 
     git: Git
     at: str = ""
+
+    def place(self, tree: str, change: QueuedChange) -> PlacedChange:
+        """The change on a tree, every hunk where :func:`settle_diff` has it.
+
+        Raises IMPORT_AMBIGUOUS, IMPORT_OTHER_FUNCTION, and as :func:`not_placed`: git refuses it.
+        """
+        parts = parse_diff(change.data)
+        paths = [path for path in named_paths(parts, change.strip) if fault_of_path(path) is None]
+        names = [f"{tree}:{path}".encode("utf-8", "surrogateescape") for path in paths]
+        found = zip(paths, self.git.objects(names), strict=True)
+        files = {path: blob.data for path, blob in found if blob is not None and blob.kind == "blob"}
+        settled = settle_diff(change.data, change.strip, files, change.where)
+        exact = replace(change, data=settled.data)
+        made, said = self.apply(tree, exact)
+        if made is None:
+            raise not_placed(change.name, said, change.where)
+        self._compare(tree, made, settled, change)
+        return PlacedChange(change=exact, tree=made, moved=settled.moved, is_exact=settled.is_exact)
+
+    def _compare(self, before: str, after: str, settled: Settled, change: QueuedChange) -> None:
+        """Raise where git has put a hunk into another place than it was told to."""
+        regular = [
+            each
+            for each in self.git.changes(before, after)
+            if each.modes[1].startswith("100")
+            and each.ids[0] != each.ids[1]
+            and fault_of_path(each.path) is None
+        ]
+        found = self.git.objects(each.ids[1].encode() for each in regular)
+        made = {each.path: blob.data for each, blob in zip(regular, found, strict=True) if blob is not None}
+        wrong = {path for path in made.keys() & settled.made.keys() if made[path] != settled.made[path]}
+        if _BINARY not in change.data:
+            wrong |= {each.path for each in regular if each.letter == "M"} - settled.made.keys()
+        if wrong:
+            raise UsageError(
+                f"git reads {change.name} in another way than patchkit, in {', '.join(sorted(wrong))}",
+                code="IMPORT_NO_DIFF",
+                where=change.where,
+                why="so nothing tells where its hunks go",
+                hint="make the diff again, with git diff or git format-patch",
+            )
 
     def apply(
         self, tree: str, change: QueuedChange, paths: Iterable[str] | None = None, *, backwards: bool = False

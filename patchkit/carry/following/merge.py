@@ -109,7 +109,7 @@ def _merge(
     if base is None and merged != upstream:
         doubt = "upstream has a file of that name now"
     elif not conflicts and merged != upstream:
-        doubt = _loses(base or b"", patched, upstream, merged) or _is_elsewhere(
+        doubt = doubt_of(
             SourceText(was, base or b""), SourceText(was, patched), SourceText(path, upstream),
             SourceText(path, merged),
         )  # fmt: skip
@@ -123,6 +123,12 @@ def _merge(
         conflicts=conflicts,
         doubt=doubt,
     )
+
+
+def doubt_of(base: SourceText, patched: SourceText, upstream: SourceText, merged: SourceText) -> str:
+    """Why a merge without conflict is not taken: lines are lost, or a change is in another function."""
+    lost = _loses(base.data, patched.data, upstream.data, merged.data)
+    return lost or _is_elsewhere(base, patched, upstream, merged)
 
 
 def _loses(base: bytes, patched: bytes, upstream: bytes, merged: bytes) -> str:

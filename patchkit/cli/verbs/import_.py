@@ -31,7 +31,7 @@ _SOURCE = options(
         type=TEXT,
         metavar="PIN",
         shell_complete=pins,
-        help="The pin of the lock that a diff is made for.",
+        help="The pin that a diff is placed on (default: that of the series).",
     ),
     click.option(
         "--as-build",

@@ -407,3 +407,75 @@ def test_a_diff_that_adds_files_only_is_a_patch_of_new_files(desk):
     assert done.returncode == 0, done.stderr
     assert "new file common/ours.h" in done.stdout
     assert "byte for byte" in done.stdout
+
+
+def twin(line: int, heading: str = "") -> str:
+    """A change of the last line of twin_a (at 4) or twin_b (at 9), whose lines are the same."""
+    return (
+        f"--- a/{DEMO}\n+++ b/{DEMO}\n@@ -{line},4 +{line},4 @@{heading}\n"
+        "     const int scale = 2;\n-    return x * scale;\n+    return x + scale;\n }\n \n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "heading", "code"),
+    [
+        (7, "", "IMPORT_AMBIGUOUS"),
+        (7, " static __device__ int twin_b(int x) {", "IMPORT_AMBIGUOUS"),
+        (4, " static __device__ int twin_b(int x) {", "IMPORT_OTHER_FUNCTION"),
+        (9, " static __device__ int twin_c(int x) {", "IMPORT_OTHER_FUNCTION"),
+    ],
+)
+@pytest.mark.parametrize("way", ["file", "mail", "queue"])
+def test_a_hunk_whose_place_is_not_clear_is_refused_with_all_places(
+    desk, line: int, heading: str, code: str, way: str
+) -> None:
+    path = desk.root / "a.patch"
+    mail = "From: A <a@localhost>\nDate: Mon, 1 Jan 2026 00:00:00 +0000\nSubject: [PATCH] twins\n\n---\n"
+    path.write_text(f"{mail if way == 'mail' else ''}{twin(line, heading)}")
+    if way == "queue":
+        done = desk.run("import", str(path), "--guard", "none", "--dry-run", "--json")
+        assert done.returncode == 9, done.stderr
+        (error,) = json.loads(done.stdout)["queue"][0]["errors"]
+        assert (error["code"], error["where"][1:3]) == (code, [f"{DEMO}:5", f"{DEMO}:10"])
+        told = desk.run("import", str(path), "--guard", "none", "--dry-run").stdout
+    else:
+        told = refused(desk, code, 3, str(path), "--guard", "none")
+    for place, name in ((5, "twin_a"), (10, "twin_b")):
+        assert f"{DEMO}:{place}: in {name}: @@ -{place - 1},4 +{place - 1},4 @@" in told
+
+
+@pytest.mark.parametrize(("line", "name"), [(4, "twin_a"), (9, "twin_b")])
+def test_a_hunk_at_its_own_line_is_placed_there(desk, line: int, name: str) -> None:
+    path = desk.root / "a.patch"
+    path.write_text(twin(line, f" static __device__ int {name}(int x) {{"))
+    done = imported(desk, str(path), "--guard", "none")
+    assert [edit["function"] for edit in done["edits"]] == [name]
+    assert done["moved_hunks"] == []
+
+
+def test_a_hunk_at_the_only_other_place_is_shown_with_its_distance(desk) -> None:
+    path = desk.root / "a.patch"
+    path.write_text(
+        f"--- a/{DEMO}\n+++ b/{DEMO}\n@@ -3,3 +3,3 @@\n"
+        " void demo_launch(ggml_backend_cuda_context & ctx, const int cc) {\n"
+        "-    const int nblocks = 4;\n+    const int nblocks = 8;\n"
+        "     launch(demo_kernel<8>, nblocks, 64);\n"
+    )
+    done = imported(desk, str(path), "--guard", "none", "--id", "one")
+    assert done["moved_hunks"] == [
+        {"path": DEMO, "number": 1, "line": 21, "offset": 17, "inside": "demo_launch", "heading": ""}
+    ]
+    shown = f"hunk 1 of {DEMO}: at line 21 in demo_launch, 17 lines below its number"
+    assert shown in desk.run("import", str(path), "--guard", "none", "--id", "two").stdout
+    queue = ("import", str(path), "--guard", "none", "--dry-run", "--id", "three")
+    assert shown in desk.run(*queue).stdout
+    told = json.loads(desk.run(*queue, "--json").stdout)["queue"][0]["moved_hunks"]
+    assert told == done["moved_hunks"]
+
+
+def test_lines_that_are_added_without_context_are_refused(desk) -> None:
+    # git apply puts them at the end of the file, whatever their number is.
+    path = desk.root / "a.patch"
+    path.write_text(f"--- a/{DEMO}\n+++ b/{DEMO}\n@@ -2,0 +3 @@\n+int x;\n")
+    assert "git diff -U3" in refused(desk, "IMPORT_AMBIGUOUS", 3, str(path), "--guard", "none")

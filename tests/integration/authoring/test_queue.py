@@ -298,16 +298,56 @@ def test_what_does_not_apply_is_told_with_a_build_to_which_it_does(desk) -> None
     told = queued(desk, str(folder), "--guard", "none", "--upstream", "b1", "--dry-run", code=9)
     assert errors(told) == ["IMPORT_NOT_APPLYING"]
     assert "--upstream b2" in told["queue"][0]["errors"][0]["hint"]
-    # Left to itself the queue goes where its index lines lead, which is not the newest.
-    assert queued(desk, str(folder), "--guard", "none", "--dry-run")["base"] == "b2"
+    # Left to itself the queue goes where all of its index lines lead.
+    alone = queued(desk, str(folder), "--guard", "none", "--dry-run")
+    assert (alone["base"], alone["base_because"].partition(";")[0]) == (
+        "b2",
+        "each file is the one that an index line names, and not all applies to b1",
+    )
     three(desk)
     early = queued(desk, str(written(desk, "early")), "--guard", "none", "--dry-run")
-    assert (early["base"], early["base_because"].partition(";")[0]) == (
+    assert (early["base"], early["base_because"]) == (
         "b1",
-        "it has the files that 2 of 3 index lines name",
+        "it is the pin of the series; --upstream names another",
     )
     (folder / "upstream.txt").write_text("b1\n")
     assert queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)["base"] == "b1"
+
+
+def stale(desk) -> Path:
+    """Four changes that were made on b2: two apply to b1, too, and one applies to neither."""
+    git(desk.clone, "checkout", "-q", "b2")
+    desk.change("dos.txt", "two\r\n", "zwei\r\n")
+    desk.commit("dos")
+    desk.change(CHOICE, "const int limit = 256;", "const int limit = 512;")
+    desk.commit("choice")
+    desk.change(TOOL, "// how much there may be\n", "// how much\n")
+    desk.commit("tool")
+    desk.change(CMAKE, "OFF)", "ON)")
+    desk.commit("cmake")
+    folder = desk.root / "queue"
+    git(desk.clone, "format-patch", "-q", "b2", "-o", str(folder))
+    git(desk.clone, "checkout", "-q", "-f", "b1")
+    last = max(folder.iterdir())
+    last.write_text(last.read_text().replace(" project(demo CXX)", " project(demo C)"))
+    return folder
+
+
+@pytest.mark.parametrize("cached", [(), ("b1",), ("b2",), ("b1", "b2")])
+def test_a_stale_queue_is_placed_on_the_pin_of_the_series_whatever_is_cached(
+    desk, cached: tuple[str, ...]
+) -> None:
+    folder = stale(desk)
+    desk.lock.write_text(desk.lock.read_text() + pin_text(desk.upstream, 2).split("\n\n", 1)[1])
+    for build in cached:
+        assert desk.run("apply", "--arch", "gfx1151", "--upstream", build, "--unlocked").returncode == 0
+    told = queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)
+    assert (told["base"], told["base_because"].partition(";")[0]) == ("b1", "it is the pin of the series")
+    assert list(rows(told).values()) == ["text", "lifted", "refused", "refused"]
+    one = desk.run("import", str(min(folder.iterdir())), "--guard", "none", "--json")
+    assert one.returncode == 0, one.stderr
+    told = json.loads(one.stdout)
+    assert (told["source"], told["source_because"].partition(";")[0]) == ("b1", "it is the pin of the series")
 
 
 def test_a_change_that_the_tree_has_already_is_told_to_be_that(desk) -> None:

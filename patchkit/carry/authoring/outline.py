@@ -1,0 +1,229 @@
+"""Which definition a line of a file is in, and whether the ``@@`` line of a hunk names another one.
+
+After the second ``@@`` git writes its *heading*: the last line before the hunk that looks like the beginning
+of a function, at most 80 bytes of it (GNU diff: 40). By default that is a line that begins with a letter,
+``_`` or ``$``; git's drivers for languages have other rules, and a user may set one. So a heading is compared
+with what these rules give at the place, and with the names and lines of the definitions around it, before it
+is taken for the name of something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from patchkit.base.source import SourceText
+from patchkit.carry.cpp.scopes import is_code, parse_scopes
+
+Verdict = Literal["agrees", "between", "absent", "elsewhere"]
+"""``agrees``: the heading is that of the place. ``between``: it is another one, but the change is in no
+definition, or the language is not read. ``absent``: the change is in a definition, and the heading names
+something that the file does not have. ``elsewhere``: it names something else that the file has."""
+
+_CUT = 39  # bytes from which the end of a heading may be in the middle of a word: GNU diff cuts at 40
+_PLAIN = re.compile(rb"[A-Za-z_$]")  # git's default, GNU diff's, Subversion's and Mercurial's
+_LABEL = re.compile(rb"[A-Za-z_]\w*\s*:(?!:)\s*(?:$|/[/*])")  # git's driver for C++: none of these
+_PYTHON = re.compile(rb"([ \t]*)(?:class|def|async[ \t]+def)[ \t]+(\w+)")
+_RECORD = re.compile(
+    rb"\b(?:struct|class|union|enum(?:\s+(?:class|struct))?|namespace|interface|impl|trait)\s+"
+    rb"(?:\w+\s*\([^()]*\)\s*|\[\[.*?\]\]\s*)*([A-Za-z_]\w*(?:::\w+)*)"
+)
+_CALLED = re.compile(rb"([A-Za-z_~][\w~]*(?:::[\w~]+)*)\s*\(")
+_MACRO = re.compile(rb"#\s*define\s+(\w+)")
+_PROSE = (".md", ".rst")  # every line begins with a letter
+_BRACES = (
+    ".comp", ".css", ".glsl", ".go", ".java", ".js", ".kt", ".rs", ".svelte", ".swift", ".ts", ".wgsl",
+)  # fmt: skip
+"""Languages in which a definition ends with a brace that begins a line, besides C++ and its family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A definition: lines ``[first, stop)``, from 0, of which those before ``body`` are its head."""
+
+    name: str
+    first: int
+    body: int
+    stop: int
+    is_macro: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a hunk changes: lines ``[first, stop)`` of the file before, and the ``texts`` that go or come."""
+
+    first: int
+    stop: int
+    texts: tuple[bytes, ...]
+
+
+class Outline:
+    """The definitions of one file, and what an ``@@`` line says of them."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self.source = SourceText(path, data)
+        self.rows = self.source.rows
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The definitions, in order of their first lines; none in a language that is not read."""
+        if self.path.endswith(".py"):
+            return tuple(_python_blocks(self.rows))
+        return tuple(sorted(_code_blocks(self.source), key=lambda each: (each.first, -each.stop)))
+
+    def name_at(self, changed: Changed) -> str:
+        """What a change is in: the innermost definition, else the first line of a table or block."""
+        around = self._enclosing(changed)
+        if around:
+            return max(around, key=lambda each: each.first).name
+        at = min(self._open_lines(changed.first, changed), default=None)
+        return self.rows[at].strip().decode("utf-8", "replace") if at is not None else ""
+
+    def judge(self, heading: bytes, start: int, changed: Changed) -> tuple[Verdict, int | None]:
+        """Whether a hunk that begins at line ``start`` (from 0) is where its heading says.
+
+        With ``elsewhere`` comes the line of what the heading names.
+        """
+        head = heading.strip()
+        near = set(self._headings(start))
+        if not head or self.path.endswith(_PROSE) or any(_is_whole(head, self.rows[at]) for at in near):
+            return "agrees", None
+        name = named_by(head)
+        enclosing = [each for each in self._enclosing(changed) if not each.is_macro or head.startswith(b"#")]
+        own = {at for each in enclosing for at in range(each.first, max(start, changed.first))}
+        is_inside = any(each.first < start for each in enclosing)
+        if not enclosing:
+            own = self._open_lines(start, changed)
+            is_inside = bool(own)
+        lines = [at for at, row in enumerate(self.rows) if _is_same(head, row)]
+        lines = [at for at in lines if _is_whole(head, self.rows[at])] or lines
+        # A twin may have the same name: where the very line is in the file, it says which of them is meant.
+        by_name = name is not None and (not lines or name.encode() == head)
+        if (own | near).intersection(lines) or (
+            by_name and any(_answers(each.name, name) for each in enclosing)
+        ):
+            return "agrees", None
+        named = [*lines, *(each.first for each in self.blocks if _answers(each.name, name))]
+        is_inside &= is_code(self.path) or self.path.endswith((".py", *_BRACES))
+        if named and (is_inside or min(named) >= start):
+            return "elsewhere", named[0]
+        return "absent" if is_inside and name is not None and not named else "between", None
+
+    def _enclosing(self, changed: Changed) -> list[Block]:
+        """The definitions that a change is in as a whole; what is added in front of one is not in it."""
+        adds = changed.first == changed.stop
+        return [
+            each
+            for each in self.blocks
+            if each.first + adds <= changed.first and changed.stop <= each.stop - adds
+        ]
+
+    def _headings(self, start: int) -> Iterator[int]:
+        """The lines that git's drivers write for a hunk that begins at ``start``."""
+        for pattern in (_PLAIN, _PYTHON) if self.path.endswith(".py") else (_PLAIN,):
+            at = self._last(start, pattern)
+            if at is not None:
+                yield at
+        at = self._last(start, _PLAIN)
+        while at is not None and _LABEL.match(self.rows[at]):
+            at = self._last(at, _PLAIN)
+        if at is not None:
+            yield at
+
+    def _last(self, before: int, pattern: re.Pattern[bytes]) -> int | None:
+        return next((at for at in range(before - 1, -1, -1) if pattern.match(self.rows[at])), None)
+
+    def _open_lines(self, start: int, changed: Changed) -> set[int]:
+        """The lines of a table or block, from its first to the hunk; none if the change is not indented."""
+        at = self._last(start, _PLAIN)
+        moved = any(text[:1] in (b" ", b"\t") for text in changed.texts if text.strip())
+        if at is None or not moved or not self._is_open(at, changed.first):
+            return set()
+        return set(range(at, start))
+
+    def _is_open(self, head: int, line: int) -> bool:
+        """Whether what begins at a line without a blank in front has not ended before another line."""
+        if self.rows[head].rstrip().endswith(b";"):
+            return False
+        rows = self.rows[head + 1 : line]
+        if self.path.endswith(".py"):
+            return not any(_ends(row, 0) for row in rows)
+        return not any(row[:1] in (b"}", b"]", b")") for row in rows)
+
+
+def named_by(heading: bytes) -> str | None:
+    """The name that a heading defines: of a function, a struct, a macro; None where it does not say.
+
+    ``__launch_bounds__(...)`` and macros in capitals are no names of functions.
+    """
+    macro = _MACRO.match(heading)
+    if macro is not None:
+        return macro[1].decode()
+    called = [
+        found[1].decode("utf-8", "replace")
+        for found in _CALLED.finditer(heading)
+        if heading.count(b"(", 0, found.start()) == heading.count(b")", 0, found.start())
+    ]
+    plain = [name for name in called if not (name.startswith("__") or name.isupper())]
+    record = _RECORD.search(heading)
+    if record is not None and not plain:  # a function that returns a struct is no struct
+        return record[1].decode("utf-8", "replace")
+    if plain:
+        return plain[0]
+    return heading.decode() if re.fullmatch(rb"[A-Za-z_]\w*(?:::\w+)*", heading) else None
+
+
+def _answers(name: str, wanted: str | None) -> bool:
+    return wanted is not None and (name == wanted or name.endswith(("::" + wanted, "." + wanted)))
+
+
+def _is_whole(heading: bytes, row: bytes) -> bool:
+    """Whether a heading is a line, or so much of it as a tool writes."""
+    text = row.strip()
+    return text == heading or (len(heading) >= _CUT and text.startswith(heading))
+
+
+def _is_same(heading: bytes, row: bytes) -> bool:
+    """Whether a heading is a line, or its first words: a person may have cut it."""
+    text = row.strip()
+    cut = heading[-1:] + text[len(heading) : len(heading) + 1]
+    return text.startswith(heading) and (len(heading) >= _CUT or re.fullmatch(rb"\w\w", cut) is None)
+
+
+def _code_blocks(source: SourceText) -> Iterator[Block]:
+    if not is_code(source.path):
+        return
+    for each in parse_scopes(source).definitions:
+        first, last = (
+            source.line_of(at) - 1 for at in (each.span.start, max(each.span.start, each.span.end - 1))
+        )
+        body = source.line_of(each.body.start) - 1
+        yield Block(each.name, first, max(body, first + 1), last + 1, each.kind == "macro")
+
+
+def _python_blocks(rows: Sequence[bytes]) -> Iterator[Block]:
+    """Classes and functions by their indentation; a name has those around it in front."""
+    around: list[tuple[int, str]] = []
+    for first, row in enumerate(rows):
+        found = _PYTHON.match(row)
+        if found is None:
+            continue
+        indent = len(found[1].expandtabs())
+        around = [each for each in around if each[0] < indent]
+        around.append((indent, found[2].decode("utf-8", "replace")))
+        stop = next((at for at in range(first + 1, len(rows)) if _ends(rows[at], indent)), len(rows))
+        while stop > first + 1 and not rows[stop - 1].strip():
+            stop -= 1
+        yield Block(".".join(name for _, name in around), first, first + 1, stop)
+
+
+def _ends(row: bytes, indent: int) -> bool:
+    """Whether a line of Python is no part any more of what is so far to the right."""
+    text = row.lstrip(b" \t")
+    if not text.strip() or text.startswith((b")", b"#", b"]", b"}")):
+        return False
+    return len(row[: len(row) - len(text)].expandtabs()) <= indent
