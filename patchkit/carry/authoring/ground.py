@@ -8,6 +8,7 @@ from pathlib import Path
 from patchkit.base.errors import PatchkitError, UsageError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.authoring.queue_sources import (
+    Paths,
     QueuedChange,
     Reading,
     is_range,
@@ -43,6 +44,7 @@ class Grounds:
     """Reads a queue, and finds what it is placed on; the fields as in a request to import one."""
 
     sources: tuple[str, ...]
+    paths: Paths
     repo: Path | None
     upstream: PinWanted
     as_build: AsBuild
@@ -57,7 +59,7 @@ class Grounds:
         (first, *more) = self.sources
         if not more and is_range(first):
             return self._of_clone(first)
-        reading = read_files(self.sources, folder, self.trees.git)
+        reading = read_files(self.sources, self.paths, folder, self.trees.git)
         return reading, self._pin_of(reading)
 
     def _of_clone(self, revisions: str) -> tuple[Reading, Ground]:

@@ -393,3 +393,18 @@ class _Placing:
             hint="if the line is right, correct or remove the name after the second @@; else make the diff "
             "again on this upstream, or name the one that it was made for: --upstream",
         )
+
+
+def keep_below(data: bytes, folder: str, strip: int) -> tuple[bytes, tuple[str, ...]]:
+    """The diff of the files below a folder, and the paths of the others, which are left out."""
+    rows = _rows(data)
+    parts = parse_diff(data)
+    kept = rows[: parts[0].row] if parts else rows
+    others: list[str] = []
+    for part in parts:
+        paths = named_paths([part], strip)
+        if all(path.startswith(f"{folder}/") for path in paths):
+            kept += rows[part.row : part.stop]
+        else:
+            others += paths[-1:]
+    return b"".join(kept), tuple(dict.fromkeys(others))

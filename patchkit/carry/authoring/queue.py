@@ -45,8 +45,10 @@ from patchkit.carry.authoring.guarded import NewText
 from patchkit.carry.authoring.hunks import MovedHunk
 from patchkit.carry.authoring.own import refuse_installed
 from patchkit.carry.authoring.queue_sources import (
+    Paths,
     QueuedChange,
     Reading,
+    folder_of,
     is_queue,
     is_range,
 )
@@ -94,12 +96,15 @@ State = Literal["lifted", "text", "refused", "left out"]
 class QueueRequest:
     """What is imported, and how. ``guards`` are the values of ``--guard``, ``wanted`` has the rest.
 
-    ``squash``: all changes as one patch. ``dry_run``: nothing is written.
+    ``squash``: all changes as one patch. ``dry_run``: nothing is written. ``strip`` and ``prefix`` as in
+    :class:`patchkit.carry.authoring.queue_sources.Paths`.
     """
 
     sources: tuple[str, ...]
     guards: tuple[str, ...]
     wanted: Wanted
+    strip: int | None = None
+    prefix: str | None = None
     pull: int | None = None
     url: str | None = None
     repo: Path | None = None
@@ -221,6 +226,8 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Imported | Qu
             hint="leave one of them out",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
+    if commits:
+        _refuse_paths(request)
     if not plain_guard or request.dry_run or is_queue(request.sources):
         return _run(request, guards, workspace)
     is_one = request.squash or _is_one(request, workspace)
@@ -268,6 +275,18 @@ def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> No
     }
     for option in (name for name, value in given.items() if value):
         raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="leave it out")
+    _refuse_paths(request)
+
+
+def _refuse_paths(request: QueueRequest) -> None:
+    """Raise IMPORT_ONE_ONLY for options that say how the paths of a diff are meant."""
+    given = {"-p": request.strip is not None, "--prefix": request.prefix}
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(
+            f"{option} is for patch files: commits have their paths from the repository",
+            code="IMPORT_ONE_ONLY",
+            hint="leave it out; or write the commits to files first: git format-patch",
+        )
 
 
 def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Imported | QueueReport:
@@ -283,6 +302,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Importe
         trees = Trees(own_repository(folder, repository))
         grounds = Grounds(
             sources=request.sources,
+            paths=Paths(strip=request.strip, folder=folder_of(request.prefix)),
             repo=request.repo,
             upstream=request.upstream,
             as_build=request.as_build,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
@@ -23,6 +23,7 @@ from patchkit.carry.authoring.change import (
     text_authorship,
     too_many,
 )
+from patchkit.carry.authoring.hunks import keep_below
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.repository import Repository
@@ -33,6 +34,7 @@ _ENDINGS = (".patch", ".diff")
 _SERIES = "series"
 _PINNED = "upstream.txt"
 _NUMBER = re.compile(r"^(?:v[0-9]+-)?[0-9]+[-_.]+")
+_SHOWN = 4  # files that are left out
 _OPTION = re.compile(r"-p(?:ab|[0-9]{1,2})")
 
 
@@ -52,6 +54,18 @@ class QueuedChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """How the paths of a diff become upstream's paths.
+
+    ``strip`` folders are taken off the front, as ``patch -p`` does; None: one, where a series says nothing
+    else. Then what is not below ``folder`` is left out, and that folder is taken off, too.
+    """
+
+    strip: int | None = None
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """A queue as it was read. ``left_out`` are names, each with why; ``pinned`` is what upstream.txt says."""
 
@@ -67,12 +81,21 @@ class _Collected:
 
     folder: Path
     git: Git
+    way: Paths
     changes: list[QueuedChange] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     size: int = 0
 
     def add(self, change: QueuedChange) -> None:
         """One more; raises IMPORT_TOO_LARGE."""
+        if self.way.folder is not None:
+            data, others = keep_below(change.data, self.way.folder, change.strip)
+            shown = f"{', '.join(others[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}"
+            if others:
+                self.left_out.append((change.name, f"not below {self.way.folder}: {shown}"))
+            if not has_diff(data):
+                return
+            change = replace(change, data=data, strip=change.strip + len(self.way.folder.split("/")))
         self.size += len(change.data)
         self.changes.append(change)
         if len(self.changes) > MOST_CHANGES:
@@ -88,6 +111,7 @@ class _Collected:
     def read(self, path: Path, strip: int = 1, where: Location | None = None) -> None:
         """The changes of one file."""
         data = read_diff(path)
+        strip = self.way.strip if self.way.strip is not None else strip
         place = where or Location(path=str(path))
         if not is_mail(data):
             if has_diff(data):
@@ -111,6 +135,20 @@ class _Collected:
             self.add(QueuedChange(name=name, words=words, data=diff, by=by, where=place, strip=strip))
 
 
+def folder_of(prefix: str | None) -> str | None:
+    """The folder that ``--prefix`` names, as paths have it. Raises USAGE_VALUE."""
+    if prefix is None:
+        return None
+    folder = prefix.removeprefix("./").strip("/")
+    if not folder or any(part in ("", ".", "..") for part in folder.split("/")):
+        raise UsageError(
+            f"--prefix '{visible(prefix)}' is no folder that a diff can have",
+            code="USAGE_VALUE",
+            hint="the folder of llama.cpp in the paths of the diff: --prefix vendor/llama.cpp",
+        )
+    return folder
+
+
 def is_queue(sources: Sequence[str]) -> bool:
     """Whether these are several patches by their names alone: a folder, a series file, more than one."""
     return len(sources) > 1 or any(Path(each).is_dir() or _is_series(Path(each)) for each in sources)
@@ -121,7 +159,7 @@ def is_range(source: str) -> bool:
     return not Path(source).exists() and re.search(r"(?:^|[^/.])\.{2,3}(?:[^/.]|$)", source) is not None
 
 
-def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:
+def read_files(sources: Sequence[str], way: Paths, folder: Path, git: Git) -> Reading:
     """The changes of files and folders, in the order that they are named, or their ``series`` names them.
 
     Raises:
@@ -130,7 +168,7 @@ def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:
         IMPORT_NO_DIFF: the one file that is named is none.
         IMPORT_QUEUE_EMPTY: nothing in it is a patch.
     """
-    found = _Collected(folder=folder, git=git)
+    found = _Collected(folder=folder, git=git, way=way)
     pinned = None
     for source in sources:
         path = Path(source)
@@ -148,6 +186,14 @@ def read_files(sources: Sequence[str], folder: Path, git: Git) -> Reading:
             )
         else:
             found.read(path)
+    if not found.changes and way.folder is not None:
+        raise UsageError(
+            f"nothing in {visible(', '.join(sources))} is below {way.folder}/",
+            code="IMPORT_QUEUE_EMPTY",
+            where=Location(path=sources[0]),
+            why="\n".join(f"{name}: {why}" for name, why in found.left_out[:8]),
+            hint="--prefix names the folder that llama.cpp has in the paths of the diff, after its a/ and b/",
+        )
     if not found.changes and not is_queue(sources):
         why = "\n".join(why for _, why in found.left_out) or None
         raise no_diff(visible(sources[0]), why, Location(path=sources[0]))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from patchkit.base.errors import PatchkitError
+from patchkit.base.text import visible
 from patchkit.carry.authoring.ground import Ground, Grounds
+from patchkit.carry.authoring.hunks import keep_below, parse_diff, stripped
 from patchkit.carry.authoring.queue_sources import QueuedChange
+
+_MISSING = ("does not exist in index", "No such file or directory")
 
 
 def explain(
@@ -13,6 +20,12 @@ def explain(
     """The error of placing a change on a tree, with what else is known: of its paths, and of other builds."""
     if error.code != "IMPORT_NOT_APPLYING" or error.hint is not None:
         return error
+    if any(words in (error.why or "") for words in _MISSING):
+        other = _other_paths(change, tree, grounds)
+        if other is not None:
+            error.message = f"{change.name} has other paths than {ground.name}"
+            error.why, error.hint = other
+            return error
     if grounds.trees.apply(tree, change, backwards=True)[0] is not None:
         error.why = "taken back it applies: the tree has this change already"
         error.hint = "leave it out"
@@ -25,3 +38,46 @@ def explain(
             f"tried on {ground.name} and every cached build; --upstream names the one it was made for"
         )
     return error
+
+
+def _other_paths(change: QueuedChange, tree: str, grounds: Grounds) -> tuple[str, str] | None:
+    """How the paths of a change would be upstream's: why they are not, and the option that says so."""
+    out = grounds.trees.git.run("ls-tree", "-r", "-z", "--name-only", tree)
+    names = frozenset(out.decode("utf-8", "surrogateescape").split("\0"))
+    olds = [part.old for part in parse_diff(change.data) if part.old is not None and part.old != "/dev/null"]
+    for option, other, name in _ways(change, olds, names):
+        was = visible(f"'{stripped(name, change.strip)}' is '{stripped(name, other.strip)}' there")
+        try:
+            grounds.trees.place(tree, other)
+        except PatchkitError as error:
+            return was, f"with {option} its paths are upstream's, but it does not apply: {error.message}"
+        return was, f"with {option} it applies: add that to the command, or behind its name in a series"
+    lacking = {_folder_of(stripped(name, change.strip) or "", names) for name in olds}
+    if len(lacking) == 1 and (folder := lacking.pop()) is not None:
+        return (
+            visible(f"upstream has '{stripped(olds[0], change.strip)}' below {folder}/"),
+            f"make the diff in llama.cpp's tree, or write {folder}/ in front of its paths",
+        )
+    return None
+
+
+def _ways(
+    change: QueuedChange, olds: list[str], names: frozenset[str]
+) -> Iterator[tuple[str, QueuedChange, str]]:
+    """Options that make upstream's paths of those of a change, the change with them, and a path."""
+    for strip in range(max((name.count("/") for name in olds), default=0) + 1):
+        inside = [name for name in olds if stripped(name, strip) in names]
+        if strip == change.strip or not inside:
+            continue
+        if len(inside) == len(olds):
+            yield f"-p{strip}", replace(change, strip=strip), inside[0]
+        folders = {"/".join(name.split("/")[change.strip : strip]) for name in inside}
+        if len(folders) == 1 and (folder := folders.pop()):
+            data, _ = keep_below(change.data, folder, change.strip)
+            yield f"--prefix {folder}", replace(change, data=data, strip=strip), inside[0]
+
+
+def _folder_of(path: str, names: frozenset[str]) -> str | None:
+    """The one folder below which a tree has a path."""
+    found = {name.removesuffix(f"/{path}") for name in names if path and name.endswith(f"/{path}")}
+    return found.pop() if len(found) == 1 else None

@@ -12,17 +12,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from patchkit.base.errors import Location, PatchkitError, UsageError
+from patchkit.base.errors import AnchorError, Location, PatchkitError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
+from patchkit.base.text import visible
 from patchkit.base.treepath import fault_of_path
 from patchkit.carry.authoring.change import not_placed
 from patchkit.carry.authoring.hunks import (
+    FilePart,
     MovedHunk,
     Settled,
     named_paths,
     parse_diff,
     settle_diff,
+    stripped,
 )
 from patchkit.carry.authoring.queue_sources import QueuedChange
 from patchkit.carry.cpp.scopes import parse_scopes
@@ -64,6 +67,7 @@ class Trees:
         Raises IMPORT_AMBIGUOUS, IMPORT_OTHER_FUNCTION, and as :func:`not_placed`: git refuses it.
         """
         parts = parse_diff(change.data)
+        self._refuse_bare(tree, change, parts)
         paths = [path for path in named_paths(parts, change.strip) if fault_of_path(path) is None]
         names = [f"{tree}:{path}".encode("utf-8", "surrogateescape") for path in paths]
         found = zip(paths, self.git.objects(names), strict=True)
@@ -97,6 +101,24 @@ class Trees:
                 where=change.where,
                 why="so nothing tells where its hunks go",
                 hint="make the diff again, with git diff or git format-patch",
+            )
+
+    def _refuse_bare(self, tree: str, change: QueuedChange, parts: Sequence[FilePart]) -> None:
+        """Raise where taking a/ and b/ off would take a folder of upstream's off the path of a new file."""
+        new = [
+            part.new
+            for part in parts
+            if part.old == "/dev/null" and part.new is not None and change.strip == 1
+        ]
+        tops = {name.partition("/")[0] for name in new if "/" in name}
+        names = [f"{tree}:{top}".encode("utf-8", "surrogateescape") for top in sorted(tops)]
+        if any(found is not None and found.kind == "tree" for found in self.git.objects(names) if names):
+            raise AnchorError(
+                f"{change.name} has paths without a/ and b/ in front",
+                code="IMPORT_NOT_APPLYING",
+                where=change.where,
+                why=f"'{visible(new[0])}' would become '{visible(stripped(new[0], 1) or '')}'",
+                hint="-p0 takes the paths as they are: add it to the command, or behind its name in a series",
             )
 
     def apply(

@@ -34,6 +34,19 @@ _SOURCE = options(
         help="The pin that a diff is placed on (default: that of the series).",
     ),
     click.option(
+        "-p",
+        "strip",
+        type=click.IntRange(0, 99),
+        metavar="N",
+        help="Folders to take off the paths of a diff, as patch -p does (default: 1, the a/ and b/).",
+    ),
+    click.option(
+        "--prefix",
+        type=TEXT,
+        metavar="DIR",
+        help="The folder of llama.cpp in the paths of a diff, as vendor/llama.cpp; other files are left out.",
+    ),
+    click.option(
         "--as-build",
         type=TEXT,
         callback=build_number,

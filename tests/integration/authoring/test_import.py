@@ -479,3 +479,65 @@ def test_lines_that_are_added_without_context_are_refused(desk) -> None:
     path = desk.root / "a.patch"
     path.write_text(f"--- a/{DEMO}\n+++ b/{DEMO}\n@@ -2,0 +3 @@\n+int x;\n")
     assert "git diff -U3" in refused(desk, "IMPORT_AMBIGUOUS", 3, str(path), "--guard", "none")
+
+
+def other_paths(desk, way: str) -> str:
+    """A diff of the tool with other paths than upstream's, and in a vendor folder a file beside it."""
+    desk.change("common/tool.cpp", "wanted > 256 ? 256", "wanted > 512 ? 512")
+    text = desk.diff(*(["--no-prefix"] if way == "bare" else [])).read_text()
+    if way == "bare":
+        return text
+    text = text.replace("/common/", f"/{way}/common/")
+    notes = "diff --git a/NOTES b/NOTES\n--- a/NOTES\n+++ b/NOTES\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n"
+    return text + (notes if "/" in way else "")
+
+
+@pytest.mark.parametrize(
+    ("way", "option"),
+    [
+        ("bare", ("-p0",)),
+        ("llama.cpp", ("-p2",)),
+        ("vendor/llama.cpp", ("--prefix", "vendor/llama.cpp")),
+    ],
+)
+def test_other_paths_are_told_with_the_option_that_makes_them_upstreams(
+    desk, way: str, option: tuple[str, ...]
+) -> None:
+    path = desk.root / "a.patch"
+    path.write_text(other_paths(desk, way))
+    told = refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
+    assert f"hint: with {' '.join(option)} it applies" in told or f"hint: {option[0]} takes" in told, told
+    assert "common/tool.cpp' is 'common/tool.cpp' there" in told or way == "bare"
+    done = desk.run("import", str(path), "--guard", "none", *option, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["edits"][0]["file"] == "common/tool.cpp"
+    assert ("NOTES" in done.stderr) == ("/" in way)
+    queue = desk.run("import", str(path), "--guard", "none", *option, "--dry-run", "--id", "again", "--json")
+    states = [each["state"] for each in json.loads(queue.stdout)["queue"]]
+    assert states == ["lifted", "left out"] if "/" in way else ["lifted"]
+
+
+def test_a_new_file_does_not_lose_a_folder_of_upstreams(desk) -> None:
+    path = desk.root / "a.patch"
+    name = "common/ours/new.h"
+    head = f"diff --git {name} {name}\nnew file mode 100644\n--- /dev/null\n+++ {name}\n"
+    path.write_text(f"{head}@@ -0,0 +1 @@\n+#pragma once\n")
+    assert "-p0" in refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
+    assert imported(desk, str(path), "--guard", "none", "-p0")["new_files"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("b1..HEAD", "--repo", "llama.cpp", "-p2"), "IMPORT_ONE_ONLY"),
+        (("--pr", "7", "--url", "upstream", "--prefix", "x"), "IMPORT_ONE_ONLY"),
+        (("a.patch", "--prefix", "../x"), "USAGE_VALUE"),
+        (("a.patch", "--prefix", "elsewhere"), "IMPORT_QUEUE_EMPTY"),
+        (("a.patch", "-p", "-1"), "USAGE_VALUE"),
+        (("a.patch", "--squash", "--dry-run"), "IMPORT_ONE_ONLY"),
+    ],
+)
+def test_options_for_paths_are_for_files(desk, args: tuple[str, ...], code: str) -> None:
+    desk.change("common/tool.cpp", "256 ? 256", "512 ? 512")
+    desk.diff()
+    refused(desk, code, 2, *args, "--guard", "none")

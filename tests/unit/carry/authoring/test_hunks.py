@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, Location
-from patchkit.carry.authoring.hunks import Settled, parse_diff, settle_diff
+from patchkit.carry.authoring.hunks import Settled, keep_below, parse_diff, settle_diff
 
 PATH = "a/tests.cpp"
 TESTS = """\
@@ -220,3 +220,11 @@ def test_a_diff_is_read_as_git_reads_it() -> None:
         [(b"-a\n", b"+--- b\n")],
         [(b"+@@ -1 +1 @@\n", b"+\n")],
     ]
+
+
+def test_only_what_is_below_a_folder_is_kept() -> None:
+    outside = diff(hunk(FIRST), path="README.md")
+    data = b"words\n" + outside + diff(hunk(FIRST), path="vendor/llama.cpp/a.cpp") + outside
+    kept, others = keep_below(data, "vendor/llama.cpp", 1)
+    assert kept == b"words\n" + diff(hunk(FIRST), path="vendor/llama.cpp/a.cpp")
+    assert others == ("README.md",)
