@@ -32,7 +32,7 @@ using step = std::function<void(nodes &)>;
 struct net {
     int64_t  tokens = 1, sequences = 1, k_heads = 2, v_heads = 4, head = HEAD, taps = TAPS, kept_from = -1, kept_row = 3;
     int64_t  width = WIDTH;
-    bool     is_gelu = false, is_sigmoid = false, has_bare_alpha = false, keeps_late = false;
+    bool     is_gelu = false, is_sigmoid = false, has_bare_alpha = false, keeps_late = false, is_gate_squared = false, adds_in_place = false;
     float    q_bias = 0.0f, kept_part = 0.0f; // of a row of the cache, beside kept_row
     // done behind a part of it
     step behind_states = {}, behind_joined = {}, behind_kept = {}, behind_q = {}, behind_net = {};
@@ -106,8 +106,9 @@ void computes(scene & s, const net & how) {
     if (!how.has_bare_alpha) {
         of.alpha = ggml_reshape_3d(ctx, of.alpha, how.v_heads, n, m);
     }
-    of.biased = ggml_add(ctx, of.alpha, s.weight(GGML_TYPE_F32, 1, how.v_heads));
-    of.gate            = ggml_mul(ctx, ggml_softplus(ctx, of.biased), s.weight(GGML_TYPE_F32, 1, how.v_heads));
+    of.biased = (how.adds_in_place ? ggml_add_inplace : ggml_add)(ctx, of.alpha, s.weight(GGML_TYPE_F32, 1, how.v_heads));
+    ggml_tensor * softplus = ggml_softplus(ctx, of.biased);
+    of.gate                = ggml_mul(ctx, softplus, how.is_gate_squared ? softplus : s.weight(GGML_TYPE_F32, 1, how.v_heads));
     ggml_tensor * gate = ggml_reshape_4d(ctx, of.gate, 1, how.v_heads, n, m);
     s.compute(gate);
     ggml_tensor * beta = ggml_mul_mat(ctx, s.weight(GGML_TYPE_Q8_0, how.v_heads, how.width), x);
@@ -190,6 +191,15 @@ const scenes SCENES = {
     }},
     {"net-inputs-not-biased-read", [](scene & s) {
         computes(s, with([](net & how) { how.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.biased, 2.0f)); }; }));
+    }},
+    // The factor of the gate is a node that waits.
+    {"net-inputs-not-gate-squared", [](scene & s) { computes(s, with([](net & how) { how.is_gate_squared = true; })); }},
+    // The biased values are where alpha was, and somebody reads alpha afterwards.
+    {"net-inputs-not-biased-in-place", [](scene & s) {
+        computes(s, with([](net & how) {
+            how.adds_in_place = true;
+            how.behind_net    = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.alpha, 0.5f)); };
+        }));
     }},
     {"net-inputs-not-behind-its-product", [](scene & s) { computes(s, with([](net & how) { how.has_bare_alpha = true; })); }},
     {"net-token-read-late", [](scene & s) {

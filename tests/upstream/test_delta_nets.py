@@ -80,6 +80,13 @@ RULES = {
         ),
         Rule("head", "made->ne[0] == delta_net_head", "true", ("net-inputs-not-64",)),
         Rule("no-bias", "number_in(made->op_params, 1) == 0.0f", "true", ("net-inputs-not-with-bias",)),
+        Rule(
+            "made-before",
+            "is_waiting(read) || is_waiting(read->view_src)",
+            "false",
+            ("net-inputs-not-gate-squared",),
+        ),
+        Rule("in-place", "one->view_src != nullptr", "false", ("net-inputs-not-biased-in-place",)),
         Rule("norm-read", "!is_read_by(norm_q, { q })", "false", ("net-inputs-not-norm-read",)),
         Rule("biased-read", "!is_read_by(biased, { softplus })", "false", ("net-inputs-not-biased-read",)),
         Rule("inputs-alone", "!is_left_alone(read, by)", "false", ("net-inputs-not-convolved-changed",)),

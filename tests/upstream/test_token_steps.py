@@ -106,9 +106,14 @@ RULES = {
         Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
         Rule(
             "sums-not-own",
-            "!is_made_within(cgraph, first, added[0])",
-            "true",
-            ("sums-in-part-gated-twice",),
+            "is_made_within(cgraph, first, read)",
+            "false",
+            (
+                "sums-in-part-gated-twice",
+                "sums-not-norm-squared",
+                "sums-not-norm-by-sum",
+                "sums-in-part-norm-before-squared",
+            ),
         ),
         Rule(
             "sums-sigmoid",
@@ -116,6 +121,7 @@ RULES = {
             "false",
             ("sums-in-part-gated-by-silu",),
         ),
+        Rule("sums-apart-from-norm", "norm->view_src != nullptr", "false", ("sums-not-norm-in-place",)),
         Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
     ],
     "attention-inputs.cuh": [
@@ -187,8 +193,16 @@ RULES = {
             ("attention-not-many-positions",),
         ),
         Rule("offset", "params[15] != 0", "false", ("attention-not-from-the-first",)),
-        Rule("over-some", "use != nullptr", "true", ("attention-by-parts",), by="end"),
-        Rule("over", "overlap(use, q.last)", "false", ("attention-not-over-a-row-number",)),
+        Rule("over-some", "read != nullptr", "true", ("attention-by-parts",), by="end"),
+        Rule("over", "overlap(read, q.last)", "false", ("attention-not-over-a-row-number",)),
+        Rule("within", "is_made_within(cgraph, first, read)", "false", ("attention-not-factors-of-v",)),
+        Rule(
+            "two-places",
+            "!overlap(k.last, v.last)",
+            "true",
+            ("attention-not-one-row-of-one-cache",),
+            by="checks",
+        ),
     ],
 }
 
@@ -205,8 +219,8 @@ def test_every_scene_is_upstreams_to_the_last_bit(
     }
     assert after.launched[MULTIPLY] == ROUNDS * len(served["attention"])
     assert after.launched[SUM] == ROUNDS * len(served["sums"])
-    # two scenes have two, one of attention and one of sums begin with one, five of sums end with one
-    more_norms = 9
+    # two scenes have two, one of attention and one of sums begin with one, six of sums end with one
+    more_norms = 10
     assert after.launched[NORM] == ROUNDS * (len(served["norm"]) + more_norms)
 
 

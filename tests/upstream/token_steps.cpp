@@ -327,6 +327,29 @@ const scenes SCENES = {
         }
         s.result(ggml_add(s.ctx(), ggml_add(s.ctx(), q, k), v));
     }},
+    // What the norm is multiplied by is a node of the fusion.
+    {"sums-not-norm-squared", [](scene & s) {
+        ggml_tensor * sum  = ggml_add(s.ctx(), s.made(), s.made());
+        ggml_tensor * bare = ggml_rms_norm(s.ctx(), sum, 1e-5f);
+        s.product(s.weight(GGML_TYPE_Q8_0), ggml_mul(s.ctx(), bare, bare));
+        s.result(ggml_scale(s.ctx(), sum, 0.5f));
+    }},
+    {"sums-not-norm-by-sum", [](scene & s) {
+        ggml_tensor * sum = ggml_add(s.ctx(), s.made(), s.made());
+        s.product(s.weight(GGML_TYPE_Q8_0), ggml_mul(s.ctx(), ggml_rms_norm(s.ctx(), sum, 1e-5f), sum));
+    }},
+    {"sums-in-part-norm-before-squared", [](scene & s) {
+        ggml_tensor * begun = s.made();
+        ggml_tensor * bare  = ggml_rms_norm(s.ctx(), s.made(), 1e-5f);
+        normed_sum(s, ggml_add(s.ctx(), ggml_mul(s.ctx(), bare, bare), begun));
+    }},
+    // The norm is where the sum was, and somebody reads the sum afterwards.
+    {"sums-not-norm-in-place", [](scene & s) {
+        ggml_tensor * sum  = ggml_add(s.ctx(), s.made(), s.made());
+        ggml_tensor * bare = ggml_rms_norm_inplace(s.ctx(), sum, 1e-5f);
+        s.product(s.weight(GGML_TYPE_Q8_0), ggml_mul(s.ctx(), bare, s.weight(GGML_TYPE_F32, 1)));
+        s.result(ggml_scale(s.ctx(), sum, 0.5f));
+    }},
     {"sums-two", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(), s.made())); }},
     {"sums-two-8192", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(1, 8192), s.made(1, 8192))); }},
     {"sums-two-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(3, 1056), s.made(3, 1056))); }},
@@ -648,6 +671,23 @@ const scenes SCENES = {
             }
             of.position = of.s.whole(GGML_TYPE_I32, positions);
         });
+    }},
+    // The factors are V's product, which one launch would make together with what reads them.
+    {"attention-not-factors-of-v", [](scene & s) {
+        parts of(s);
+        of.v = of.product();
+        s.compute(of.v);
+        of.factors = of.v;
+        s.result(of.turned(of.product()));
+        ggml_tensor * k = of.turned(of.product());
+        s.compute(k);
+        of.put(of.in_k, k, of.row_k);
+        of.put(of.in_v, of.v, of.row_v);
+        s.product(of.weight(), of.x);
+    }},
+    // The second row that is set wins.
+    {"attention-not-one-row-of-one-cache", [](scene & s) {
+        put_together(s, {}, {}, {}, [](parts & of) { of.in_v = of.in_k; of.row_v = of.row_k; });
     }},
     {"attention-not-own-factors", [](scene & s) {
         put_together(s, {}, [](parts & of) { of.factors = of.s.weight(GGML_TYPE_F32, 1, HEAD / 2); return of.turned(of.product()); });
