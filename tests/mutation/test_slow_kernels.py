@@ -1,4 +1,4 @@
-"""Make a kernel of a candidate do its work twice, and see that the gate ``speed`` says so."""
+"""Make a kernel of a candidate do its work several times, and see that the gate ``speed`` says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from patchkit.prove.subject import Subject
 
 MMVQ = "ggml/src/ggml-cuda/mmvq.cu"
 LOOP = "    for (int kbx = tid / (qi/vdr); kbx < blocks_per_row_x; kbx += blocks_per_iter) {"
-TWICE = f"    for (int again = 0; again < 2; ++again)\n{LOOP}"
+TWICE, FIVE_TIMES = (f"    for (int again = 0; again < {times}; ++again)\n{LOOP}" for times in (2, 5))
 # The first runs the kernel that is changed, the next another one, the last one that the model cannot judge.
 SHAPES = (
     SpeedShape(type="q4_K", rows=4096, columns=4096, tokens=8),
@@ -27,12 +27,13 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow, pytest.mark.hours]
 @pytest.mark.parametrize(
     ("kernel", "verdict", "judgements"),
     [
-        ("", "not run", ["unclear", "unclear", "not judged"]),
-        (TWICE, "failed", ["slower", "unclear", "not judged"]),
+        ("", "passed (modelled)", ["same", "same", "not judged"]),
+        (TWICE, "passed (modelled)", ["unclear", "same", "not judged"]),  # the model errs by as much
+        (FIVE_TIMES, "failed", ["slower", "same", "not judged"]),
     ],
-    ids=["unchanged", "twice"],
+    ids=["unchanged", "twice", "five times"],
 )
-def test_a_kernel_that_works_twice_is_slower_by_the_model(
+def test_a_kernel_that_works_again_is_never_the_same_and_slower_beyond_the_error(
     shipped: Subject, edited: Callable[..., Subject], kernel: str, verdict: str, judgements: list[str]
 ) -> None:
     text = (shipped.candidate / MMVQ).read_text("utf-8")
@@ -52,13 +53,13 @@ def test_a_kernel_that_works_twice_is_slower_by_the_model(
     assert [one.judgement for one in result.evidence.shapes] == judgements
     assert [problem.code for problem in result.problems] == ["SPEED_SLOWER"] * (verdict == "failed")
     slow, same, _ = result.evidence.shapes
-    assert same.change == pytest.approx(0, abs=0.01)  # its memory lies elsewhere
+    assert same.change == 0
     assert any("attention, head size 128" in line and "error is not known" in line for line in result.not_run)
     others = [part.id for part in subject.patches if part.id != "tile-unprune"]
     assert [line.partition(":")[0] for line in result.not_run if "names no shapes" in line] == others
     if kernel:
         assert slow.change is not None
-        assert -0.6 < slow.change < -0.3
+        assert slow.change < -0.3
         assert "mul_mat_vec_q" in str(slow.kernels)
-        (problem,) = result.problems
+    for problem in result.problems:
         assert "--upstream b6900 --type q4_K --rows 4096 --columns 4096 --tokens 8;" in (problem.hint or "")

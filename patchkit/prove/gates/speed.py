@@ -74,10 +74,10 @@ class JudgedShape(Record):
     """One shape of a patch on one GPU: modelled microseconds of both sides and the kernel that takes most.
 
     ``change`` is how much faster the candidate is, a fraction, with the ``interval`` that the model's error
-    leaves. The judgement is ``same`` where the whole interval is within 2 %, as in gate bench, ``unclear``
-    where it is wider and has zero in it. ``why`` says what it rests on, ``hardware`` what was measured, which
-    decides. ``measured`` is what evidence files say of the patch in tests of that kind, ``doubt`` where one
-    of them lies outside of what the model allows.
+    leaves. The judgement is ``same`` where the whole interval is within 2 %, as in gate bench, or where both
+    sides play alike, and ``unclear`` where it is wider and has zero in it. ``why`` says what it rests on,
+    ``hardware`` what was measured, which decides. ``measured`` is what evidence files say of the patch in
+    tests of that kind, ``doubt`` where one of them lies outside of what the model allows.
     """
 
     patch: str
@@ -433,7 +433,10 @@ def judged_shape(
     kinds = was_is(before.kind, after.kind)
     error = machine.ratio_error(before.kind, after.kind, shape.head_size)
     products = dict.fromkeys([*before.products, *after.products])
-    if products:
+    if (before.kernels, before.products) == (after.kernels, after.products):
+        told |= {"interval": (0.0, 0.0), "judgement": "same"}
+        told["why"] = "both sides launch the same, alike in every figure of the model"
+    elif products:
         told["why"] = f"a BLAS library computes {', '.join(products)}"
     elif shape.experts > 1 or error is None:
         such = f"such kernels ({in_words(kinds, shape.head_size)})"
