@@ -9,6 +9,7 @@ are written anew, so that git places it nowhere else.
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +18,16 @@ from patchkit.base.text import counted, visible
 from patchkit.carry.authoring.outline import Changed, Outline
 from patchkit.carry.upstream.git import object_id
 
-_HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+([0-9]+)(?:,([0-9]+))? @@(.*)")
+_NUMBER = rb"([0-9]{1,9})"
+_HUNK = re.compile(rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(.*)" % ((_NUMBER,) * 4))
 _INDEX = re.compile(rb"index ([0-9a-f]{7,40})\.\.[0-9a-f]+")
-_STAMP = re.compile(r"\s+[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*$")  # what diff -u writes behind a name
+_STAMP = re.compile(r"(?<!\s)\s+[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*$")  # what diff -u writes behind a name
 _NONE = "/dev/null"
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _SHOWN = 8  # places that a message names
+_MOST_JUDGED = 50  # places with the same lines; beyond that a heading is not asked which one it means
+_GIT = b"diff --git "
+_MOVES = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Hunk:
     start: int
     heading: bytes
     lines: tuple[bytes, ...]
+    numbers: bytes = b""  # its @@ line as it stands in the diff, without the heading
 
     @property
     def old(self) -> list[bytes]:
@@ -71,6 +77,7 @@ class FilePart:
 
     ``old`` and ``new`` are the names as they stand there, or /dev/null; None where no lines are compared.
     ``index`` begins the id of the file before; '' where the diff does not say it. ``is_copy``: that stays.
+    ``heads`` are the names in git's own lines, for what has no lines that are compared.
     """
 
     row: int
@@ -79,6 +86,8 @@ class FilePart:
     new: str | None = None
     index: str = ""
     is_copy: bool = False
+    is_binary: bool = False
+    heads: tuple[str, ...] = ()
     hunks: tuple[Hunk, ...] = ()
 
 
@@ -86,8 +95,8 @@ class FilePart:
 class MovedHunk:
     """A hunk whose first change is at ``line``, ``offset`` lines below its own number (above, if negative).
 
-    ``inside`` is the definition that is there. ``heading``: what its ``@@`` line names, if that is neither
-    around the place nor elsewhere in the file.
+    ``inside`` is the definition that is there. ``heading``: what its ``@@`` line names, if that is not around
+    the place. ``others``: how many other places have its lines, where only its number tells them apart.
     """
 
     path: str
@@ -96,6 +105,7 @@ class MovedHunk:
     offset: int
     inside: str
     heading: str = ""
+    others: int = 0
 
     def __str__(self) -> str:
         inside = f" in {self.inside}" if self.inside else ""
@@ -103,7 +113,12 @@ class MovedHunk:
         if self.offset:
             side = "below" if self.offset > 0 else "above"
             told += f", {counted(abs(self.offset), 'line')} {side} its number"
-        return told + (f"; its @@ line names '{self.heading}', which is not there" if self.heading else "")
+        if self.others:
+            others = counted(self.others, "other place")
+            told += f"; {others} with the same lines, only its number tells which"
+        if self.heading:
+            told += f"; its @@ line names '{self.heading}', which is not around it"
+        return told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +152,7 @@ def _parts(rows: Sequence[bytes]) -> Iterator[FilePart]:
         if row.startswith(b"diff --git ") or (names and (part is None or part.old is not None)):
             if part is not None:
                 yield replace(part, stop=at)
-            part = FilePart(at, len(rows))
+            part = FilePart(at, len(rows), heads=_git_names(row))
         if part is None:
             at += 1
             continue
@@ -147,13 +162,21 @@ def _parts(rows: Sequence[bytes]) -> Iterator[FilePart]:
             part = replace(part, old=_name(row[4:]), new=_name(rows[at + 1][4:]))
         elif index is not None and part.old is None and index[1].strip(b"0"):
             part = replace(part, index=index[1].decode())
-        elif row.startswith(b"copy from "):
-            part = replace(part, is_copy=True)
         elif hunk is not None:
             part = replace(part, hunks=(*part.hunks, hunk))
+        elif part.old is None:
+            part = _with_header(part, row)
         at = hunk.stop if hunk is not None else at + 2 if names else at + 1
     if part is not None:
         yield part
+
+
+def _with_header(part: FilePart, row: bytes) -> FilePart:
+    """What another of git's lines in front of the hunks says of a file."""
+    if row.startswith(_MOVES):
+        name = f"a/{_name(row.split(b' ', 2)[2])}"
+        return replace(part, is_copy=row.startswith(b"copy"), heads=(*part.heads, name))
+    return replace(part, is_binary=True) if row.startswith(b"GIT binary patch") else part
 
 
 def _hunk(rows: Sequence[bytes], row: int) -> Hunk | None:
@@ -176,7 +199,17 @@ def _hunk(rows: Sequence[bytes], row: int) -> Hunk | None:
             return None
         at += 1
     start = int(found[1]) - (found[2] is None or int(found[2]) > 0)
-    return Hunk(row, at, start, found[5], tuple(lines)) if left == [0, 0] else None
+    numbers = found[0][: found.start(5)]
+    return Hunk(row, at, start, found[5], tuple(lines), numbers) if left == [0, 0] else None
+
+
+def _git_names(row: bytes) -> tuple[str, ...]:
+    """The names in a ``diff --git`` line where both are one below a/ and b/; of others git has more lines."""
+    names = row.removeprefix(_GIT).rstrip(b"\r\n")
+    half = len(names) // 2
+    left, right = names[:half], names[half + 1 :]
+    same = row.startswith(_GIT) and left.partition(b"/")[2] == right.partition(b"/")[2] != b""
+    return tuple(each.decode("utf-8", "surrogateescape") for each in (left, right)) if same else ()
 
 
 def _name(rest: bytes) -> str:
@@ -223,9 +256,10 @@ def settle_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Loca
     moved: list[MovedHunk] = []
     errors: list[PatchkitError] = []
     is_exact = True
+    before_all: dict[str, bytes | None] = dict(files)
     for part in parse_diff(data):
         old, new = stripped(part.old, strip), stripped(part.new, strip)
-        now = {**files, **made}
+        now = ChainMap(made, before_all)
         path = next((each for each in (old, new) if each is not None and now.get(each) is not None), None)
         before = now.get(path) if path is not None else b""
         if not part.hunks or before is None or (path is None) != (part.old == _NONE):
@@ -278,6 +312,13 @@ class _Placing:
                 return None
             found.append(at)
             least = at + len(hunk.old)
+        if any(each.offset for each in self.moved):
+            # The file is not the one that the diff was made of, so a number proves nothing.
+            errors += [
+                self._ambiguous(self.part.hunks[each.number - 1], each.number, self._of(each), "")
+                for each in self.moved
+                if each.others
+            ]
         if errors:
             raise errors[0] if len(errors) == 1 else ErrorGroup("", errors)
         return found
@@ -290,14 +331,24 @@ class _Placing:
         return b"".join(rows)
 
     def _place(self, hunk: Hunk, number: int, least: int) -> int | None:
-        fits = [at for at in self._fits(hunk) if at >= least]
+        found = self._fits(hunk)
+        fits = [at for at in found if at >= least]
+        if found and not fits and number > 1 and hunk.start < self.part.hunks[number - 2].start:
+            raise AnchorError(
+                f"{self._called(hunk, number)} is above the hunk before it",
+                code="IMPORT_NOT_APPLYING",
+                where=self.where,
+                why="the hunks of a file have to be in the order of its lines",
+                hint="make the diff again, with git diff or git format-patch",
+            )
         if not fits:
             return None
         if b"".join(hunk.old) != self.before and all(line[:1] != b" " for line in hunk.lines):
             raise self._bare(hunk, number)
         is_own = hunk.start in fits
         at = hunk.start if is_own else fits[0]
-        if len(fits) > 1 and not is_own:
+        is_doubtful = len(fits) > 1 and not self.is_same and not self._is_meant(hunk, at, fits)
+        if len(fits) > 1 and (not is_own or (is_doubtful and self.part.index)):
             raise self._ambiguous(hunk, number, fits, "")
         changed = hunk.changed(at)
         verdict, other = self.outline.judge(hunk.heading, at, changed)
@@ -308,7 +359,7 @@ class _Placing:
             raise self._ambiguous(hunk, number, fits, heading)
         if verdict == "elsewhere" or (verdict == "absent" and (len(fits) > 1 or not is_own)):
             raise self._elsewhere(hunk, number, fits, heading, other)
-        if not is_own or verdict != "agrees":
+        if not is_own or is_doubtful or verdict != "agrees":
             self.moved.append(
                 MovedHunk(
                     path=self.path,
@@ -317,9 +368,22 @@ class _Placing:
                     offset=at - hunk.start,
                     inside=self.outline.name_at(changed),
                     heading=heading if verdict != "agrees" else "",
+                    others=len(fits) - 1 if is_doubtful else 0,
                 )
             )
         return at
+
+    def _is_meant(self, hunk: Hunk, at: int, fits: Sequence[int]) -> bool:
+        """Whether the heading names what is at one of the places, and not what is at the others."""
+        if not hunk.heading.strip() or len(fits) > _MOST_JUDGED:
+            return False
+        agreeing = [
+            each for each in fits if self.outline.judge(hunk.heading, each, hunk.changed(each))[0] == "agrees"
+        ]
+        return agreeing == [at]
+
+    def _of(self, moved: MovedHunk) -> list[int]:
+        return self._fits(self.part.hunks[moved.number - 1])
 
     def _fits(self, hunk: Hunk) -> list[int]:
         """The places whose lines are those of a hunk, by how many lines are before them."""
@@ -348,8 +412,7 @@ class _Placing:
             yield Location(path=self.path, label=f"and {len(fits) - _SHOWN} places more")
 
     def _called(self, hunk: Hunk, number: int) -> str:
-        own = hunk.head(hunk.start, hunk.start).decode("utf-8", "replace")
-        return f"hunk {number} of {self.path} ({own[: own.index('@@', 2) + 2]})"
+        return f"hunk {number} of {self.path} ({hunk.numbers.decode()})"
 
     def _bare(self, hunk: Hunk, number: int) -> AnchorError:
         return AnchorError(
@@ -361,11 +424,12 @@ class _Placing:
         )
 
     def _ambiguous(self, hunk: Hunk, number: int, fits: Sequence[int], heading: str) -> AnchorError:
-        own = (
-            f", and the file has no '{heading}', which its @@ line names"
-            if heading
-            else ", none at its own line"
-        )
+        if heading:
+            own = f", and the file has no '{heading}', which its @@ line names"
+        elif hunk.start not in fits:
+            own = ", none at its own line"
+        else:
+            own = ", and the file is another one than the diff was made of"
         return AnchorError(
             f"{self._called(hunk, number)} fits in {len(fits)} places{own}",
             code="IMPORT_AMBIGUOUS",
@@ -402,9 +466,10 @@ def keep_below(data: bytes, folder: str, strip: int) -> tuple[bytes, tuple[str, 
     kept = rows[: parts[0].row] if parts else rows
     others: list[str] = []
     for part in parts:
-        paths = named_paths([part], strip)
-        if all(path.startswith(f"{folder}/") for path in paths):
+        names = [name for name in (*part.heads, part.old, part.new) if name not in (None, _NONE)]
+        paths = [stripped(name, strip) or "" for name in names]
+        if paths and all(path.startswith(f"{folder}/") for path in paths):
             kept += rows[part.row : part.stop]
         else:
-            others += paths[-1:]
+            others += paths[-1:] or [rows[part.row].strip().decode("utf-8", "replace")]
     return b"".join(kept), tuple(dict.fromkeys(others))

@@ -23,6 +23,7 @@ Verdict = Literal["agrees", "between", "absent", "elsewhere"]
 definition, or the language is not read. ``absent``: the change is in a definition, and the heading names
 something that the file does not have. ``elsewhere``: it names something else that the file has."""
 
+_MOST = 200  # bytes of a heading that are looked at: git writes 80
 _CUT = 39  # bytes from which the end of a heading may be in the middle of a word: GNU diff cuts at 40
 _PLAIN = re.compile(rb"[A-Za-z_$]")  # git's default, GNU diff's, Subversion's and Mercurial's
 _LABEL = re.compile(rb"[A-Za-z_]\w*\s*:(?!:)\s*(?:$|/[/*])")  # git's driver for C++: none of these
@@ -88,13 +89,16 @@ class Outline:
 
         With ``elsewhere`` comes the line of what the heading names.
         """
-        head = heading.strip()
+        head = heading.strip()[:_MOST]
         near = set(self._headings(start))
         if not head or self.path.endswith(_PROSE) or any(_is_whole(head, self.rows[at]) for at in near):
             return "agrees", None
         name = named_by(head)
         enclosing = [each for each in self._enclosing(changed) if not each.is_macro or head.startswith(b"#")]
         own = {at for each in enclosing for at in range(each.first, max(start, changed.first))}
+        for other in self.blocks:
+            if other not in enclosing and not other.is_macro:
+                own.difference_update(range(other.first, other.stop))
         is_inside = any(each.first < start for each in enclosing)
         if not enclosing:
             own = self._open_lines(start, changed)
@@ -152,7 +156,7 @@ class Outline:
         rows = self.rows[head + 1 : line]
         if self.path.endswith(".py"):
             return not any(_ends(row, 0) for row in rows)
-        return not any(row[:1] in (b"}", b"]", b")") for row in rows)
+        return not any(row[:1] in (b"}", b"]", b")") and not row.rstrip().endswith(b"{") for row in rows)
 
 
 def named_by(heading: bytes) -> str | None:

@@ -37,7 +37,6 @@ from patchkit.carry.upstream.git import Git
 _HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@")
 _PLAIN_DIFF = ("--no-renames", "--no-ext-diff", "--no-textconv")
 _CONTEXT = 3  # lines: what git diff writes, and git apply asks for
-_BINARY = b"\nGIT binary patch\n"
 _NEAR = 12  # lines around an edit's place in which the tokens that tell it apart are looked for
 
 
@@ -77,10 +76,12 @@ class Trees:
         made, said = self.apply(tree, exact)
         if made is None:
             raise not_placed(change.name, said, change.where)
-        self._compare(tree, made, settled, change)
+        self._compare(tree, made, settled, change, parts)
         return PlacedChange(change=exact, tree=made, moved=settled.moved, is_exact=settled.is_exact)
 
-    def _compare(self, before: str, after: str, settled: Settled, change: QueuedChange) -> None:
+    def _compare(
+        self, before: str, after: str, settled: Settled, change: QueuedChange, parts: Sequence[FilePart]
+    ) -> None:
         """Raise where git has put a hunk into another place than it was told to."""
         regular = [
             each
@@ -92,8 +93,8 @@ class Trees:
         found = self.git.objects(each.ids[1].encode() for each in regular)
         made = {each.path: blob.data for each, blob in zip(regular, found, strict=True) if blob is not None}
         wrong = {path for path in made.keys() & settled.made.keys() if made[path] != settled.made[path]}
-        if _BINARY not in change.data:
-            wrong |= {each.path for each in regular if each.letter == "M"} - settled.made.keys()
+        binary = {stripped(name, change.strip) for part in parts if part.is_binary for name in part.heads}
+        wrong |= {each.path for each in regular if each.letter == "M"} - settled.made.keys() - binary
         if wrong:
             raise UsageError(
                 f"git reads {change.name} in another way than patchkit, in {', '.join(sorted(wrong))}",

@@ -77,7 +77,60 @@ def test_a_hunk_that_fits_at_its_own_line_goes_there(line: int, *, named: bool) 
     heading = {FIRST: "struct test_one : public test_case {", SECOND: "struct test_two : public test_case {"}
     found = settled(diff(hunk(line, heading[line] if named else "")))
     assert made(found) == at(line)
-    assert found.moved == ()
+    # Without a name only the number tells which of the two it is, and that is said.
+    assert [each.others for each in found.moved] == ([] if named else [1])
+
+
+def test_a_number_proves_nothing_in_another_file_than_the_diff_was_made_of() -> None:
+    stale = "index f41a6f3..0000001 100644\n"
+    with refused("IMPORT_AMBIGUOUS", match="the file is another one than the diff was made of"):
+        settled(diff(hunk(FIRST), index=stale))
+    assert made(settled(diff(hunk(FIRST, "struct test_one : public test_case {"), index=stale))) == at(FIRST)
+    exact = settled(diff(hunk(FIRST), index=f"index {blob(TESTS)[:8]}..0000001 100644\n"))
+    assert (made(exact), exact.moved) == (at(FIRST), ())
+
+
+def test_a_number_proves_nothing_where_another_hunk_of_the_file_has_moved() -> None:
+    include = '@@ -11,2 +11,3 @@\n #include "tests.h"\n+#include "more.h"\n \n'
+    with refused("IMPORT_AMBIGUOUS", match="fits in 2 places"):
+        settled(diff(include, hunk(SECOND)))
+
+
+def test_hunks_out_of_order_are_an_error() -> None:
+    later = (
+        "@@ -17,2 +17,2 @@\n     int flops(int n) override {\n-        return 2*n;\n+        return 3*n;\n"
+    )
+    with refused("IMPORT_NOT_APPLYING", match="is above the hunk before it"):
+        settled(diff(later, hunk(1)))
+
+
+def test_a_method_beside_it_is_another_function() -> None:
+    text = (
+        "class Model:\n    def first(self):\n        a = 1\n        return a\n\n"
+        "    def second(self):\n        b = 1\n        return 1\n"
+    )
+    rows = "@@ -7,2 +7,2 @@     def first(self):\n         b = 1\n-        return 1\n+        return 2\n"
+    with refused("IMPORT_OTHER_FUNCTION"):
+        settled(diff(rows, path="model.py"), text, "model.py")
+
+
+def test_huge_numbers_and_headings_are_read_in_no_time() -> None:
+    assert parse_diff(diff(f"@@ -1,{'9' * 5000} +1 @@\n x\n"))[0].hunks == ()
+    named = "struct test_one : public test_case {" + "x" * 200_000
+    assert settled(diff(hunk(FIRST, named))).made
+
+
+def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
+    below = diff(hunk(FIRST), path=f"vendor/llama.cpp/{PATH}")
+    others = (
+        b"diff --git a/app/LICENSE b/app/COPYING\nsimilarity index 100%\n"
+        b"rename from app/LICENSE\nrename to app/COPYING\n",
+        b"diff --git a/app/x/README.md b/app/x/README.md\nold mode 100644\nnew mode 100755\n",
+        b"diff --git a/app/__init__.py b/app/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n",
+    )
+    kept, left_out = keep_below(b"".join([others[0], below, *others[1:]]), "vendor/llama.cpp", 1)
+    assert kept == below
+    assert left_out == ("app/COPYING", "app/x/README.md", "app/__init__.py")
 
 
 @pytest.mark.parametrize("heading", ["", "struct test_two : public test_case {"])
@@ -131,12 +184,12 @@ def test_a_function_of_another_name_at_the_very_line_is_told() -> None:
     text = TESTS.replace("test_one", "test_first").replace("5e-4", "6e-4").replace("6e-4", "5e-4", 1)
     (moved,) = settled(diff(hunk(FIRST, "struct test_one : public test_case {")), text).moved
     assert (moved.offset, moved.heading) == (0, "struct test_one : public test_case {")
-    assert "names 'struct test_one : public test_case {', which is not there" in str(moved)
+    assert "names 'struct test_one : public test_case {', which is not around it" in str(moved)
 
 
 def test_of_the_very_file_that_the_diff_names_any_driver_may_have_made_the_heading() -> None:
     index = "index f41a6f3..0000001 100644\n"
-    with refused("IMPORT_OTHER_FUNCTION"):
+    with refused("IMPORT_AMBIGUOUS"):
         settled(diff(hunk(FIRST, "Any(words)"), index=index))
     index = f"index {blob(TESTS)[:8]}..0000001 100644\n"
     assert settled(diff(hunk(FIRST, "Any(words)"), index=index)).is_exact
@@ -158,8 +211,8 @@ def test_later_hunks_are_looked_for_below_the_earlier_ones() -> None:
     again = diff(hunk(FIRST), hunk(FIRST))
     with refused("IMPORT_AMBIGUOUS"):
         settled(again.replace(b"@@ -4,5 +4,5 @@", b"@@ -3,5 +3,5 @@", 1))
-    found = settled(again)
-    assert [each.line for each in found.moved] == [SECOND + 1]
+    with refused("IMPORT_AMBIGUOUS"):
+        settled(again)  # the second fits below the first only, far from its number
 
 
 def test_every_hunk_without_a_place_of_its_own_is_told() -> None:
