@@ -27,6 +27,7 @@ from patchkit.carry.authoring.change import Authorship, FileChange
 from patchkit.carry.authoring.run import FoundChange, lift_change
 from patchkit.carry.authoring.write import NewPatch, body_files
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
+from patchkit.carry.following.marks import marks
 from patchkit.carry.following.merge import MergedFile, lines_of
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.upstream.repository import Repository
@@ -128,7 +129,7 @@ def _conflicts(
     rows: Sequence[bytes], labels: tuple[str, str, str]
 ) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Each conflict, as its lines and its place in the text with upstream's side; and that text's lines."""
-    begin, middle, end = _marks(labels)
+    begin, middle, end = marks(labels)
     found: list[tuple[int, int, int]] = []
     kept: list[int] = []
     state, first, place = "text", 0, 0
@@ -147,11 +148,6 @@ def _conflicts(
         elif state in ("text", "upstream"):
             kept.append(at)
     return found, kept or [0]
-
-
-def _marks(labels: tuple[str, str, str]) -> tuple[bytes, bytes, bytes]:
-    ours, base, theirs = (label.encode() for label in labels)
-    return b"<<<<<<< " + ours, b"||||||| " + base, b">>>>>>> " + theirs
 
 
 def _around(text: SourceText, at: int) -> tuple[int, int, str]:
@@ -322,7 +318,9 @@ def _header(
         if not problem.where or any(place.path in (file.was, file.path) for place in problem.where):
             rows += ["", f"{problem.code}: {problem.message}"]
             rows += [f"  {place}{f': {place.label}' if place.label else ''}" for place in problem.where]
-            rows += [f"  {line}" for line in (problem.why or "").splitlines()]
+            rows += [
+                f"  {line}" for text in (problem.why, problem.hint) for line in (text or "").splitlines()
+            ]
     for row in rows:
         yield comment(file.path, row)
 
@@ -383,7 +381,7 @@ def _tables(text: str, case: Case, path: str) -> Iterator[str]:
 
 def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
     """A merged file with the patch's side of each conflict."""
-    begin, middle, end = _marks(labels)
+    begin, middle, end = marks(labels)
     kept: list[bytes] = []
     state = "text"
     for row in file.merged.split(b"\n"):
@@ -526,7 +524,7 @@ def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
 
 
 def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool:
-    if row in _marks(labels):
+    if row in marks(labels):
         return True
     known = (file.upstream or b"").replace(b"\r", b"").split(b"\n")
     return row == b"=======" and bool(file.conflicts) and b"=======" not in known

@@ -353,6 +353,7 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
     """Place every chosen patch on ``base``."""
     from patchkit.carry.placing.place import place_patch  # noqa: PLC0415  # see choose()
     from patchkit.carry.placing.tree import UpstreamFiles, read_upstream  # noqa: PLC0415  # see choose()
+    from patchkit.carry.placing.whereabouts import add_whereabouts  # noqa: PLC0415  # see choose()
 
     series_dir, reporter = workspace.series, workspace.reporter
     repository = cache.peek(reporter)
@@ -369,7 +370,9 @@ def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan
         try:
             placed = place_patch(selected, files, series_dir.patches, series_dir.templates)
         except PatchkitError as exc:
-            errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+            found = exc.errors if isinstance(exc, ErrorGroup) else (exc,)
+            add_whereabouts(found, selected.patch, files)
+            errors.extend(found)
             planned.append(PlannedPatch(selected=selected, placed=None, state="failed"))
             continue
         for warning in placed.warnings:

@@ -21,6 +21,7 @@ from patchkit.carry.following.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.placing.whereabouts import add_whereabouts
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
@@ -332,7 +333,10 @@ def _classify(
                     return verdict, again if verdict.patch_class in GOOD else None
     if gone and not resemblances and _was_looked_for(selected):
         return _retired(selected, gone, rendering.errors), None
-    conflict = _conflict(selected, rendering.errors, resemblances, gone)
+    placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
+    before = last.before if last is not None else {}
+    taken = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    conflict = _conflict(selected, rendering.errors, resemblances, gone, taken)
     if last is not None:
         conflict = replace(conflict, drift=_find_drifts(last, rendering))
     return conflict, None
@@ -363,11 +367,14 @@ def _conflict(
     errors: tuple[PatchkitError, ...],
     resemblances: tuple[Location, ...],
     gone: tuple[Gone, ...],
+    taken: tuple[Location, ...],
 ) -> Classified:
     for error in errors:
         if isinstance(error, EntityNotFound):
             error.where = (*error.where, *resemblances)
     reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
+    if taken:
+        reason += f"; upstream may have the change already: {', '.join(map(str, taken))}"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
 
 

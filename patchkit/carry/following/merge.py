@@ -15,6 +15,7 @@ from patchkit.base.rows import Block, compare_rows
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.following.derive import merge_file
+from patchkit.carry.following.marks import shorten_conflicts
 from patchkit.carry.following.rendering import Rendering
 from patchkit.carry.placing.tree import UpstreamFiles
 
@@ -105,6 +106,8 @@ def _merge(
             path=path, was=was, base=base, patched=patched, upstream=upstream, merged=patched, doubt=doubt
         )
     merged, conflicts = merge_file(patched, base or b"", upstream, reporter, labels)
+    if conflicts:
+        merged, conflicts = shorten_conflicts(merged, labels)
     doubt = f"{conflicts} conflicts" if conflicts > 1 else "a conflict" if conflicts else ""
     if base is None and merged != upstream:
         doubt = "upstream has a file of that name now"

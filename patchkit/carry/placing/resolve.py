@@ -294,13 +294,24 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
-    compare = "compare with the candidates above" if candidates else "nothing there is like it: read the code"
+    compare = f"nothing in '{_name(entity)}' is like it: read the code"
+    compare = "compare with the candidates above" if candidates else compare
     return AnchorError(
         f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
         code="ANCHOR_NOT_FOUND",
         where=[edit.where, *begins, *candidates][:9],
-        why=f"no tokens '{text}' there" if text else "the selector covers nothing",
+        why=f"no tokens '{text}' there" if text else _nothing_of(selector),
         hint=f"{compare}, then update the selector or declare the patch's build range",
+    )
+
+
+def _nothing_of(selector: Selector) -> str:
+    rows = (selector.lines or "").split("\n")
+    longest = max(rows, key=lambda row: len(row.strip())).strip()
+    return (
+        f"no line '{longest}' there, or none with the lines around it"
+        if longest
+        else "the selector covers nothing"
     )
 
 

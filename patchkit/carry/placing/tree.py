@@ -24,6 +24,8 @@ REGULAR, EXECUTABLE = "100644", "100755"
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
+Search = Callable[[Sequence[str]], Mapping[str, Sequence[tuple[str, int]]]]
+
 # Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
 _PARSERS = 2
 
@@ -35,7 +37,8 @@ class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
     ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
-    ``modes`` are those that are not 100644. ``parses``: a folder of what was parsed before.
+    ``modes`` are those that are not 100644. ``parses``: a folder of what was parsed before. ``search`` finds
+    texts in all files of the tree, as :meth:`patchkit.carry.upstream.repository.Repository.search`.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class UpstreamFiles:
         *,
         modes: Mapping[str, str] = MappingProxyType({}),
         parses: Path | None = None,
+        search: Search | None = None,
     ) -> None:
         self._base = base
+        self._search = search
         self._others = frozenset(others)
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
@@ -70,7 +75,12 @@ class UpstreamFiles:
     def fresh(self) -> UpstreamFiles:
         """The same upstream without what was written over it."""
         fresh = UpstreamFiles(
-            self._base, self._others, self._read_more, modes=self._base_modes, parses=self._parses
+            self._base,
+            self._others,
+            self._read_more,
+            modes=self._base_modes,
+            parses=self._parses,
+            search=self._search,
         )
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
@@ -89,6 +99,7 @@ class UpstreamFiles:
             self._read_more,
             modes={**self._base_modes, **modes},
             parses=self._parses,
+            search=self._search,
         )
         made._included = {path: data for path, data in self._included.items() if path not in files}
         return made
@@ -111,6 +122,10 @@ class UpstreamFiles:
     def names(self) -> frozenset[str]:
         """Every path that is taken, those of files nobody reads among them."""
         return self._others.union(self._base, self._overlay) - self._gone
+
+    def search(self, texts: Sequence[str]) -> Mapping[str, Sequence[tuple[str, int]]]:
+        """Where upstream has each text on a line of any file, those that nobody reads among them."""
+        return self._search(texts) if self._search is not None and texts else dict.fromkeys(texts, ())
 
     def write(
         self,
@@ -237,4 +252,5 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
         lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
         modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
         parses=repository.parses,
+        search=lambda texts: repository.search(commit, texts),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,12 @@ ATTRIBUTES = (
     b"* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
     b" !diff !merge !whitespace\n"
 )
+
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+_HIT = re.compile(
+    r"([^\0]+)\0([0-9]+)[\0:](.*)", re.DOTALL
+)  # git before 2.19 writes a colon behind the number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +132,28 @@ class Repository:
             blobs[path] = blob.data
         return blobs
 
+    def search(self, treeish: str, texts: Sequence[str]) -> dict[str, tuple[tuple[str, int], ...]]:
+        """The lines of a tree's files that have each of some texts: path and line number, from 1, by text.
+
+        Blanks between words do not count; the text of a whole line is found however far it is to the right.
+        """
+        wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
+        patterns = [option for words in wanted.values() if words for option in ("-e", _pattern(words))]
+        if not patterns:
+            return dict.fromkeys(texts, ())
+        args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish)
+        done = self.git.attempt(*args)
+        if done.status not in (0, 1):  # 1: there is none
+            raise self.git.failure(args, done)
+        found: dict[str, list[tuple[str, int]]] = {text: [] for text in texts}
+        for row in done.stdout.decode("utf-8", "surrogateescape").split("\n"):
+            hit = _HIT.fullmatch(row.removeprefix(f"{treeish}:"))
+            line = " ".join(_WORD.findall(hit[3])) if hit is not None else ""
+            for text, words in wanted.items():
+                if hit is not None and words and f" {words} " in f" {line} ":
+                    found[text].append((hit[1], int(hit[2])))
+        return {text: tuple(places) for text, places in found.items()}
+
     def write_object(self, kind: str, data: bytes) -> str:
         """Store one object and return its id; git checks that it is a well-formed ``kind``."""
         out = self.git.run("hash-object", "-t", kind, "-w", "--stdin", stdin=data)
@@ -172,6 +201,13 @@ def verify_range(repository: Repository, base: str, tip: str) -> None:
     replaced = [each.ids[0] for each in repository.git.changes(base, tip) if each.letter != "A"]
     heads = [sha for sha in repository.resolve(base, tip) if sha is not None]
     verify_objects(repository, [*heads, *added.split(), *replaced])
+
+
+def _pattern(words: str) -> str:
+    """An extended regular expression for words with any blanks between them."""
+    return "[[:space:]]*".join(
+        re.sub(r"[.*+?(){|$]", r"[\g<0>]", re.sub(r"[\[\\^]", r"\\\g<0>", word)) for word in words.split(" ")
+    )
 
 
 def git_path(path: str) -> bytes:

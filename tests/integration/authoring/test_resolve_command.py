@@ -162,6 +162,27 @@ def test_a_conflict_is_edited_in_a_file_and_continued(mine) -> None:
     assert made(mine, 3) == other(mine).replace("< limit", "< 2*limit")
 
 
+def test_of_a_file_that_is_another_one_now_only_the_change_is_shown(desk) -> None:
+    def rows(word: str) -> str:
+        return "".join(f"the {word} thing of number {number}\n" for number in range(400))
+
+    commit_build(desk, 3, {"long.txt": rows("old")})
+    git(desk.clone, "fetch", "-q", "origin", "master", "--tags")
+    git(desk.clone, "checkout", "-q", "b3")
+    pin_build(desk, 3)
+    desk.change("long.txt", "old thing of number 200\n", "old thing of number two hundred\n")
+    take(desk, at="b3")
+    done = desk.run("lock", *WITHOUT, "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    commit_build(desk, 4, {"long.txt": rows("new")}, day=11)
+    document = resolve(desk, "mine", "--to", "b4", "--upstream-url", str(desk.upstream), code=3)
+    path = desk.root / document["folder"] / document["files"][0]["name"]
+    assert path.read_text().count("\n") < 100
+    settle(path, "the new thing of two hundred\n")
+    resolve(desk, "mine", "--continue")
+    assert made(desk, 4, "long.txt").split("\n", 1) == ["the new thing of two hundred", rows("new")]
+
+
 def test_each_way_through_it_ends_with_the_next_command(mine) -> None:
     settle(conflict(mine), MORE)
     again = "next:  patchkit resolve mine --to b3  # begins again"
@@ -221,13 +242,41 @@ def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk
     commit_build(desk, 4, {"common/added.cpp": "int other;\n", "common/moved.cpp": before}, day=11)
     url = ("--upstream-url", str(desk.upstream))
     bumped = desk.run("bump", "--to", "b4", *url, "--no-verify", "--drop-conflicts", "--json")
-    found = [
-        verdict["class"]
-        for one in json.loads(bumped.stdout)["candidates"]
-        for verdict in one["patches"]
-        if verdict["id"] == "mine"
-    ]
-    assert set(found) == {"conflict"}, bumped.stdout
+    (found,) = verdicts(bumped.stdout)
+    assert found["class"] == "conflict", bumped.stdout
+    (problem,) = found["problems"]
+    assert problem["where"][-1] == {"path": "common/moved.cpp", "line": 2, "label": "has 'return x + 1;'"}
+    assert problem["hint"].startswith("its line is in common/moved.cpp now")
+    planned = desk.run("plan", *WITHOUT, "--upstream", "b4", "--only", "mine")
+    assert "common/moved.cpp:2: has 'return x + 1;'" in planned.stderr
+
+
+def verdicts(document: str) -> list[dict[str, Any]]:
+    """What a bump says of the patch."""
+    candidates = json.loads(document)["candidates"]
+    return [each for one in candidates for each in one["patches"] if each["id"] == "mine"]
+
+
+def test_lines_that_upstream_has_of_the_change_already_are_told(desk) -> None:
+    shared = "#if USE_A\n    int shared = prop;\n#else\n    int shared = 0; // not for now\n#endif\n"
+    text = "int unified(int prop) {{\n    int total = 0;\n{}    return total + shared;\n}}\n"
+    commit_build(desk, 3, {"common/added.cpp": text.format(shared)})
+    git(desk.clone, "fetch", "-q", "origin", "master", "--tags")
+    git(desk.clone, "checkout", "-q", "b3")
+    pin_build(desk, 3)
+    ours = "    // sharing is wrong here\n    int shared = never(prop);\n"
+    desk.change("common/added.cpp", "    int shared = prop;\n", ours)
+    take(desk, at="b3")
+    done = desk.run("lock", *WITHOUT, "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    commit_build(desk, 4, {"common/added.cpp": text.format("    int shared = never(prop);\n")}, day=11)
+    url = ("--upstream-url", str(desk.upstream))
+    bumped = desk.run("bump", "--to", "b4", *url, "--no-verify", "--drop-conflicts", "--json")
+    (found,) = verdicts(bumped.stdout)
+    assert found["reason"].endswith("upstream may have the change already: common/added.cpp:3")
+    (problem,) = found["problems"]
+    assert "upstream has 1 of 2 lines that the edit adds" in problem["why"]
+    assert problem["hint"].startswith("no file of upstream has 'int shared = prop;' any more")
 
 
 def test_abort_takes_away_what_it_wrote_and_nothing_else(mine) -> None:
