@@ -11,7 +11,8 @@ from patchkit.carry.authoring.ground import Ground, Grounds
 from patchkit.carry.authoring.hunks import keep_below, parse_diff, stripped
 from patchkit.carry.authoring.queue_sources import QueuedChange
 
-_MISSING = ("does not exist in index", "No such file or directory")
+_SHOWN = 4  # files of the same name
+_MISSING = ("does not exist in index", "No such file or directory", "lacks filename information")
 
 
 def explain(
@@ -26,6 +27,11 @@ def explain(
             error.message = f"{change.name} has other paths than {ground.name}"
             error.why, error.hint = other
             return error
+    if b"\r\n" in change.data and _applies(
+        replace(change, data=change.data.replace(b"\r\n", b"\n")), tree, grounds
+    ):
+        error.hint = "its lines end as on Windows (CRLF), and upstream's do not: save it with LF line ends"
+        return error
     if grounds.trees.apply(tree, change, backwards=True)[0] is not None:
         error.why = "taken back it applies: the tree has this change already"
         error.hint = "leave it out"
@@ -40,23 +46,40 @@ def explain(
     return error
 
 
+def _applies(change: QueuedChange, tree: str, grounds: Grounds) -> bool:
+    try:
+        grounds.trees.place(tree, change)
+    except PatchkitError:
+        return False
+    return True
+
+
 def _other_paths(change: QueuedChange, tree: str, grounds: Grounds) -> tuple[str, str] | None:
     """How the paths of a change would be upstream's: why they are not, and the option that says so."""
     out = grounds.trees.git.run("ls-tree", "-r", "-z", "--name-only", tree)
     names = frozenset(out.decode("utf-8", "surrogateescape").split("\0"))
     olds = [part.old for part in parse_diff(change.data) if part.old is not None and part.old != "/dev/null"]
     for option, other, name in _ways(change, olds, names):
-        was = visible(f"'{stripped(name, change.strip)}' is '{stripped(name, other.strip)}' there")
+        was = visible(f"'{stripped(name, change.strip) or name}' is '{stripped(name, other.strip)}' there")
         try:
             grounds.trees.place(tree, other)
         except PatchkitError as error:
             return was, f"with {option} its paths are upstream's, but it does not apply: {error.message}"
         return was, f"with {option} it applies: add that to the command, or behind its name in a series"
+    lost = [name for name in (stripped(old, change.strip) for old in olds) if name and name not in names]
+    same = sorted(
+        path for path in names for name in lost if path.rpartition("/")[2] == name.rpartition("/")[2]
+    )
     lacking = {_folder_of(stripped(name, change.strip) or "", names) for name in olds}
     if len(lacking) == 1 and (folder := lacking.pop()) is not None:
         return (
             visible(f"upstream has '{stripped(olds[0], change.strip)}' below {folder}/"),
             f"make the diff in llama.cpp's tree, or write {folder}/ in front of its paths",
+        )
+    if same:
+        return (
+            visible(f"it has no '{lost[0]}', but {', '.join(same[:_SHOWN])}"),
+            "make the diff for that file; or name the upstream that it was made for: --upstream",
         )
     return None
 

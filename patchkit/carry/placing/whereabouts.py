@@ -13,6 +13,7 @@ from patchkit.carry.series.selector import Selector
 
 _CODES = frozenset({"ANCHOR_NOT_FOUND", "ENTITY_NOT_FOUND", "UPSTREAM_FILE_MISSING"})
 _SAYING = 3  # words from which a line tells something
+_LONGEST = 400  # characters of a line that is looked for
 _MOST = 5  # places that are named; a line that is in more of them tells nothing
 _MOST_ADDED = 6  # lines of one edit that are looked for
 _NEAR = 40  # lines of a file in which those that belong together are
@@ -112,6 +113,6 @@ def _rows_of(selector: Selector) -> Iterator[str]:
 
 
 def _telling(rows: Iterable[str]) -> list[str]:
-    """The rows that say something, each once."""
+    """The rows that say something, each once; not those that no person wrote."""
     bare = dict.fromkeys(row.strip() for row in rows)
-    return [row for row in bare if len(re.findall(r"\w+", row)) >= _SAYING]
+    return [row for row in bare if len(re.findall(r"\w+", row)) >= _SAYING and len(row) <= _LONGEST]

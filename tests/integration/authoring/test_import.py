@@ -366,7 +366,8 @@ def test_line_ends_of_windows_are_refused_where_upstream_has_others(desk) -> Non
     desk.change("CMakeLists.txt", "OFF)", "ON)")
     path = desk.diff()
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
+    told = refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
+    assert "hint: its lines end as on Windows (CRLF)" in told
 
 
 def test_a_hundred_megabytes_are_refused_at_once(desk) -> None:
@@ -515,6 +516,23 @@ def test_other_paths_are_told_with_the_option_that_makes_them_upstreams(
     queue = desk.run("import", str(path), "--guard", "none", *option, "--dry-run", "--id", "again", "--json")
     states = [each["state"] for each in json.loads(queue.stdout)["queue"]]
     assert states == ["lifted", "left out"] if "/" in way else ["lifted"]
+
+
+@pytest.mark.parametrize(
+    ("path", "args", "says"),
+    [
+        ("src/tool.cpp", (), "it has no 'src/tool.cpp', but common/tool.cpp"),
+        ("common/tool.cpp", ("-p9",), "hint: with -p1 it applies"),
+        ("tool.cpp", (), "upstream has 'tool.cpp' below common/"),
+    ],
+)
+def test_a_path_that_upstream_lacks_is_told_with_the_one_that_it_has(
+    desk, path: str, args: tuple[str, ...], says: str
+) -> None:
+    desk.change("common/tool.cpp", "wanted > 256 ? 256", "wanted > 512 ? 512")
+    diff = desk.diff()
+    diff.write_text(diff.read_text().replace("common/tool.cpp", path))
+    assert says in refused(desk, "IMPORT_NOT_APPLYING", 3, str(diff), "--guard", "none", *args)
 
 
 def test_a_new_file_does_not_lose_a_folder_of_upstreams(desk) -> None:

@@ -27,6 +27,24 @@ def test_files_are_listed_with_mode_and_path(repo: Repository, base: Written) ->
     assert repo.list_files(base.tree, "nothing") == ()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r'a[i] = (b * c) ^ ~d | e && "\n" {x}? $1 + 2.5f; // \u00fc',
+        r'x->y = \d{2} \\ "]" [^a-z]',
+        r"if (a<b && c>d) 'q' `b` #@!",
+        r"%d: *p++ = -1",
+    ],
+)
+def test_a_line_is_found_whatever_its_characters_and_blanks_are(repo: Repository, line: str) -> None:
+    other = line.replace(" = ", "  =\t")
+    blob = repo.write_object("blob", f"one\n\t{other}\n".encode())
+    (sha,) = repo.git.run("mktree", stdin=f"100644 blob {blob}\tf.c\n".encode()).decode().split()
+    found = repo.search(sha, [line, f"{line} more"])
+    assert found == {line: (("f.c", 2),), f"{line} more": ()}
+    assert repo.search(sha, []) == {}
+
+
 def test_blobs_come_back_byte_for_byte_in_one_process(repo: Repository, base: Written, recorder) -> None:
     before = len(recorder.said("command"))
     blobs = repo.read_blobs(base.commit, ["src/crlf.cu", ODD, "README.md"])
