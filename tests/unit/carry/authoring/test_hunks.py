@@ -123,8 +123,10 @@ def test_huge_numbers_and_headings_are_read_in_no_time() -> None:
 def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
     below = diff(hunk(FIRST), path=f"vendor/llama.cpp/{PATH}")
     others = (
-        b"diff --git a/app/LICENSE b/app/COPYING\nsimilarity index 100%\n"
-        b"rename from app/LICENSE\nrename to app/COPYING\n",
+        (
+            b"diff --git a/app/LICENSE b/app/COPYING\nsimilarity index 100%\n"
+            b"rename from app/LICENSE\nrename to app/COPYING\n"
+        ),
         b"diff --git a/app/x/README.md b/app/x/README.md\nold mode 100644\nnew mode 100755\n",
         b"diff --git a/app/__init__.py b/app/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n",
     )
