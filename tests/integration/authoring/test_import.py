@@ -465,7 +465,15 @@ def test_a_hunk_at_the_only_other_place_is_shown_with_its_distance(desk) -> None
     )
     done = imported(desk, str(path), "--guard", "none", "--id", "one")
     assert done["moved_hunks"] == [
-        {"path": DEMO, "number": 1, "line": 21, "offset": 17, "inside": "demo_launch", "heading": ""}
+        {
+            "path": DEMO,
+            "number": 1,
+            "line": 21,
+            "offset": 17,
+            "inside": "demo_launch",
+            "heading": "",
+            "others": 0,
+        }
     ]
     shown = f"hunk 1 of {DEMO}: at line 21 in demo_launch, 17 lines below its number"
     assert shown in desk.run("import", str(path), "--guard", "none", "--id", "two").stdout
