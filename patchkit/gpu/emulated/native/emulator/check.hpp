@@ -361,9 +361,9 @@ handler check_behind(const facts & known, const checks & wanted);
 
 // ---- Values that nobody gave (uninitialised.cpp)
 
-// What a wave begins without: of so many VGPRs all but the first, and scalar registers behind so many. Only those that
-// its code touches are followed, any when that is null.
-register_set unknown_at_start(int vgprs, int scalars, const register_set * touched);
+// What a wave begins without: of so many VGPRs all but the first, and the SGPRs but for the `given` user SGPRs and those
+// from `ids` to `ids_end`. Only those that its code touches are followed, any when that is null.
+register_set unknown_at_start(int vgprs, int given, int ids, int ids_end, const register_set * touched);
 
 void begin_unknown(wave & w, int vgprs, const register_set & at_start);
 

@@ -60,6 +60,9 @@ struct memory_map {
     // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
     virtual void serve_host_calls() = 0;
 
+    // What stands for the address of the hardware queue, for kernels that want it in a register; is_refused holds of it.
+    virtual uintptr_t queue() { return 0; }
+
     // A check found something at a place for the first time. A program may end before it is asked for the findings.
     virtual void found(const struct finding & what) = 0;
 

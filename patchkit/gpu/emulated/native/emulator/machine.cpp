@@ -105,7 +105,8 @@ struct job {
     dispatch_packet packet;
     // How each wave of every block begins: computed once, as a launch may have millions of small blocks.
     std::array<u32, slot::count> scalar;
-    int block_ids; // SGPR behind which those of the block follow
+    int given;     // user SGPRs that have a value
+    int block_ids; // SGPR from which on those of the block follow
     struct alignas(128) wave_start {
         u32x ids;
         u32 active;
@@ -149,51 +150,65 @@ u64 draw(u64 & state) {
     return state * 0x2545f4914f6cdd1d;
 }
 
+// COMPUTE_PGM_RSRC2 and kernel_code_properties, and what they stand for: LLVM's AMDGPU user guide, "Kernel Descriptor" and
+// "Initial Kernel Execution State".
+namespace enables {
+constexpr u32 block_x = 1u << 7, block_y = 1u << 8, block_z = 1u << 9, block_info = 1u << 10; // rsrc2
+constexpr u32 private_buffer = 1u << 0, dispatch = 1u << 1, queue = 1u << 2, arguments = 1u << 3, dispatch_id = 1u << 4,
+              flat_scratch = 1u << 5, private_size = 1u << 6; // properties
+} // namespace enables
+
+constexpr u32 most_user_sgprs = 16;
+
+// Trap registers that RDNA4 sets for a kernel, one bit each: ttmp9 is the block's x, ttmp7 its y and z, ttmp8 has the number
+// of the wave in its block (LLVM, llvm.amdgcn.workgroup.id.* and llvm.amdgcn.wave.id; ROCdbgapi, gfx12_architecture_t).
+// Other GPUs set none for a kernel.
+u32 ttmps_of(const kernel_code & kernel, bool is_rdna4) {
+    if (!is_rdna4) {
+        return 0;
+    }
+    const bool has_yz = (kernel.rsrc2 & (enables::block_y | enables::block_z)) != 0;
+    return 1u << 8 | u32((kernel.rsrc2 & enables::block_x) != 0) << 9 | u32(has_yz) << 7;
+}
+
 // What all blocks of a launch begin with alike: the scalar file but for the numbers of the block, and of each wave which
-// threads it has. Their numbers are in VGPR 0 as x | y << 10 | z << 20.
-void begin_waves(job & on) {
+// threads it has. Their numbers are in VGPR 0 as x | y << 10 | z << 20, as far as the kernel wants them, else 0.
+void begin_waves(job & on, u64 queue, u64 dispatch) {
     u32 * scalar = on.scalar.data();
     std::memset(scalar, never_written, sizeof(on.scalar));
-    scalar[slot::null] = scalar[slot::null + 1] = 0; // exec and m0 lie behind, written below
-    scalar[slot::vcc] = scalar[slot::vcc + 1] = 0;
+    scalar[slot::null] = scalar[slot::null + 1] = 0;
     scalar[slot::exec + 1] = 0;
-    scalar[slot::m0] = 0;
     scalar[slot::shared_base] = scalar[slot::private_base] = 0;
     scalar[slot::shared_base + 1] = u32(shared_aperture >> 32);
     scalar[slot::private_base + 1] = u32(private_aperture >> 32);
 
-    // User SGPRs by kernel_code_properties, then those of the block (LLVM's AMDGPU user guide, "Initial Kernel
-    // Execution State").
+    // User SGPRs, then those of the block.
     int next = 0;
     const kernel_code & kernel = *on.wanted->kernel;
-    const auto has = [&](int bit) { return ((kernel.properties >> bit) & 1) != 0; };
-    const auto skip = [&](int bit, int count) {
-        if (has(bit)) {
-            std::memset(&scalar[next], 0, size_t(count) * sizeof(u32));
-            next += count;
+    const auto give = [&](u32 bit, const auto & value) {
+        if ((kernel.properties & bit) != 0) {
+            std::memcpy(&scalar[next], &value, sizeof(value));
+            next += sizeof(value) / sizeof(u32);
         }
     };
-    const auto give = [&](int bit, u64 address) {
-        if (has(bit)) {
-            std::memcpy(&scalar[next], &address, sizeof(address));
-            next += 2;
-        }
-    };
-    skip(0, 4); // private segment buffer
-    give(1, u64(&on.packet));
-    skip(2, 2); // queue pointer
-    give(3, on.argument_range.begin);
-    skip(4, 2); // dispatch id
-    skip(5, 2); // flat scratch
-    skip(6, 1); // private segment size
+    give(enables::dispatch, u64(&on.packet));
+    give(enables::queue, queue);
+    give(enables::arguments, u64(on.argument_range.begin));
+    give(enables::dispatch_id, dispatch);
+    give(enables::private_size, on.scratch);
+    on.given = next;
     on.block_ids = std::max(next, int((kernel.rsrc2 >> 1) & 31));
+    // Bits 0 to 24 are the number of the packet in its queue, bit 30 says that ttmp7 is set, bit 31 is a debugger's.
+    scalar[slot::ttmp + 8] = (u32(dispatch) & 0x1ffffff) | (ttmps_of(kernel, true) >> 7 & 1) << 30;
 
     const dimensions & size = on.wanted->block;
+    const u32 wanted_ids = kernel.rsrc2 >> 11 & 3;
     on.starts.resize(on.waves);
     for (u32 thread = 0; thread < on.threads; ++thread) {
         job::wave_start & start = on.starts[thread / lanes];
         start.active |= 1u << thread % lanes;
-        start.ids[thread % lanes] = thread % size.x | (thread / size.x % size.y) << 10 | (thread / size.x / size.y) << 20;
+        start.ids[thread % lanes] = thread % size.x | (wanted_ids > 0 ? thread / size.x % size.y << 10 : 0) |
+                                    (wanted_ids > 1 ? thread / size.x / size.y << 20 : 0);
     }
 }
 
@@ -367,6 +382,7 @@ struct machine final : emulator {
         std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
         on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
         const dimensions &grid = wanted.grid, &block = wanted.block;
+        on.packet.setup = 3; // dimensions, as HIP has them
         on.packet.block_x = u16(block.x);
         on.packet.block_y = u16(block.y);
         on.packet.block_z = u16(block.z);
@@ -380,7 +396,7 @@ struct machine final : emulator {
         if (settings.most_blocks != 0 && settings.record_to.empty() && !wanted.is_cooperative) {
             on.blocks = std::min(on.blocks, settings.most_blocks);
         }
-        begin_waves(on);
+        begin_waves(on, memory.queue(), launches);
         shuffle(on);
         if (!settings.record_to.empty()) {
             const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
@@ -469,12 +485,13 @@ struct machine final : emulator {
     std::mutex running; // launches, one after the other
 
     library & library_of(code_object & code, const kernel_code & kernel) {
-        // Kernels of one code object may have different float modes and numbers of registers.
+        // Kernels of one code object may have different float modes and registers.
         const float_mode mode = mode_of(kernel);
-        const key_of_library key{&code, kernel.vgprs, mode.flushes_f32, mode.is_ieee};
+        const u32 ttmps = ttmps_of(kernel, is_rdna4);
+        const key_of_library key{&code, kernel.vgprs, ttmps, mode.flushes_f32, mode.is_ieee};
         std::unique_ptr<library> & made = libraries[key];
         if (made == nullptr) {
-            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4,
+            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4, ttmps,
                                              !settings.record_to.empty());
         }
         return *made;
@@ -654,7 +671,7 @@ struct machine final : emulator {
     }
 
   private:
-    using key_of_library = std::tuple<code_object *, u32, bool, bool>;
+    using key_of_library = std::tuple<code_object *, u32, u32, bool, bool>;
     std::map<key_of_library, std::unique_ptr<library>> libraries;
     std::map<std::string, kernel_count> totals;
     std::vector<std::unique_ptr<worker>> workers;
@@ -761,7 +778,24 @@ struct machine final : emulator {
             refuse("its arguments are shorter than it says");
         }
         if (kernel.kernarg_preload != 0) {
-            refuse("its arguments are to be preloaded into SGPRs, which is not emulated");
+            refuse("its arguments are to be preloaded into SGPRs, which no GPU that is emulated does");
+        }
+        if ((kernel.properties & (enables::private_buffer | enables::flat_scratch)) != 0) {
+            refuse("it wants the address of its scratch in SGPRs, which no GPU that is emulated sets");
+        }
+        if (is_rdna4 && (kernel.rsrc2 & enables::block_info) != 0) {
+            refuse("it wants information on its block in an SGPR (TG_SIZE), which RDNA4 does not set");
+        }
+        if ((kernel.rsrc2 >> 11 & 3) == 3) {
+            refuse("its descriptor does not say which numbers of its threads it wants");
+        }
+        if (is_rdna4 && (wanted.grid.y > 65536 || wanted.grid.z > 65536)) {
+            refuse("a grid of " + std::to_string(wanted.grid.y) + " by " + std::to_string(wanted.grid.z) +
+                   " blocks in y and z: RDNA4 has 16 bits for each of these numbers");
+        }
+        const u64 user = 2 * std::popcount(kernel.properties & 0x1eu) + (kernel.properties >> 6 & 1);
+        if (std::max<u64>(user, kernel.rsrc2 >> 1 & 31) > most_user_sgprs) {
+            refuse("it wants more than " + std::to_string(most_user_sgprs) + " user SGPRs, which is all that there are");
         }
     }
 
@@ -856,15 +890,24 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     std::memcpy(w.scalar, on.scalar.data(), sizeof(w.scalar));
     w.scalar[slot::exec] = begun.active;
     int next = on.block_ids; // the first SGPR behind what a wave is given
+    const auto wants = [&kernel](u32 what) { return (kernel.rsrc2 & what) != 0; };
     if (owner.is_rdna4) {
+        // What the kernel does not want is 0: one that wants y alone takes all of ttmp7 for it.
+        const u32 y = wants(enables::block_y) ? b.index.y : 0, z = wants(enables::block_z) ? b.index.z : 0;
+        w.scalar[slot::ttmp + 7] = (y & 0xffff) | z << 16;
+        w.scalar[slot::ttmp + 8] |= number << 25;
         w.scalar[slot::ttmp + 9] = b.index.x;
-        w.scalar[slot::ttmp + 7] = (b.index.y & 0xffff) | (b.index.z << 16);
     } else {
-        const u32 ids[] = {b.index.x, b.index.y, b.index.z};
-        for (int n = 0; n < 3; ++n) {
-            if (((kernel.rsrc2 >> (7 + n)) & 1) != 0) {
-                w.scalar[next++] = ids[n];
+        const std::pair<u32, u32> ids[] = {
+            {enables::block_x, b.index.x}, {enables::block_y, b.index.y}, {enables::block_z, b.index.z}};
+        for (const auto & [what, id] : ids) {
+            if (wants(what)) {
+                w.scalar[next++] = id;
             }
+        }
+        if (wants(enables::block_info)) {
+            // Whether it is the first wave, its number (Mesa, ac_nir: tg_size from GFX10.3 on), and how many there are.
+            w.scalar[next++] = u32(number == 0) << 31 | number << 20 | on.waves;
         }
     }
     if (w.checks != nullptr) {
@@ -872,7 +915,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     }
     if (owner.settings.looks_for.uninitialised) {
         if (!unknown) {
-            unknown = unknown_at_start(int(on.vgprs), next, on.touched);
+            unknown = unknown_at_start(int(on.vgprs), on.given, on.block_ids, next, on.touched);
         }
         begin_unknown(w, int(on.vgprs), *unknown);
     }
@@ -1376,7 +1419,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.scratch = u32(rounded(scratch, 4));
     on.vgprs = kernel.vgprs;
     on.step = 1;
-    begin_waves(on);
+    begin_waves(on, 0, 0);
     worker alone(*this, false);
     alone.run_one(on, waves);
 }

@@ -288,9 +288,10 @@ void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here 
 
 class decoder {
   public:
-    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4,
+    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4, u32 ttmps,
             std::vector<const facts *> * known)
-        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4), all_known(known) {}
+        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4), ttmps(ttmps),
+          all_known(known) {}
 
     void decode() {
         for (const std::byte * at = to.begin; at < to.end;) {
@@ -335,6 +336,7 @@ class decoder {
     int vgprs;
     checks wanted;
     bool is_rdna4;
+    u32 ttmps; // see library
     std::vector<const facts *> * all_known; // by number; null when they are not recorded
     const std::byte * here = nullptr;
     const std::byte * behind = nullptr;
@@ -383,6 +385,7 @@ class decoder {
             }
             made.code = offset_of_vgpr(r.first) << 3 | operand::vector;
         } else {
+            check_trap_registers(r, is_written);
             const int place = r.first == slot::null && is_written ? slot::nowhere : r.first;
             made.code = offset_of_scalar(place) << 3;
         }
@@ -390,6 +393,23 @@ class decoder {
             made.code |= operand::high;
         }
         return made;
+    }
+
+    // A kernel may read the trap registers that the GPU set for it. Only a trap handler can write them.
+    void check_trap_registers(const registers & r, bool is_written) const {
+        for (int n = r.first; n < r.first + r.count; ++n) {
+            const int which = n - slot::ttmp;
+            if (which < 0 || which >= slot::null - slot::ttmp) {
+                continue;
+            }
+            const std::string name = "ttmp" + std::to_string(which);
+            if (is_written) {
+                throw not_understood{"it writes " + name + ", which only a trap handler can"};
+            }
+            if ((ttmps >> which & 1) == 0) {
+                throw not_understood{"it reads " + name + ", a register that the GPU does not set for this kernel"};
+            }
+        }
     }
 
     operand parse_to(const std::string & text) const {
@@ -1026,7 +1046,7 @@ const program & library::at(const std::byte * address, float_mode mode, const st
     made->begin = where->begin;
     made->end = where->end;
     made->first_number = next_number;
-    decoder(*made, reader, mode, vgprs, wanted, is_rdna4, records ? &known : nullptr).decode();
+    decoder(*made, reader, mode, vgprs, wanted, is_rdna4, ttmps, records ? &known : nullptr).decode();
     next_number += u32(made->offsets.size());
     return *(programs[made->end] = std::move(made));
 }

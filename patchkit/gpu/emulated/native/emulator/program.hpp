@@ -56,8 +56,9 @@ struct float_mode {
 // All that was decoded of one code object, or of a piece of code by itself.
 class library {
   public:
-    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4, bool records = false)
-        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4), records(records) {}
+    // `ttmps`: trap registers that the GPU sets before the first instruction, one bit each.
+    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4, u32 ttmps = 0, bool records = false)
+        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4), ttmps(ttmps), records(records) {}
 
     // The function that begins at or holds an address; `find` says where a function lies that was not seen yet.
     // Throws kernel_fault.
@@ -90,6 +91,7 @@ class library {
     u32 vgprs; // of a wave: what lies behind them is no register
     checks wanted;
     bool is_rdna4;
+    u32 ttmps;
     bool records; // see recording.hpp
     u32 next_number = 0;
     std::vector<const facts *> known; // by number

@@ -240,13 +240,15 @@ class trial {
 
 } // namespace
 
-register_set unknown_at_start(int vgprs, int scalars, const register_set * touched) {
+register_set unknown_at_start(int vgprs, int given, int ids, int ids_end, const register_set * touched) {
     register_set result;
     for (int n = 1; n < vgprs; ++n) {
         result.add_vgpr(n);
     }
-    for (int n = scalars; n < slot::vcc; ++n) {
-        result.add_slot(n);
+    for (int n = given; n < slot::vcc; ++n) {
+        if (n < ids || n >= ids_end) {
+            result.add_slot(n);
+        }
     }
     for (const int n : {slot::vcc, slot::vcc + 1, slot::m0}) {
         result.add_slot(n);

@@ -73,6 +73,7 @@ class kernel_memory : public gpu::memory_map {
         return patchkit::find_image(number);
     }
     void serve_host_calls() override { patchkit::serve_host_calls(); }
+    uintptr_t queue() override { return address_of_missing_queue(); }
     void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }
 
