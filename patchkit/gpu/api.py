@@ -50,8 +50,9 @@ from patchkit.gpu.emulated.emulator import (
     find_disassembler,
     this_level,
 )
-from patchkit.gpu.emulated.findings import Finding, SourceLines, distinct, left_behind
+from patchkit.gpu.emulated.findings import Finding, SourceLines, distinct, left_behind, stopped_lines
 from patchkit.gpu.emulated.hazards import CodeLook, look_at_file, look_at_objects
+from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.report_pipe import report_pipe, together
 from patchkit.gpu.modelled.machine import Machine, Played, load_machine, play
 from patchkit.gpu.modelled.operation import TimedKernel, kind_of
@@ -225,7 +226,8 @@ class Gpu:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(temporary_folder("emulate"))
             pipe = stack.enter_context(report_pipe(folder))
-            how = replace(how, report=pipe.place)
+            objects = how.objects or stack.enter_context(temporary_folder("objects"))
+            how = replace(how, report=pipe.place, objects=objects)
             if prepares is None:
                 ready = Program(path=path, variables=gpu.environment(folder, how))
             else:
@@ -239,8 +241,19 @@ class Gpu:
                 report = together(pipe.reports())
             except PatchkitError as error:
                 broken = error
+            if report is not None:
+                report = self._with_lines(report, SourceLines(objects, ready.tree))
         status = ended if ended >= 0 else _SIGNALLED - ended
         return Ran(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
+
+    def _with_lines(self, report: EmulationReport, lines: SourceLines) -> EmulationReport:
+        """The report with the source lines where a kernel was stopped, which are shown, too."""
+        places = stopped_lines(report.stopped, lines)
+        if report.stopped is None or not places:
+            return report
+        places = [f"kernel {read_name(report.stopped.kernel)} was stopped", *places]
+        self.compiler.reporter.warn("\n  ".join(places))
+        return report.model_copy(update={"fault": "\n".join([report.fault or "", *places])})
 
     def sanitize(
         self,

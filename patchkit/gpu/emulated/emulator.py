@@ -384,10 +384,26 @@ class Refused(_Entry):
         return f"{read_name(self.kernel)}: {self.why}"
 
 
+class StoppedWave(_Entry):
+    """A wave of a kernel that was stopped: what it did, in words, and at which instruction."""
+
+    wave: int
+    does: str
+    at: CodePlace | None
+
+
+class Stopped(_Entry):
+    """A kernel that was stopped, with the waves of the block that this happened in."""
+
+    kernel: str
+    waves: list[StoppedWave]
+
+
 class EmulationReport(_Entry):
     """What a process did on the emulated GPU; ``fault`` is what ended it, if the GPU did.
 
-    Several ``processes`` when a command started them; kernels are listed for each.
+    ``stopped`` is where the kernel was that did so. Several ``processes`` when a command started them;
+    kernels are listed for each.
     """
 
     arch: str
@@ -395,6 +411,7 @@ class EmulationReport(_Entry):
     kernels: list[KernelCount]
     on_cpu: list[CpuProduct]
     fault: str | None
+    stopped: Stopped | None = None
     refused: list[Refused] = []
     findings: list[Found] = []
     processes: int = 1

@@ -35,7 +35,7 @@ from patchkit.base.toml import (
     validate,
 )
 from patchkit.gpu.emulated.checks import CheckName
-from patchkit.gpu.emulated.emulator import CodePlace, Found, Frame
+from patchkit.gpu.emulated.emulator import CodePlace, Found, Frame, Stopped
 from patchkit.gpu.emulated.names import read_name
 
 _LEAST_DWARF = 2
@@ -231,6 +231,21 @@ class SourceLines:
         return self._read[path]
 
 
+def stopped_lines(stopped: Stopped | None, lines: SourceLines) -> list[str]:
+    """Where a kernel was stopped: a text for each source line; none where the code has no lines."""
+    waves: dict[tuple[str, str], list[int]] = {}
+    for one in stopped.waves if stopped is not None else ():
+        at = None if one.at is None else lines.find(one.at)
+        if at is not None and at.file is not None:
+            places = [place for place in at.places if _OF_HIP not in place] or at.places
+            waves.setdefault((", inlined at ".join(places), one.does), []).append(one.wave)
+    return [
+        f"{place}: {does} ({'wave' if len(numbers) == 1 else 'waves'} {', '.join(map(str, numbers))})"
+        for (place, does), numbers in waves.items()
+    ]
+
+
+_OF_HIP = "/hip/amd_detail/"  # headers: what __syncthreads() is made of says nothing to whoever called it
 _NOT_THE_PROGRAMS = ("__device_stub__", "__libc_start", "_start")
 # As hipMalloc<float>, a static template of HIP's headers: a frame of its own where nothing is optimised.
 _OF_HEADERS = re.compile(r"_ZL\d+hip[A-Z]\w*?I")

@@ -74,12 +74,14 @@ def together(reports: list[EmulationReport]) -> EmulationReport | None:
     """All processes as one: kernels and products of each in their order, and the first fault."""
     if not reports:
         return None
+    ended = next((one for one in reports if one.fault is not None), reports[0])
     return EmulationReport(
         arch=reports[0].arch,
         schedule=reports[0].schedule,
         kernels=[kernel for one in reports for kernel in one.kernels],
         on_cpu=[product for one in reports for product in one.on_cpu],
-        fault=next((one.fault for one in reports if one.fault is not None), None),
+        fault=ended.fault,
+        stopped=ended.stopped,
         refused=[refused for one in reports for refused in one.refused],
         findings=[found for one in reports for found in one.findings],
         processes=len(reports),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,13 +143,36 @@ def test_what_a_gpu_does_not_survive_is_named(
     done = emulate(*options, "--", program, name)
     assert done.returncode == 128 + signal.SIGABRT
     assert said in done.stderr
-    assert "block (0, 0, 0), wave 0" in done.stderr
+    assert "block (0, 0, 0)" in done.stderr
+    assert "wave 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kernel", "code"),
+    [
+        ("trap", (), "gives_up", "__builtin_trap();"),
+        ("endless", ("--limit", "1000000"), "endless", "while (*flag == 0)"),
+        ("beyond", (), "beyond", "to[threadIdx.x + 100000000] = 1;"),
+    ],
+)
+def test_a_fault_is_told_with_the_source_line_where_the_code_has_lines(
+    emulate: Emulate, hipcc: Path, tmp_path: Path, name: str, options: tuple[str, ...], kernel: str, code: str
+) -> None:
+    source, made = Path(__file__).with_name("emulated_kernels.hip"), tmp_path / "kernels"
+    argv = [hipcc, "-g", "--offload-arch=gfx1151", source, "-o", made]
+    subprocess.run(argv, check=True, capture_output=True)
+    lines = source.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, start=1) if code in text)
+    done = emulate("--json", *options, "--", made, name)
+    assert f"kernel {kernel}, block (0, 0, 0)" in done.stderr
+    assert f"warning: kernel {kernel} was stopped\n  {source}:{line}: " in done.stderr
+    assert f"{source}:{line}: " in json.loads(done.stdout)["report"]["fault"]
 
 
 def test_an_endless_kernel_is_stopped_with_where_each_wave_stands(emulate: Emulate, program: Path) -> None:
     done = emulate("--limit", "1000000", "--", program, "endless")
-    assert "wave 0 runs" in done.stderr
-    assert "wave 1 runs" in done.stderr
+    for wave in (0, 1):
+        assert re.search(rf"^  wave {wave} (spins|runs) in endless at byte \d+, ", done.stderr, re.MULTILINE)
 
 
 def test_code_for_another_gpu_is_refused_as_by_the_real_runtime(emulate: Emulate, program: Path) -> None:

@@ -19,11 +19,6 @@
 
 namespace patchkit::gpu {
 
-// A kernel did what the GPU would not survive, or what is not emulated. The text names kernel, instruction and wave.
-struct kernel_fault : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
 // Where memory begins and ends that kernels may touch; host code allocated it.
 struct memory_range {
     uintptr_t begin = 0;
@@ -168,6 +163,22 @@ struct code_place {
     std::string function;
     uint32_t offset = 0;
     std::string text;
+};
+
+// Where a wave was when its kernel was stopped. `does`: what it did there, in words.
+struct stopped_wave {
+    uint32_t wave = 0;
+    std::string does;
+    code_place at;
+};
+
+// A kernel did what the GPU would not survive, or what is not emulated. The text names kernel, instruction and wave.
+struct kernel_fault : std::runtime_error {
+    explicit kernel_fault(const std::string & text, std::string kernel = {}, std::vector<stopped_wave> waves = {})
+        : std::runtime_error(text), kernel(std::move(kernel)), waves(std::move(waves)) {}
+
+    std::string kernel; // mangled; empty, and no waves, where it was not begun
+    std::vector<stopped_wave> waves;
 };
 
 // What a check found, by the first wave of the first block of the launch that showed it.

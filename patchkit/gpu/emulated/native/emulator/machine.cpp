@@ -12,6 +12,7 @@
 #include "program.hpp"
 #include "recording.hpp"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -212,6 +213,34 @@ void begin_waves(job & on, u64 queue, u64 dispatch) {
     }
 }
 
+// As the source has it: without what it returns and takes.
+std::string shown_name(const std::string & mangled) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> made(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
+                                                           &std::free);
+    if (status != 0 || made == nullptr) {
+        return mangled;
+    }
+    std::string name = made.get();
+    int depth = 0;
+    for (size_t n = name.size(); n-- > 0 && name.back() == ')';) {
+        depth += name[n] == ')' ? 1 : name[n] == '(' ? -1 : 0;
+        if (depth == 0) {
+            name.resize(n);
+            break;
+        }
+    }
+    return name.starts_with("void ") ? name.substr(5) : name;
+}
+
+// Where a wave stands that does not run: at a barrier or s_sleep it goes on behind that.
+const instruction * place_of(const wave & w) {
+    return w.next - int(w.state == standing::at_barrier || w.state == standing::sleeping);
+}
+
+// What a wave does, by its standing.
+constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "spins", "has ended"};
+
 } // namespace
 
 class worker {
@@ -354,14 +383,15 @@ struct machine final : emulator {
         count.launches += 1;
         check(wanted);
         if (kernel.entry == nullptr) {
-            throw kernel_fault("kernel " + kernel.name + " has no code: the compiler dropped its body, as it may where "
-                               "all ways through it are undefined (an endless loop that does nothing, a division by "
-                               "zero); a GPU would run whatever lies behind it");
+            throw kernel_fault("kernel " + shown_name(kernel.name) +
+                               " has no code: the compiler dropped its body, as it may where all ways through it are "
+                               "undefined (an endless loop that does nothing, a division by zero); a GPU would run "
+                               "whatever lies behind it");
         }
         library & code = library_of(*wanted.code, kernel);
         const auto * place = wanted.code->function_at(kernel.entry);
         if (place == nullptr) {
-            throw kernel_fault("kernel " + kernel.name + ": its entry lies in no function of the code object");
+            throw kernel_fault("kernel " + shown_name(kernel.name) + ": its entry lies in no function of the code object");
         }
         const library::extent where{place->first, place->second.address, place->second.address + place->second.size};
         const program & entry = code.at(kernel.entry, mode_of(kernel), where);
@@ -502,7 +532,9 @@ struct machine final : emulator {
         // NaN in 21 and IEEE mode in 23, which RDNA4 does not have.
         const u32 r = kernel.rsrc1;
         const u32 rounding = (r >> 12) & 15, subnormals_32 = (r >> 16) & 3, subnormals_64 = (r >> 18) & 3;
-        const auto refuse = [&](const char * what) { throw kernel_fault("kernel " + kernel.name + ": " + what); };
+        const auto refuse = [&](const char * what) {
+            throw kernel_fault("kernel " + shown_name(kernel.name) + ": " + what);
+        };
         if (rounding != 0) {
             refuse("it wants a rounding mode other than to nearest, which is not emulated");
         }
@@ -659,6 +691,21 @@ struct machine final : emulator {
         return of == nullptr ? wanted.order->work_of(touch::who(t)).words : "kernel " + of->kernel;
     }
 
+    static code_place place_of_number(const job & on, u32 number) {
+        const program * p = on.code->program_with(number);
+        if (p == nullptr) {
+            return {};
+        }
+        return {on.wanted->code, p->name, p->offsets[number - p->first_number], on.code->text(*p, number)};
+    }
+
+    // The kernel and block of a wave, in words.
+    static std::string heading(const wave & w) {
+        const dimensions & b = w.owner->index;
+        return "kernel " + shown_name(w.on->current->wanted->kernel->name) + ", block (" + std::to_string(b.x) + ", " +
+               std::to_string(b.y) + ", " + std::to_string(b.z) + ")";
+    }
+
     std::string position(const instruction * i, const wave & w) {
         library & code = *w.on->current->code;
         const program * p = code.program_of(i);
@@ -666,8 +713,8 @@ struct machine final : emulator {
             return "at an unknown instruction";
         }
         const u32 n = i->number - p->first_number;
-        return "in " + p->name + " at byte " + std::to_string(n < p->offsets.size() ? p->offsets[n] : 0) + ", " +
-               code.text(*p, i->number);
+        return "in " + shown_name(p->name) + " at byte " + std::to_string(n < p->offsets.size() ? p->offsets[n] : 0) +
+               ", " + code.text(*p, i->number);
     }
 
   private:
@@ -744,18 +791,10 @@ struct machine final : emulator {
         return is_one ? &*std::prev(behind) : nullptr;
     }
 
-    static code_place place_of_number(const job & on, u32 number) {
-        const program * p = on.code->program_with(number);
-        if (p == nullptr) {
-            return {};
-        }
-        return {on.wanted->code, p->name, p->offsets[number - p->first_number], on.code->text(*p, number)};
-    }
-
     void check(const launch & wanted) const {
         const kernel_code & kernel = *wanted.kernel;
         const auto refuse = [&](const std::string & what) {
-            throw kernel_fault("kernel " + kernel.name + ": " + what);
+            throw kernel_fault("kernel " + shown_name(kernel.name) + ": " + what);
         };
         if (wanted.code->arch() != settings.arch) {
             refuse("it is code for " + wanted.code->arch() + ", the emulated GPU is " + settings.arch);
@@ -1142,10 +1181,9 @@ void worker::run_one(job & on, std::span<wave_registers> waves) {
 void fault(const instruction * at, const wave & w, const std::string & what) {
     leave(at, const_cast<wave &>(w)); // counts what ran until here
     const job & on = *w.on->current;
-    const dimensions & b = w.owner->index;
-    throw kernel_fault("kernel " + on.wanted->kernel->name + ", block (" + std::to_string(b.x) + ", " +
-                       std::to_string(b.y) + ", " + std::to_string(b.z) + "), wave " + std::to_string(w.number) + ", " +
-                       w.on->owner.position(at, w) + ": " + what);
+    throw kernel_fault(machine::heading(w) + ", wave " + std::to_string(w.number) + ", " + w.on->owner.position(at, w) +
+                           ": " + what,
+                       on.wanted->kernel->name, {{w.number, "stopped", machine::place_of_number(on, at->number)}});
 }
 
 namespace {
@@ -1228,18 +1266,22 @@ void rest(const instruction * next, wave & w, standing how) {
     if (!is_over && !(w.on->current->has_left_out && is_stuck(next, w))) {
         return;
     }
-    std::string where;
+    const job & on = *w.on->current;
+    std::string text = is_over ? "it does not end: "
+                               : "it makes no progress since an access was left out, which is a finding: ";
+    text += std::to_string(w.executed) + " instructions were executed" +
+            (on.of_grid > on.blocks ? " (it may wait for a block that the sample leaves out)" : "") + ". Its block:";
+    std::vector<stopped_wave> waves;
     for (size_t n = 0; n < w.owner->waves.size(); ++n) {
         const wave & other = w.owner->at(n);
-        constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "runs in a circle", "has ended"};
-        where += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " +
-                 w.on->owner.position(other.next, other);
+        const instruction * at = place_of(other);
+        text += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " + w.on->owner.position(at, other);
+        waves.push_back({other.number, doing[int(other.state)], machine::place_of_number(on, at->number)});
     }
-    const bool is_sampled = w.on->current->of_grid > w.on->current->blocks;
-    const std::string why = is_over ? "it does not end: "
-                                    : "it makes no progress since an access was left out, which is a finding: ";
-    fault(next, w, why + std::to_string(w.executed) + " instructions were executed" +
-                       (is_sampled ? " (it may wait for a block that the sample leaves out)" : "") + ". Its block:" + where);
+    leave(next, w); // counts what ran until here
+    throw kernel_fault(machine::heading(w) + ", wave " + std::to_string(w.number) + ", " +
+                           w.on->owner.position(next, w) + ": " + text,
+                       on.wanted->kernel->name, std::move(waves));
 }
 
 const std::byte * address_behind(const instruction * i, const wave & w) {

@@ -175,7 +175,7 @@ struct told_so_far {
     std::vector<gpu::finding> findings;
 };
 
-told_so_far tell(const std::string & fault) {
+told_so_far tell(const std::string & fault, const gpu::kernel_fault * stopped) {
     emulation * all = loaded; // none when no kernel was ever looked for
     auto findings = all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings();
     const auto of_operations = findings_of_operations();
@@ -188,7 +188,8 @@ told_so_far tell(const std::string & fault) {
     return {"{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
                 joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
                 products_as_json() + ",\"refused\":" + refused_as_json() + ",\"findings\":",
-            ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n", std::move(findings)};
+            ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + ",\"stopped\":" + stopped_as_json(stopped) + "}\n",
+            std::move(findings)};
 }
 
 bool is_report_wanted() { return setting("PATCHKIT_EMULATOR_REPORT") != nullptr && getpid() == own_process; }
@@ -229,7 +230,7 @@ void end_of_process() {
     if (!is_report_wanted()) {
         return;
     }
-    told_so_far told = tell("");
+    told_so_far told = tell("", nullptr);
     if (looks_for_leaks()) {
         told_at_end() = std::make_unique<told_so_far>(std::move(told));
     } else {
@@ -313,11 +314,11 @@ bool is_computing() {
     return result;
 }
 
-void fault(const std::string & what) {
+void fault(const std::string & what, const gpu::kernel_fault * stopped) {
     std::fflush(stdout);
     std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str());
     if (is_executing() && is_report_wanted()) {
-        write_report(tell(what));
+        write_report(tell(what, stopped));
     }
     std::fflush(nullptr);
     std::abort();
@@ -341,7 +342,8 @@ void run_kernel(const gpu::launch & launch) {
         }
     } catch (const std::exception & error) {
         const char * part = missed;
-        fault(part == nullptr ? error.what() : std::string(part) + "\n" + error.what());
+        fault(part == nullptr ? error.what() : std::string(part) + "\n" + error.what(),
+              dynamic_cast<const gpu::kernel_fault *>(&error));
     }
 }
 

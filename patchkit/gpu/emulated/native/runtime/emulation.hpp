@@ -35,8 +35,9 @@ bool is_sampling();
 // A variable of the environment; null when it is not set or empty.
 const char * setting(const char * name);
 
-// The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does.
-[[noreturn]] void fault(const std::string & what);
+// The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does. `stopped`:
+// where the waves of the kernel that did it were; null when it was none.
+[[noreturn]] void fault(const std::string & what, const gpu::kernel_fault * stopped = nullptr);
 
 // From now on the process ends with all work done and the report written; for any number of calls.
 void watch_end_of_process();

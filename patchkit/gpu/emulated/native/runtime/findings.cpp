@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -97,8 +98,10 @@ bool is_checking() {
 }
 
 void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) {
+    constexpr std::string_view lines = ".debug_line";
     const char * folder = setting("PATCHKIT_EMULATOR_OBJECTS");
-    if (folder == nullptr || !is_checking()) {
+    // Without checks only a fault asks for it, and only for the sake of source lines.
+    if (folder == nullptr || (!is_checking() && memmem(elf.data(), elf.size(), lines.data(), lines.size()) == nullptr)) {
         return;
     }
     const std::lock_guard<std::mutex> guard(names_mutex);
@@ -107,7 +110,7 @@ void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) 
     FILE * file = std::fopen(path.c_str(), "wb");
     const bool is_written = file != nullptr && std::fwrite(elf.data(), 1, elf.size(), file) == elf.size();
     if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
-        std::fprintf(stderr, "patchkit emulator: cannot write %s: findings in this code have no source lines\n",
+        std::fprintf(stderr, "patchkit emulator: cannot write %s: faults in this code have no source lines\n",
                      path.c_str());
         return;
     }
@@ -170,6 +173,18 @@ std::vector<void *> callers(std::string * call) {
         *call = dladdr(inside, &own) == 0 || own.dli_sname == nullptr ? "" : own.dli_sname;
     }
     return {first, frames.end()};
+}
+
+std::string stopped_as_json(const gpu::kernel_fault * stopped) {
+    if (stopped == nullptr || stopped->waves.empty()) {
+        return "null";
+    }
+    std::string waves;
+    for (const gpu::stopped_wave & one : stopped->waves) {
+        waves += (waves.empty() ? "" : ",") + ("{\"wave\":" + std::to_string(one.wave)) + ",\"does\":" + quoted(one.does) +
+                 ",\"at\":" + json_of(one.at) + "}";
+    }
+    return "{\"kernel\":" + quoted(stopped->kernel) + ",\"waves\":[" + waves + "]}";
 }
 
 std::string findings_as_json(const std::vector<gpu::finding> & findings) {
