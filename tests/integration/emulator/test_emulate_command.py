@@ -134,6 +134,7 @@ def test_the_report_is_the_output_of_json(emulate: Emulate, program: Path) -> No
         ("beyond", (), "lie in no allocation"),
         ("far away", (), "lie in no allocation"),
         ("endless", ("--limit", "1000000"), "it does not end"),
+        ("endless", (), "it makes no progress"),
         ("trap", (), "the kernel gave up"),
     ],
 )

@@ -35,7 +35,7 @@ struct buffers final : patchkit::gpu::memory_map {
         return {};
     }
     bool is_readable(uintptr_t, uint32_t) override { return false; }
-    void serve_host_calls() override {}
+    bool serve_host_calls() override { return false; }
     void found(const patchkit::gpu::finding &) override {}
     std::string describe(uintptr_t, uint32_t) override { return "outside of its buffer"; }
 };

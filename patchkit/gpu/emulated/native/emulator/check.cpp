@@ -1331,7 +1331,7 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
         one.wanted = wanted;
         one.skipped = 0;
         one.passed.clear();
-        one.state_then = one.repeats = one.rests = one.executed_then = 0;
+        one.executed_then = 0;
         one.renew_hints();
     }
 }

@@ -251,9 +251,7 @@ struct wave_checks {
     u32 started = 0, skipped = 0;
     const instruction * skipped_at = nullptr;
     std::vector<u32> passed; // barriers that it came to, by the numbers of their instructions
-    // Whether it goes in circles: its state at a rest of long ago, how often it was in it again, and rests in all.
-    u64 state_then = 0, repeats = 0, rests = 0;
-    u64 executed_then = 0; // when it was first asked for
+    u64 executed_then = 0; // instructions, when it first rested after an access was left out; 0: it did not yet
 
     void renew_hints() { hints = unknown.scc ? ~u64(0) : pending.hints() | unknown.registers.hints(); }
 };

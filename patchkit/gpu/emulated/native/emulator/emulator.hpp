@@ -29,6 +29,7 @@ struct memory_range {
     uint32_t * left_by = nullptr;
     bool is_constant = false; // kernels must not write there
     bool is_host     = false; // the host sees what they write
+    bool is_for_host = false; // the host may write there while a kernel runs
     traces * traced = nullptr; // who touched it, where that is looked for
 
     bool holds(uintptr_t address, uint64_t size) const {
@@ -52,8 +53,9 @@ struct memory_map {
     // The texture or surface of that number, null when there is none. It stays as it is while kernels run.
     virtual const image * find_image(uint64_t /*number*/) { return nullptr; }
 
-    // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
-    virtual void serve_host_calls() = 0;
+    // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): serves calls of the device to the host. False when there
+    // was none.
+    virtual bool serve_host_calls() = 0;
 
     // What stands for the address of the hardware queue, for kernels that want it in a register; is_refused holds of it.
     virtual uintptr_t queue() { return 0; }

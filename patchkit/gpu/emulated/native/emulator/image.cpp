@@ -240,6 +240,7 @@ void run_image(const instruction * i, wave & w) {
                 value[n] = (how.channels >> n & 1) != 0 ? lane_of(w, how.data, lane, from++) : 0;
             }
             if (holds(of, place)) {
+                note_change(w);
                 write_element(of, place, value);
             }
             continue;

@@ -64,7 +64,6 @@ struct block {
     u64 order = 0; // draws in which order its waves run; 0: by their numbers
     u32 rests = 0;
     u32 turns = 0; // that it gave to other blocks
-    bool is_stuck = false; // none of its waves got anywhere in its last turn
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
     block_checks checked;
@@ -122,7 +121,12 @@ struct job {
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
     std::atomic<bool> has_left_out{false}; // an access that is a finding
-    std::atomic<u64> ended{0}, stuck{0};   // blocks
+    std::atomic<u64> ended{0};             // blocks
+    // Blocks that gave their turn to others, so often; and when so many did, whether all wait for ever is asked next, for
+    // which the workers stop.
+    std::atomic<u64> turns{0};
+    u64 ask_at = 256;
+    std::atomic<bool> is_halted{false};
     std::exception_ptr failure;
     std::mutex mutex;
     // Pairs of accesses that values hid, each with the block that showed it; guarded by `mutex`.
@@ -255,6 +259,14 @@ class worker {
     // One block whose waves have these registers, and leave theirs.
     void run_one(job & on, std::span<wave_registers> waves);
 
+    // Whether a block that gave its turn to others does the same again and again, with nothing changed: see machine::ask.
+    bool spins(block & b, std::vector<watch> & seen);
+
+    // The job is over, or failed.
+    void drop_waiting(job & on);
+
+    std::deque<std::unique_ptr<block>> waiting; // blocks of the current job that gave their turn to others
+
     machine & owner;
     const bool counts;
     job * current = nullptr;
@@ -282,6 +294,13 @@ class worker {
 
     std::unique_ptr<block> start(job & on, u64 number);
     std::unique_ptr<block> start_at(job & on, u64 index, u64 number);
+    struct standings {
+        u32 running = 0, sleeping = 0, at_barrier = 0; // waves
+        bool can_go_on() const { return running + sleeping != 0; }
+    };
+    standings run_round(block & b);
+    void forget_ranges();
+    bool pass_barrier(block & b, const standings & now); // of waves that cannot go on; false when all have ended
     bool advance(block & b); // whether it has ended
     void set_up(const job & on, const block & b, wave & w, u32 number);
 };
@@ -699,6 +718,8 @@ struct machine final : emulator {
         return {on.wanted->code, p->name, p->offsets[number - p->first_number], on.code->text(*p, number)};
     }
 
+    u64 workers_of(const job & on) const { return on.blocks > 1 ? workers.size() : 1; }
+
     // The kernel and block of a wave, in words.
     static std::string heading(const wave & w) {
         const dimensions & b = w.owner->index;
@@ -859,11 +880,102 @@ struct machine final : emulator {
     }
 
     void perform(job & on) {
-        if (on.blocks > 1 && workers.size() > 1) {
-            helpers_of_process().perform(on, *workers[0]);
-        } else {
-            workers[0]->work(on);
+        for (;;) {
+            if (workers_of(on) > 1) {
+                helpers_of_process().perform(on, *workers[0]);
+            } else {
+                workers[0]->work(on);
+            }
+            if (!on.is_halted || on.failed) {
+                break;
+            }
+            on.is_halted = false;
+            try {
+                ask(on);
+            } catch (...) {
+                on.failure = std::current_exception();
+                on.failed = true;
+                break;
+            }
+            on.ask_at = 2 * on.turns;
         }
+        for (const auto & one : workers) {
+            one->drop_waiting(on);
+        }
+    }
+
+    // Whether the blocks that run can go on at all: called while no wave runs, with all blocks begun that can be. One
+    // operation runs at a time, so nothing but these waves and host code changes memory. Where every wave does the same
+    // again and again, and none changes memory or reads a clock, none of them ever will, in whatever order they run; what
+    // host code may write while a kernel runs (host and managed memory) none of them may read. Else it may go on.
+    //
+    // Throws kernel_fault when it cannot.
+    void ask(job & on) {
+        struct seen_block {
+            block * of;
+            std::vector<watch> waves;
+        };
+        std::vector<std::pair<worker *, block *>> all;
+        for (const auto & one : workers) {
+            one->current = &on;
+            for (const auto & b : one->waiting) {
+                all.emplace_back(one.get(), b.get());
+            }
+        }
+        // Those first of which a wave did not spin: most likely they go on.
+        const auto may_go_on = [](const block & b) {
+            return std::any_of(b.waves.begin(), b.waves.end(), [](std::byte * w) {
+                return reinterpret_cast<const wave *>(w)->state == standing::resting;
+            });
+        };
+        std::partition(all.begin(), all.end(), [&](const auto & one) { return may_go_on(*one.second); });
+        std::optional<seen_block> first;
+        bool is_for_host = false;
+        for (const auto & [by, b] : all) {
+            std::vector<watch> seen(b->waves.size());
+            if (!by->spins(*b, seen)) {
+                return;
+            }
+            is_for_host |= std::any_of(seen.begin(), seen.end(), [](const watch & one) { return one.is_for_host; });
+            const auto order = [](const dimensions & d) { return std::tie(d.z, d.y, d.x); };
+            if (!first || order(b->index) < order(first->of->index)) {
+                first = seen_block{b, std::move(seen)};
+            }
+        }
+        if (first && !is_for_host) {
+            refuse_to_wait(on, *first->of, first->waves, all.size());
+        }
+    }
+
+    [[noreturn]] void refuse_to_wait(const job & on, const block & b, const std::vector<watch> & seen, size_t blocks) {
+        const std::string number = std::to_string(blocks);
+        std::string text = "it makes no progress";
+        text += on.has_left_out ? " since an access was left out, which is a finding" : "";
+        text += ": every wave of the ";
+        text += on.next < on.blocks ? number + " blocks that have begun, of " + std::to_string(on.blocks) + ","
+                : blocks == 1       ? "block that is left"
+                                    : number + " blocks that are left";
+        text += " spins or waits at a barrier, and none of them changes memory. Nothing else changes device memory "
+                "meanwhile: copies and kernels of other streams wait until this kernel has ended";
+        text += on.of_grid > on.blocks ? " (it may wait for a block that the sample leaves out)" : "";
+        text += ". Its block:";
+        std::vector<stopped_wave> waves;
+        for (size_t n = 0; n < seen.size(); ++n) {
+            const wave & w = b.at(n);
+            const bool spins = w.state != standing::at_barrier && w.state != standing::ended;
+            const instruction * at = place_of(w);
+            std::string does = spins ? "spins" : doing[int(w.state)];
+            if (spins && seen[n].at != nullptr) {
+                at = seen[n].at;
+                char address[32];
+                std::snprintf(address, sizeof(address), "0x%llx", static_cast<unsigned long long>(seen[n].address));
+                does += ", reading " + std::to_string(seen[n].size) + " bytes at address " + address;
+            }
+            text += "\n  wave " + std::to_string(n) + " " + does + ", " + position(at, w);
+            waves.push_back({w.number, does, place_of_number(on, at->number)});
+        }
+        const wave & w = b.at(0);
+        throw kernel_fault(heading(w) + ": " + text, on.wanted->kernel->name, std::move(waves));
     }
 
     // They begin with the first launch that needs them, and anew in a process that was forked: only the thread that
@@ -905,6 +1017,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.scc = false;
     w.patience = w.given = first_patience;
     w.state_then = 0;
+    w.watched = nullptr;
     w.entered = on.entry->number;
     w.executed = 0;
     w.marks = marks_of(*on.code);
@@ -1000,7 +1113,6 @@ std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
     made->rests = made->turns = 0;
-    made->is_stuck = false;
     made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
     if (owner.settings.looks_for.any()) {
@@ -1014,43 +1126,55 @@ std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
     return made;
 }
 
-bool worker::advance(block & b) {
-    if (b.is_stuck) {
-        b.is_stuck = false;
-        current->stuck -= 1;
+worker::standings worker::run_round(block & b) {
+    standings result;
+    const size_t count = b.waves.size();
+    const u64 drawn = b.order == 0 ? 0 : draw(b.order) >> 32;
+    const size_t first = drawn / 2 % count;
+    for (size_t n = 0; n < count; ++n) {
+        wave & w = b.at((drawn % 2 == 0 ? first + n : first + count - n) % count);
+        if (w.state != standing::at_barrier && w.state != standing::ended) {
+            if (w.watched != nullptr) {
+                forget_ranges(); // so that what it reads is looked for
+            }
+            w.state = standing::running;
+            w.next->run(w.next, w);
+        }
+        result.running += w.state == standing::resting;
+        result.sleeping += w.state == standing::sleeping || w.state == standing::circling;
+        result.at_barrier += w.state == standing::at_barrier;
     }
-    for (;;) {
-        u32 running = 0, waiting = 0, sleeping = 0;
-        const size_t count = b.waves.size();
-        const u64 drawn = b.order == 0 ? 0 : draw(b.order) >> 32;
-        const size_t first = drawn / 2 % count;
+    return result;
+}
+
+bool worker::pass_barrier(block & b, const standings & now) {
+    const size_t count = b.waves.size();
+    if (owner.settings.looks_for.any()) {
+        std::vector<wave *> waves(count);
         for (size_t n = 0; n < count; ++n) {
-            wave & w = b.at((drawn % 2 == 0 ? first + n : first + count - n) % count);
-            if (w.state != standing::at_barrier && w.state != standing::ended) {
-                w.state = standing::running;
-                w.next->run(w.next, w);
-            }
-            running += w.state == standing::resting;
-            sleeping += w.state == standing::sleeping || w.state == standing::circling;
-            waiting += w.state == standing::at_barrier;
+            waves[n] = &b.at(n);
         }
-        if (running + sleeping == 0 && owner.settings.looks_for.any()) {
-            std::vector<wave *> waves(count);
-            for (size_t n = 0; n < count; ++n) {
-                waves[n] = &b.at(n);
+        check_halted(b.checked, waves, owner.settings.looks_for);
+    }
+    if (now.at_barrier == 0) {
+        return false;
+    }
+    b.checked.pass_barrier();
+    for (size_t n = 0; n < count; ++n) {
+        wave & w = b.at(n);
+        w.state = w.state == standing::at_barrier ? standing::running : w.state;
+    }
+    return true;
+}
+
+bool worker::advance(block & b) {
+    for (;;) {
+        const standings now = run_round(b);
+        if (!now.can_go_on()) {
+            if (!pass_barrier(b, now)) {
+                return true;
             }
-            check_halted(b.checked, waves, owner.settings.looks_for);
-        }
-        if (running + sleeping + waiting == 0) {
-            return true;
-        }
-        if (running + sleeping == 0) {
-            b.checked.pass_barrier();
-            for (size_t n = 0; n < b.waves.size(); ++n) {
-                wave & w = b.at(n);
-                w.state = w.state == standing::at_barrier ? standing::running : w.state;
-            }
-        } else if (running == 0 || ++b.rests >= rounds_of(b.turns)) {
+        } else if (now.running == 0 || ++b.rests >= rounds_of(b.turns)) {
             b.rests = 0;
             b.turns += 1;
             return false; // it may wait for another block
@@ -1058,16 +1182,93 @@ bool worker::advance(block & b) {
     }
 }
 
-void worker::work(job & on) {
-    current = &on;
-    for (const size_t n : remembered) { // host code may have freed it
+namespace {
+
+u64 state_of(const wave & w, const instruction * next);
+u64 digest(u64 begun, const void * from, size_t size);
+
+} // namespace
+
+bool worker::spins(block & b, std::vector<watch> & seen) {
+    constexpr u64 most_rounds = u64(1) << 14, most_looks = 64; // at scratch, which may be large
+    const auto each = [&b](auto of) {
+        u64 result = 0;
+        for (size_t n = 0; n < b.waves.size(); ++n) {
+            const wave & w = b.at(n);
+            result = (result ^ (w.state == standing::ended ? 0 : of(w))) * 0xbf58476d1ce4e5b9 + n;
+        }
+        return result;
+    };
+    const auto state = [](const wave & w) { return state_of(w, w.next) + u64(w.state == standing::at_barrier); };
+    const auto scratch = [](const wave & w) { return digest(1, w.scratch, size_t(w.scratch_size) * lanes); };
+    const auto watch_waves = [&](bool wanted) {
+        for (size_t n = 0; n < seen.size(); ++n) {
+            seen[n].at = wanted ? nullptr : seen[n].at;
+            b.at(n).watched = wanted ? &seen[n] : nullptr;
+        }
+    };
+    // In the state in which it was after some round, at powers of two of them (Brent). Scratch is looked at where all else
+    // is as it was.
+    u64 then = 0, scratch_then = 0, looks = 0;
+    bool result = false;
+    watch_waves(true);
+    for (u64 round = 0; round < most_rounds && !result; ++round) {
+        for (size_t n = 0; n < b.waves.size(); ++n) {
+            b.at(n).patience = 1;
+        }
+        const standings now = run_round(b);
+        if (!now.can_go_on() && now.at_barrier == 0) {
+            break; // it has ended
+        }
+        if (!now.can_go_on()) {
+            (void) pass_barrier(b, now);
+        }
+        if (std::any_of(seen.begin(), seen.end(), [](const watch & one) { return one.changes; })) {
+            break;
+        }
+        const u64 at = each(state);
+        if (round != 0 && at == then) {
+            result = each(scratch) == scratch_then;
+            if (!result && ++looks == most_looks) {
+                break; // it counts there
+            }
+        }
+        if (!result && std::has_single_bit(round + 1)) {
+            then = at;
+            scratch_then = each(scratch);
+            watch_waves(true);
+        }
+    }
+    watch_waves(false);
+    for (size_t n = 0; n < b.waves.size(); ++n) {
+        b.at(n).patience = b.at(n).given;
+    }
+    return result;
+}
+
+void worker::forget_ranges() {
+    for (const size_t n : remembered) {
         ranges[n] = {};
     }
     remembered.clear();
+}
+
+void worker::drop_waiting(job & on) {
+    for (const auto & b : waiting) {
+        for (size_t n = 0; n < b->waves.size(); ++n) {
+            on.executed += b->at(n).executed;
+        }
+    }
+    waiting.clear();
+    current = nullptr;
+}
+
+void worker::work(job & on) {
+    current = &on;
+    forget_ranges(); // host code may have freed it
     idle.clear();
     unknown.reset();
-    std::deque<std::unique_ptr<block>> aside;
-    constexpr size_t most_aside = 4096;
+    constexpr size_t most_waiting = 4096;
     std::unique_ptr<block> b;
     u64 executed = 0;
     const auto count = [&executed](block & of) {
@@ -1075,20 +1276,24 @@ void worker::work(job & on) {
             executed += of.at(n).executed;
         }
     };
+    // Blocks begin by their numbers, so where no worker takes another one the first ones wait, more than any GPU holds.
+    const auto all_have_begun = [&on, most = most_waiting * owner.workers_of(on)] {
+        return on.next >= on.blocks || (on.order == 0 && on.next - on.ended >= most);
+    };
     try {
-        while (!on.failed) {
-            if (aside.size() < most_aside) {
+        while (!on.failed && !on.is_halted) {
+            if (waiting.size() < most_waiting) {
                 const u64 number = on.next.fetch_add(1);
                 if (number < on.blocks) {
                     b = start(on, number);
                 }
             }
             if (b == nullptr) {
-                if (aside.empty()) {
+                if (waiting.empty()) {
                     break;
                 }
-                b = std::move(aside.front());
-                aside.pop_front();
+                b = std::move(waiting.front());
+                waiting.pop_front();
             }
             if (advance(*b)) {
                 on.ended += 1;
@@ -1098,7 +1303,10 @@ void worker::work(job & on) {
                 }
                 idle.push_back(std::move(b));
             } else {
-                aside.push_back(std::move(b));
+                waiting.push_back(std::move(b));
+                if (on.turns.fetch_add(1) >= on.ask_at && all_have_begun()) {
+                    on.is_halted = true;
+                }
             }
         }
     } catch (...) {
@@ -1110,9 +1318,6 @@ void worker::work(job & on) {
     }
     if (b != nullptr) { // it failed
         count(*b);
-    }
-    for (const auto & one : aside) {
-        count(*one);
     }
     on.executed += executed;
     current = nullptr;
@@ -1188,58 +1393,32 @@ void fault(const instruction * at, const wave & w, const std::string & what) {
 
 namespace {
 
-// All that decides what a wave does next, but for memory.
-u64 state_of(const wave & w, const instruction * next) {
-    u64 result = u64(next) * 0x9e3779b97f4a7c15 + w.scc;
-    const auto add = [&](const void * from, size_t size) {
-        const auto * at = static_cast<const std::byte *>(from);
-        for (u64 word; size >= sizeof(word); at += sizeof(word), size -= sizeof(word)) {
-            std::memcpy(&word, at, sizeof(word));
-            result = (result ^ word) * 0xbf58476d1ce4e5b9;
-            result ^= result >> 29;
-        }
-    };
-    add(w.scalar, slot::nowhere * sizeof(u32));
-    add(&const_cast<wave &>(w).vgpr(0), sizeof(u32x) * w.on->current->vgprs);
+u64 digest(u64 result, const void * from, size_t size) {
+    const auto * at = static_cast<const std::byte *>(from);
+    for (u64 word; size >= sizeof(word); at += sizeof(word), size -= sizeof(word)) {
+        std::memcpy(&word, at, sizeof(word));
+        result = (result ^ word) * 0xbf58476d1ce4e5b9;
+        result ^= result >> 29;
+    }
     return result;
 }
 
-// In a state in which it was so often, at rests since some power of two of them.
-constexpr u64 enough_repeats = 8;
-// Where a wave goes in no circle that can be seen, so many instructions since it was first asked.
+// All that decides what a wave does next, but for memory.
+u64 state_of(const wave & w, const instruction * next) {
+    const u64 result = digest(u64(next) * 0x9e3779b97f4a7c15 + w.scc, w.scalar, slot::nowhere * sizeof(u32));
+    return digest(result, &const_cast<wave &>(w).vgpr(0), sizeof(u32x) * w.on->current->vgprs);
+}
+
+// Where a wave goes round in no loop that `spins` sees, so many instructions after an access was left out.
 constexpr u64 enough_instructions = u64(1) << 31;
 
-// Behind an access that was left out: whether all blocks wait for what does not come.
-bool is_stuck(const instruction * next, wave & w) {
-    wave_checks & c = *w.checks;
-    const u64 now = state_of(w, next);
-    c.executed_then = c.rests == 0 ? w.executed : c.executed_then;
-    c.rests += 1;
-    if (std::has_single_bit(c.rests)) {
-        c.state_then = now;
-        c.repeats = 0;
-    } else {
-        c.repeats += now == c.state_then;
-    }
-    if (w.executed - c.executed_then > enough_instructions) {
-        return true;
-    }
-    if (c.repeats < enough_repeats) {
+bool is_lost(wave & w) {
+    if (!w.on->current->has_left_out) {
         return false;
     }
-    for (size_t n = 0; n < w.owner->waves.size(); ++n) {
-        const wave & other = w.owner->at(n);
-        const bool is_waiting = other.state == standing::at_barrier || other.state == standing::ended;
-        if (!is_waiting && other.checks->repeats < enough_repeats) {
-            return false;
-        }
-    }
-    job & on = *w.on->current;
-    if (!w.owner->is_stuck) {
-        w.owner->is_stuck = true;
-        on.stuck += 1;
-    }
-    return on.next >= on.blocks && on.stuck == on.blocks - on.ended;
+    u64 & then = w.checks->executed_then;
+    then = then == 0 ? w.executed + 1 : then;
+    return w.executed + 1 - then > enough_instructions;
 }
 
 } // namespace
@@ -1247,6 +1426,9 @@ bool is_stuck(const instruction * next, wave & w) {
 void rest(const instruction * next, wave & w, standing how) {
     w.next = next;
     w.state = how;
+    if (w.watched != nullptr) {
+        return;
+    }
     if (how == standing::resting) {
         const u32 now = u32(state_of(w, next) >> 32);
         if (now != w.state_then) {
@@ -1263,7 +1445,7 @@ void rest(const instruction * next, wave & w, standing how) {
     }
     const u64 most = w.on->owner.settings.most_instructions;
     const bool is_over = most != 0 && w.executed >= most;
-    if (!is_over && !(w.on->current->has_left_out && is_stuck(next, w))) {
+    if (!is_over && !is_lost(w)) {
         return;
     }
     const job & on = *w.on->current;
@@ -1391,8 +1573,8 @@ bool is_of_code(const wave & w, u64 address) {
 block_checks & checks_of(const wave & w) { return w.owner->checked; }
 
 void serve_host_calls(wave & w) {
-    if (w.owner->checked.again == nullptr) {
-        w.on->owner.memory.serve_host_calls();
+    if (w.owner->checked.again == nullptr && w.on->owner.memory.serve_host_calls()) {
+        note_change(w);
     }
 }
 
@@ -1417,6 +1599,14 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     if (!found.holds(address, size)) {
         return false;
     }
+    if (w.watched != nullptr && w.watched->at == nullptr && !found.is_constant) {
+        w.watched->at = i;
+        w.watched->address = address;
+        w.watched->size = size;
+    }
+    if (w.watched != nullptr) {
+        w.watched->is_for_host |= found.is_for_host;
+    }
     const size_t place = place_of_range(i);
     if (w.on->ranges[place].end == 0) {
         w.on->remembered.push_back(place);
@@ -1426,7 +1616,13 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
 }
 
 void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads) {
-    if (!look_for_range(i, w, address, size) && !(reads && w.on->owner.memory.is_readable(address, size))) {
+    if (look_for_range(i, w, address, size)) {
+        return;
+    }
+    if (w.watched != nullptr) {
+        w.watched->is_for_host = true; // nothing is known of who writes there
+    }
+    if (!(reads && w.on->owner.memory.is_readable(address, size))) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
         fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +

@@ -20,6 +20,20 @@ inline void leave(const instruction * i, wave & w) {
 }
 inline void enter(const instruction * target, wave & w) { w.entered = target->number; }
 
+// What a wave does while no other wave runs, to tell whether it spins for ever (machine.cpp, `spins`).
+struct watch {
+    bool changes = false;  // it changed memory, read a clock, or a call to the host was served
+    bool is_for_host = false; // it read memory that the host may write at any time
+    const instruction * at = nullptr; // its first access to memory of the device or the host
+    u64 address = 0;
+    u32 size = 0; // bytes
+};
+inline void note_change(wave & w) {
+    if (w.watched != nullptr) [[unlikely]] {
+        w.watched->changes = true;
+    }
+}
+
 // Lets other waves run; this one goes on at `next`.
 void rest(const instruction * next, wave & w, standing how = standing::resting);
 

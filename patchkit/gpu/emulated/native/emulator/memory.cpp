@@ -9,6 +9,7 @@
 #include "machine.hpp"
 #include "table.hpp"
 
+#include <array>
 #include <deque>
 #include <type_traits>
 
@@ -369,16 +370,43 @@ template <class T, into part, class Places> void store_part(wave & w, operand fr
     }
 }
 
-// What an instruction moves: `size` bytes, from memory and into it.
+// A store of a wave that is watched: whether memory is different afterwards. By itself, as it would slow down all others.
+template <class What, class Places>
+[[gnu::noinline]] void store_watched(wave & w, operand from, const Places & places) {
+    const auto to = places.spread();
+    const auto read = [&] {
+        std::array<std::array<std::byte, What::size>, lanes> bytes{};
+        for (u32 left = w.exec(); left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            std::memcpy(bytes[size_t(lane)].data(), reinterpret_cast<const void *>(to[lane]), What::size);
+        }
+        return bytes;
+    };
+    const auto before = read();
+    What::write(w, from, places);
+    w.watched->changes |= read() != before;
+}
+
+template <class What, class Places> void store_noting(wave & w, operand from, const Places & places) {
+    if (w.watched == nullptr) [[likely]] {
+        What::write(w, from, places);
+    } else {
+        store_watched<What>(w, from, places);
+    }
+}
+
+// What an instruction moves: `size` bytes, from memory and into it. `write` is for scratch, which is the wave's own.
 template <int n> struct Dwords {
     static constexpr u32 size = 4 * n;
     static void load(wave & w, operand to, const auto & places) { load_dwords<n>(w, to, places); }
-    static void store(wave & w, operand from, const auto & places) { store_dwords<n>(w, from, places); }
+    static void store(wave & w, operand from, const auto & places) { store_noting<Dwords>(w, from, places); }
+    static void write(wave & w, operand from, const auto & places) { store_dwords<n>(w, from, places); }
 };
 template <class T, into part = into::whole> struct Part {
     static constexpr u32 size = sizeof(T);
     static void load(wave & w, operand to, const auto & places) { load_part<T, part>(w, to, places); }
-    static void store(wave & w, operand from, const auto & places) { store_part<T, part>(w, from, places); }
+    static void store(wave & w, operand from, const auto & places) { store_noting<Part>(w, from, places); }
+    static void write(wave & w, operand from, const auto & places) { store_part<T, part>(w, from, places); }
 };
 
 // ---- Global and flat memory. Flat addresses may mean LDS or scratch.
@@ -409,6 +437,9 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
         } else {
             find_range(i, w, addresses[lane], What::size, lane);
         }
+        if (is_store && high != private_aperture) {
+            note_change(w); // taken for one, whether or not it is
+        }
         for (u32 n = 0; n < What::size; ++n) {
             use(n, high == private_aperture  ? scratch_place(w, lane, offset + n)
                    : high == shared_aperture ? u64(w.lds) + offset + n
@@ -416,7 +447,7 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
         }
     };
     if (is_store) {
-        What::store(w, i->from[data], places);
+        What::write(w, i->from[data], places);
     }
     for (u32 left = exec; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
@@ -445,7 +476,7 @@ template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u3
     constexpr u32 row = lanes * 4;
     near_places places{u64(w.scratch), offsets / 4 * row + lane_numbers() * 4 + offsets % 4};
     if constexpr (size <= 4) {
-        is_store ? What::store(w, i->from[data], places) : What::load(w, i->to[0], places);
+        is_store ? What::write(w, i->from[data], places) : What::load(w, i->to[0], places);
     } else {
         for (u32 n = 0; n < size / 4; ++n, places.offsets += row) {
             const i32 behind = i32(n * sizeof(u32x)) << 3;
@@ -564,20 +595,23 @@ template <class T> void put_lane(wave & w, operand o, int lane, T value) {
 }
 
 // `f` gets what is there, the data and the second data (of cmpswap: what is compared with).
-template <class T, auto f, bool is_shared> T change(u64 place, T value, T second) {
+template <class T, auto f, bool is_shared> T change(wave & w, u64 place, T value, T second) {
     using bits = std::conditional_t<sizeof(T) == 8, u64, u32>;
+    const auto after = [&](bits old) { return std::bit_cast<bits>(T(f(std::bit_cast<T>(old), value, second))); };
+    bits old = 0;
     if constexpr (is_shared) {
         auto * at = reinterpret_cast<bits *>(place);
-        bits old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-        while (!__atomic_compare_exchange_n(at, &old, std::bit_cast<bits>(T(f(std::bit_cast<T>(old), value, second))),
-                                            false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+        while (!__atomic_compare_exchange_n(at, &old, after(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         }
-        return std::bit_cast<T>(old);
     } else {
-        const T old = read_at<T>(place);
-        write_at(place, T(f(old, value, second)));
-        return old;
+        old = read_at<bits>(place);
+        write_at(place, after(old));
     }
+    if (w.watched != nullptr) [[unlikely]] {
+        w.watched->changes |= after(old) != old;
+    }
+    return std::bit_cast<T>(old);
 }
 
 void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int lane) {
@@ -590,7 +624,7 @@ void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int l
 template <class T, auto f, bool is_shared>
 void change_lane(const instruction * i, wave & w, int lane, u64 place, operand more) {
     const T second = f.needs_second ? lane_value<T>(w, more, lane) : T{};
-    const T old = change<T, f, is_shared>(place, lane_value<T>(w, i->from[data], lane), second);
+    const T old = change<T, f, is_shared>(w, place, lane_value<T>(w, i->from[data], lane), second);
     if (has(i->to[0])) {
         put_lane(w, i->to[0], lane, old);
     }
@@ -724,8 +758,8 @@ template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w)
 template <int dwords, int unit> void store_lds_2(const instruction * i, wave & w) {
     const near_places first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
     const near_places second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
-    store_dwords<dwords>(w, i->from[data], first);
-    store_dwords<dwords>(w, i->from[more_data], second);
+    Dwords<dwords>::store(w, i->from[data], first);
+    Dwords<dwords>::store(w, i->from[more_data], second);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -736,8 +770,8 @@ template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const T value = lane_value<T>(w, i->from[data], lane), more = lane_value<T>(w, i->from[more_data], lane);
-        const T old = change<T, swapped, false>(first[lane], value, T{});
-        const T older = change<T, swapped, false>(second[lane], more, T{});
+        const T old = change<T, swapped, false>(w, first[lane], value, T{});
+        const T older = change<T, swapped, false>(w, second[lane], more, T{});
         put_lane(w, i->to[0], lane, old);
         put_lane(w, behind, lane, older);
     }
@@ -753,6 +787,7 @@ template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
         check_alignment(i, w, place, 4, std::countr_zero(w.exec()));
         const u64 counter = u64(w.lds) + place;
         const u32 old = read_at<u32>(counter);
+        note_change(w);
         write_at(counter, is_sum ? old + by : old - by);
         write_bits(w, vector_at(w, i->to[0]), u32x(old));
     }
@@ -825,7 +860,7 @@ template <bool is_store> void lds_by_lane(const instruction * i, wave & w) {
     const u32x offsets = lane_numbers() * 4 + ((w.scalar[slot::m0] & 0xffff) + u32(i->immediate));
     const near_places places = checked_lds(i, w, offsets, 4);
     if (is_store) {
-        store_dwords<1>(w, i->from[data], places);
+        Dwords<1>::store(w, i->from[data], places);
     } else {
         load_dwords<1>(w, i->to[0], places);
     }
@@ -836,7 +871,7 @@ template <bool is_store> void global_by_lane(const instruction * i, wave & w) {
     const u64 start = (has(i->from[role::base]) ? read_scalar_64(i, w, i->from[role::base]) : 0) + u64(i->immediate);
     const far_places places = checked(i, w, convert<u64x>(lane_numbers()) * 4 + start, 4);
     if (is_store) {
-        store_dwords<1>(w, i->from[data], places);
+        Dwords<1>::store(w, i->from[data], places);
     } else if (w.exec() != 0) {
         load_dwords<1>(w, i->to[0], places);
     }
@@ -911,7 +946,7 @@ template <class T, auto f> void atomic_buffer(const instruction * i, wave & w) {
             check_alignment(i, w, place, sizeof(T), lane);
             const T value = lane_value<T>(w, i->from[data], lane);
             const T second = f.needs_second ? lane_value<T>(w, i->from[data], lane, sizeof(T) / 4) : T{};
-            old = change<T, f, true>(place, value, second);
+            old = change<T, f, true>(w, place, value, second);
         }
         if (has(i->to[0])) {
             put_lane(w, i->to[0], lane, old);

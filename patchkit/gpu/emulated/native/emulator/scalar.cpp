@@ -361,12 +361,14 @@ void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 u64 clock_at(const instruction * i, const wave & w) { return w.executed + i->number - w.entered; }
 
 void read_clock(const instruction * i, wave & w) {
+    note_change(w);
     write_scalar_64(w, i->to[0], clock_at(i, w));
     PATCHKIT_NEXT(i, w);
 }
 
 // Some of its bits: which is the first, and behind that byte how many they are.
 void read_clock_bits(const instruction * i, wave & w) {
+    note_change(w);
     const int first = int(i->immediate & 0xff), count = int(i->immediate >> 8);
     write_scalar(w, i->to[0], u32((clock_at(i, w) >> first) & ((u64(1) << count) - 1)));
     PATCHKIT_NEXT(i, w);

@@ -17,6 +17,7 @@ struct instruction;
 struct block;
 class worker;
 struct wave_checks;
+struct watch;
 
 using handler = void (*)(const instruction *, wave &);
 
@@ -76,7 +77,7 @@ enum class standing : u32 {
     ended,
 };
 
-struct alignas(64) wave {
+struct alignas(128) wave {
     const instruction * next; // where it goes on
     standing state;
     bool scc;
@@ -96,6 +97,7 @@ struct alignas(64) wave {
     u32 number; // in its block
     u32 state_then; // when it last rested, see rest()
     wave_checks * checks; // see check.hpp; null when nothing is looked for
+    watch * watched; // see machine.hpp; null but while the machine asks whether the kernel can go on
     std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
     alignas(64) u32 scalar[slot::count];
     // VGPRs follow, [register][lane], and one more for dual instructions.

@@ -51,8 +51,9 @@ class kernel_memory : public gpu::memory_map {
         } else if (finds_repeats()) {
             note_touched(found);
         }
-        return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size), false,
-                found.type != hipMemoryTypeDevice, found.traced};
+        const bool is_host = found.type != hipMemoryTypeDevice;
+        return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size), false, is_host,
+                is_host || found.flags != 0, found.traced};
     }
 
     bool is_refused(uintptr_t address) override { return is_of_missing_part(address); }
@@ -72,7 +73,7 @@ class kernel_memory : public gpu::memory_map {
         }
         return patchkit::find_image(number);
     }
-    void serve_host_calls() override { patchkit::serve_host_calls(); }
+    bool serve_host_calls() override { return patchkit::serve_host_calls(); }
     uintptr_t queue() override { return address_of_missing_queue(); }
     void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }

@@ -291,19 +291,21 @@ uint64_t host_call_buffer() {
     return uint64_t(memory.load());
 }
 
-void serve_host_calls() {
+bool serve_host_calls() {
     all_memory * all = memory;
     if (all == nullptr || all->head.ready == 0) {
-        return;
+        return false;
     }
     const std::lock_guard<std::mutex> guard(serving);
     uint64_t one = all->head.ready.exchange(0, std::memory_order_acquire);
-    for (uint64_t served = 0; one != 0 && served < packets; ++served) {
+    uint64_t served = 0;
+    for (; one != 0 && served < packets; ++served) {
         packet_header & header = all->headers[one & all->head.mask];
         const uint64_t next = header.next; // it is the wave's again when it was served
         serve_packet(header, all->payloads[one & all->head.mask]);
         one = next;
     }
+    return served != 0;
 }
 
 } // namespace patchkit

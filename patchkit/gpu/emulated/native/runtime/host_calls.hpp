@@ -13,7 +13,7 @@ namespace patchkit {
 // The address of the buffer that kernels get as hidden_hostcall_buffer; made when it is first asked for.
 uint64_t host_call_buffer();
 
-// Serves what waits. For any thread. Throws kernel_fault when a kernel asks for what is not there.
-void serve_host_calls();
+// Serves what waits; false when nothing did. For any thread. Throws kernel_fault when a kernel asks for what is not there.
+bool serve_host_calls();
 
 } // namespace patchkit

@@ -140,8 +140,9 @@ hipError_t hipMalloc3D(hipPitchedPtr * made, hipExtent extent) {
     return error;
 }
 
-hipError_t hipExtMallocWithFlags(void ** pointer, size_t size, unsigned int /*flags*/) {
-    return answered(allocate(pointer, size, hipMemoryTypeDevice));
+// But for the default these are kinds that host code may use, too: fine-grained, uncached, signals.
+hipError_t hipExtMallocWithFlags(void ** pointer, size_t size, unsigned int flags) {
+    return answered(allocate(pointer, size, hipMemoryTypeDevice, flags));
 }
 
 hipError_t hipMallocAsync(void ** pointer, size_t size, hipStream_t stream) {
