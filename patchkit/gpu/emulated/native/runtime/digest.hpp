@@ -23,7 +23,9 @@ inline uint64_t digest_of_bytes(std::span<const std::byte> bytes) {
     for (; n + sizeof(sums) <= bytes.size(); n += sizeof(sums)) {
         std::array<uint64_t, chains> words;
         std::memcpy(words.data(), bytes.data() + n, sizeof(words));
+#ifdef __clang__
 #pragma clang loop unroll(full)
+#endif
         for (size_t k = 0; k < chains; ++k) {
             sums[k] = add(sums[k], words[k]);
         }
