@@ -27,7 +27,7 @@ from patchkit.carry.authoring.change import Authorship, FileChange
 from patchkit.carry.authoring.run import FoundChange, lift_change
 from patchkit.carry.authoring.write import NewPatch, body_files
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.following.marks import marks
+from patchkit.carry.following.marks import list_conflicts, marks
 from patchkit.carry.following.merge import MergedFile, lines_of
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.upstream.repository import Repository
@@ -129,24 +129,15 @@ def _conflicts(
     rows: Sequence[bytes], labels: tuple[str, str, str]
 ) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Each conflict, as its lines and its place in the text with upstream's side; and that text's lines."""
-    begin, middle, end = marks(labels)
     found: list[tuple[int, int, int]] = []
     kept: list[int] = []
-    state, first, place = "text", 0, 0
-    for at, row in enumerate(rows):
-        line = row.removesuffix(b"\r")
-        if state == "text" and line == begin:
-            state, first = "patch", at
-        elif state == "patch" and line == middle:
-            state = "base"
-        elif state == "base" and line == b"=======":
-            state = "upstream"
-            place = len(kept)
-        elif state == "upstream" and line == end:
-            state = "text"
-            found.append((first, at + 1, place))
-        elif state in ("text", "upstream"):
-            kept.append(at)
+    at = 0
+    for each in list_conflicts(rows, labels):
+        kept += range(at, each.first)
+        found.append((each.first, each.stop, len(kept)))
+        at = each.stop
+        kept += range(at - 1 - len(each.upstream), at - 1)
+    kept += range(at, len(rows))
     return found, kept or [0]
 
 
@@ -317,7 +308,7 @@ def _header(
     for problem in problems:
         if not problem.where or any(place.path in (file.was, file.path) for place in problem.where):
             rows += ["", f"{problem.code}: {problem.message}"]
-            rows += [f"  {place}{f': {place.label}' if place.label else ''}" for place in problem.where]
+            rows += [f"  {place.with_label}" for place in problem.where]
             rows += [
                 f"  {line}" for text in (problem.why, problem.hint) for line in (text or "").splitlines()
             ]
@@ -381,19 +372,13 @@ def _tables(text: str, case: Case, path: str) -> Iterator[str]:
 
 def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
     """A merged file with the patch's side of each conflict."""
-    begin, middle, end = marks(labels)
+    rows = file.merged.split(b"\n")
     kept: list[bytes] = []
-    state = "text"
-    for row in file.merged.split(b"\n"):
-        line = row.removesuffix(b"\r")
-        if state == "text" and line == begin:
-            state = "patch"
-        elif state == "patch" and line == middle:
-            state = "rest"
-        elif state == "rest" and line == end:
-            state = "text"
-        elif state != "rest":
-            kept.append(row)
+    at = 0
+    for each in list_conflicts(rows, labels):
+        kept += [*rows[at : each.first], *each.patch]
+        at = each.stop
+    kept += rows[at:]
     return b"\n".join(kept)
 
 
