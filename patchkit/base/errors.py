@@ -47,6 +47,11 @@ class Location:
                 parts.append(str(self.column))
         return ":".join(parts)
 
+    @property
+    def with_label(self) -> str:
+        """``path:line:column: label``, as far as it has them."""
+        return f"{self}: {self.label}" if self.label else str(self)
+
 
 class PatchkitError(Exception):
     """Root of all expected failures.

@@ -38,9 +38,7 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
 
 def _block(error: PatchkitError, paint: Paint) -> str:
     lines = [f"{paint(f'error[{error.code}]', 'error')}: {_in_line(error.message)}"]
-    for place in error.where:
-        label = f": {place.label}" if place.label else ""
-        lines.append(f" {paint('-->', 'place')} {_in_line(f'{place}{label}')}")
+    lines += [f" {paint('-->', 'place')} {_in_line(place.with_label)}" for place in error.where]
     if error.why:
         lines.append(f"{paint('why', 'place')}: {_indented(error.why)}")
     if error.hint:

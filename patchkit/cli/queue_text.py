@@ -89,6 +89,6 @@ def _reasons(each: QueuedPatch) -> Iterator[str]:
         where = f"{error.where[0]}: " if error.where else ""
         why = f" ({shortened(error.why.splitlines()[0])})" if error.why else ""
         yield f"  {where}{error.message}{why}"
-        yield from (f"    {place}{f': {place.label}' if place.label else ''}" for place in error.where[1:])
+        yield from (f"    {place.with_label}" for place in error.where[1:])
         if error.hint:
             yield f"    {shortened(error.hint.splitlines()[0])}"

@@ -156,7 +156,7 @@ class Classified:
 def _problem_lines(problem: PatchkitError) -> Iterator[str]:
     yield f"  {problem.code}: {problem.message}"
     for place in problem.where:
-        yield f"    {place}{f': {place.label}' if place.label else ''}"
+        yield f"    {place.with_label}"
     if problem.why:
         yield from (f"    {line}" for line in problem.why.splitlines())
     if problem.hint:

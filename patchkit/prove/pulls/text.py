@@ -90,7 +90,7 @@ def _parts(verdict: Verdict) -> str:
 
 def _places(finding: Finding) -> Iterator[str]:
     for place in finding.patch_places:
-        yield f"{place}: {place.label}" if place.label else str(place)
+        yield place.with_label
 
 
 def _some(texts: tuple[str, ...]) -> str:
