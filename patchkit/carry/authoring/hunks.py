@@ -1,9 +1,11 @@
 """Where the hunks of a diff go: each to one place, or an error that lists all of them.
 
 ``git apply`` takes the place nearest to the number of a hunk. A number that is out of date then puts the hunk
-into the next function that has the same lines. Here a hunk goes to its own line, or, where its lines are not
-there, to the only place that has them, and never into something else than its ``@@`` line names. The numbers
-are written anew, so that git places it nowhere else.
+into the next function that has the same lines. Here a hunk goes to the only place that has its lines, and
+never into something else than its ``@@`` line names. Of several places its own number picks one only if the
+file is the one that the diff was made of (its ``index`` line), or if the ``@@`` line names that place alone;
+without an ``index`` line the number picks it, too, and is reported. The numbers are rewritten, so that git
+places it nowhere else.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ def _parts(rows: Sequence[bytes]) -> Iterator[FilePart]:
     while at < len(rows):
         row = rows[at]
         names = row.startswith(b"--- ") and at + 1 < len(rows) and rows[at + 1].startswith(b"+++ ")
-        if row.startswith(b"diff --git ") or (names and (part is None or part.old is not None)):
+        if row.startswith(_GIT) or (names and (part is None or part.old is not None)):
             if part is not None:
                 yield replace(part, stop=at)
             part = FilePart(at, len(rows), heads=_git_names(row))
@@ -256,10 +258,9 @@ def settle_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Loca
     moved: list[MovedHunk] = []
     errors: list[PatchkitError] = []
     is_exact = True
-    before_all: dict[str, bytes | None] = dict(files)
+    now: ChainMap[str, bytes | None] = ChainMap(made, dict(files))
     for part in parse_diff(data):
         old, new = stripped(part.old, strip), stripped(part.new, strip)
-        now = ChainMap(made, before_all)
         path = next((each for each in (old, new) if each is not None and now.get(each) is not None), None)
         before = now.get(path) if path is not None else b""
         if not part.hunks or before is None or (path is None) != (part.old == _NONE):
@@ -314,10 +315,11 @@ class _Placing:
             least = at + len(hunk.old)
         if any(each.offset for each in self.moved):
             # The file is not the one that the diff was made of, so a number proves nothing.
+            doubtful = {each.number for each in self.moved if each.others}
             errors += [
-                self._ambiguous(self.part.hunks[each.number - 1], each.number, self._of(each), "")
-                for each in self.moved
-                if each.others
+                self._ambiguous(hunk, number, self._fits(hunk), "")
+                for number, hunk in enumerate(self.part.hunks, 1)
+                if number in doubtful
             ]
         if errors:
             raise errors[0] if len(errors) == 1 else ErrorGroup("", errors)
@@ -381,9 +383,6 @@ class _Placing:
             each for each in fits if self.outline.judge(hunk.heading, each, hunk.changed(each))[0] == "agrees"
         ]
         return agreeing == [at]
-
-    def _of(self, moved: MovedHunk) -> list[int]:
-        return self._fits(self.part.hunks[moved.number - 1])
 
     def _fits(self, hunk: Hunk) -> list[int]:
         """The places whose lines are those of a hunk, by how many lines are before them."""
