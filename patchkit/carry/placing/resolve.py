@@ -294,8 +294,9 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
-    compare = f"nothing in '{_name(entity)}' is like it: read the code"
-    compare = "compare with the candidates above" if candidates else compare
+    compare = "compare with the candidates above"
+    if not candidates:
+        compare = f"nothing in '{_name(entity)}' is like it: read the code"
     return AnchorError(
         f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
         code="ANCHOR_NOT_FOUND",

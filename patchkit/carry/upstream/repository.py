@@ -20,9 +20,7 @@ ATTRIBUTES = (
 
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_HIT = re.compile(
-    r"([^\0]+)\0([0-9]+)[\0:](.*)", re.DOTALL
-)  # git before 2.19 writes a colon behind the number
+_HIT = re.compile(r"([^\0]+)\0([0-9]+)\0(.*)", re.DOTALL)  # a row of git grep -nz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,9 +109,9 @@ def run_onto(
         unsure = [each for each in made.replaced if not each.is_sure]
         if unsure and tree != head.tree:
             why = (
-                "these were rebased, and what patchkit made is in neither the clone nor the cache; they may "
+                "these were rebased, and what patchkit made is in neither the clone nor the cache; "
+                "they may have changes of yours, which would be lost"
             )
-            why += "have changes of yours, which would be lost"
             raise refuse_replacing(unsure, made.replaced, head, clone, why)
         has_commits = candidate.tip != head.sha and tree != head.tree
         place = None
