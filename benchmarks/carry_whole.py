@@ -25,8 +25,8 @@ from carry_sets import Entry, Item, Sources, queue_items
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.following.classify import Comparison, classify_series
-from patchkit.carry.following.rendering import last_renderings
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import last_renderings
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profiles

@@ -15,7 +15,7 @@ from patchkit.base.errors import UsageError
 from patchkit.cli.settings import FOLDER, TEXT, options
 
 if TYPE_CHECKING:
-    from patchkit.carry.following.onto.pin import AsBuild, Onto
+    from patchkit.carry.onto.pin import AsBuild, Onto
     from patchkit.carry.series.lock import PinWanted
 
 CLONE = options(
@@ -49,7 +49,7 @@ def make_onto(
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
-    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.onto.pin import Onto
 
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)

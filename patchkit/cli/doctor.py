@@ -25,7 +25,7 @@ from patchkit.carry.upstream.git import check_git, damaged
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
-from patchkit.prove.gates.policy import load_proven_series
+from patchkit.prove.verify.policy import load_proven_series
 from patchkit.toolchain.hip import (
     Found,
     RocWmma,

@@ -22,7 +22,7 @@ from patchkit.cli.settings import Settings, options, packed
 if TYPE_CHECKING:
     from patchkit.base.arch import GpuProfile
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.onto.pin import Onto
     from patchkit.carry.series.lock import PinWanted
     from patchkit.gpu.api import Gpu, Prepares, Program
     from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
@@ -260,7 +260,7 @@ def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source,
         return source_of_commit(workspace, side.onto), True
     pin: PinWanted = side.upstream
     if side.onto is not None:
-        from patchkit.carry.following.onto.pin import find_onto_pin
+        from patchkit.carry.onto.pin import find_onto_pin
 
         pin = find_onto_pin(side.onto, workspace, (arch,))
     subject, _ = prepare_subject(workspace, (arch,), pin, "hip", os.environ, Wish())
@@ -278,7 +278,7 @@ def source_of_commit(workspace: Workspace, onto: Onto) -> Source:
 
     Raises ONTO_NOT_LLAMA_CPP, and what reading the clone and the disk raise.
     """
-    from patchkit.carry.following.onto.pin import find_commit_pin
+    from patchkit.carry.onto.pin import find_commit_pin
     from patchkit.carry.upstream.exported import export_pin
     from patchkit.toolchain.machine import Source
 

@@ -19,7 +19,7 @@ from patchkit.prove.report.registry import FORMATS
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.prove.gates.hardware import Hardware
+    from patchkit.prove.verify.hardware import Hardware
     from patchkit.toolchain.parts import BackendName
 
 _STDOUT = 1
@@ -99,7 +99,7 @@ class HardwareChoice:
         if tuple(archs) == (PLAIN,) and self.backend != "cpu":
             self._refuse_device()
         from patchkit.gpu.hardware.runner import choose_runner
-        from patchkit.prove.gates.hardware import choose_hardware
+        from patchkit.prove.verify.hardware import choose_hardware
 
         runner = choose_runner(
             self.runner, config=self.ssh_config, environ=os.environ, reporter=workspace.reporter

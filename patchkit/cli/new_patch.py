@@ -15,8 +15,8 @@ from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.authoring.run import Imported, Wanted
-    from patchkit.carry.authoring.write import NewEdit
+    from patchkit.carry.importing.run import Imported, Wanted
+    from patchkit.carry.lifting.write import NewEdit
 
 
 def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -87,7 +87,7 @@ def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = 
 
     Raises click.MissingParameter.
     """
-    from patchkit.carry.authoring.run import Wanted
+    from patchkit.carry.importing.run import Wanted
 
     (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
     return Wanted(**{**given, "guard": guard}, id=name)
@@ -102,7 +102,7 @@ def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...
 
 def _place(edit: NewEdit) -> str:
     """What an edit is in, or beside, by its name."""
-    from patchkit.carry.authoring.draft import named_place
+    from patchkit.carry.lifting.draft import named_place
 
     name = named_place(edit.selector, edit.function)
     return f"at {name}" if name is not None else "in the file"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from patchkit.base.series_folder import told_archs
 from patchkit.base.text import counted
-from patchkit.carry.following.classes import GOOD
+from patchkit.carry.judging.classes import GOOD
 from patchkit.cli.request import unproven
 
 if TYPE_CHECKING:
-    from patchkit.carry.following.onto.apply import OntoReport
-    from patchkit.carry.following.onto.plan import OntoPlan
+    from patchkit.carry.onto.apply import OntoReport
+    from patchkit.carry.onto.plan import OntoPlan
 
 
 def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
     from patchkit.carry.candidate.plan import Request
     from patchkit.carry.candidate.record import Wish
-    from patchkit.carry.following.onto.pin import AsBuild, Onto
+    from patchkit.carry.onto.pin import AsBuild, Onto
     from patchkit.carry.series.lock import Pin, PinWanted
     from patchkit.toolchain.parts import BackendName
 
@@ -136,7 +136,7 @@ class CandidateChoice:
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
                 return load_lock(workspace.series.lock).pin(self.upstream)
-            from patchkit.carry.following.onto.pin import find_onto_pin
+            from patchkit.carry.onto.pin import find_onto_pin
 
             return find_onto_pin(self.onto, workspace, archs)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from patchkit.base.text import counted
 
 if TYPE_CHECKING:
-    from patchkit.carry.authoring.case import Resolved
-    from patchkit.carry.authoring.resolve import Regenerated, ResolveRequest
+    from patchkit.carry.resolving.case import Resolved
+    from patchkit.carry.resolving.run import Regenerated, ResolveRequest
 
 _TOLD = {
     "regenerated": "git's merge takes it",

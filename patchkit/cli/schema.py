@@ -19,7 +19,7 @@ from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.trust import ClaimFile
-from patchkit.prove.gates.policy import SeriesWithPolicy
+from patchkit.prove.verify.policy import SeriesWithPolicy
 
 # By its path below the series folder: the title of a schema, and the models that a file may be.
 _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {

@@ -10,12 +10,12 @@ from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.plan import Request, make_plan
-from patchkit.carry.following.staging import open_stage
-from patchkit.carry.following.sweep import Row, Sweep
+from patchkit.carry.candidate.staging import open_stage
 from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.sweep.run import Row, Sweep
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.gates.registry import entries
-from patchkit.prove.gates.verify import Report, run_verify
+from patchkit.prove.verify.run import Report, run_verify
 from patchkit.toolchain.hip import check_archs, find_toolchain
 
 

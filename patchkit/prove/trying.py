@@ -29,8 +29,8 @@ from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.plan import Request, make_plan
 from patchkit.carry.candidate.record import Candidate
-from patchkit.carry.following.onto.pin import Onto
-from patchkit.carry.following.onto.plan import plan_onto
+from patchkit.carry.onto.pin import Onto
+from patchkit.carry.onto.plan import plan_onto
 from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.cache import alone_with, open_cache
 from patchkit.carry.upstream.exported import export_tree
@@ -40,14 +40,14 @@ from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.emulated import choose_emulated
-from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
-from patchkit.prove.gates.reuse import Reusing
 from patchkit.prove.gates.sides import sides_on
 from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
-from patchkit.prove.gates.verify import run_verify
 from patchkit.prove.subject import Subject, make_subject
+from patchkit.prove.verify.hardware import Hardware, choose_hardware
+from patchkit.prove.verify.reuse import Reusing
+from patchkit.prove.verify.run import run_verify
 from patchkit.toolchain.compile import CompiledUnit, compile_unit, device_job, kernel_code
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import check_archs, find_toolchain, rocwmma_for

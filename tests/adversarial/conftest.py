@@ -14,9 +14,9 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.following.classes import Classified
-from patchkit.carry.following.classify import Comparison, classify_series
-from patchkit.carry.following.rendering import Rendering, last_renderings
+from patchkit.carry.judging.classes import Classified
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import Rendering, last_renderings
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import load_lock

@@ -256,8 +256,8 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
     ),
 )
 def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
-    from patchkit.carry.following.derive import bare
-    from patchkit.carry.following.rendering import render_patch
+    from patchkit.carry.judging.derive import bare
+    from patchkit.carry.judging.rendering import render_patch
     from patchkit.carry.placing.context import make_guard
 
     files = ground.files.fresh()

@@ -52,7 +52,7 @@ def test_every_import_contract_holds() -> None:
     [
         ("patchkit/gpu/emulated/device.py", "import patchkit.carry.series.patch", "wings"),
         ("patchkit/carry/candidate/record.py", "import patchkit.toolchain.store", "carry-compiles-nothing"),
-        ("patchkit/carry/placing/select.py", "import patchkit.carry.following", "inside-carry"),
+        ("patchkit/carry/placing/select.py", "import patchkit.carry.judging", "inside-carry"),
         ("patchkit/base/errors.py", "import patchkit.base.series_folder", "no-circles"),
         ("patchkit/base/toml.py", "import click", "terminal"),
         ("patchkit/gpu/hardware/gpus.py", "import git", "git"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.verify import Report
+from patchkit.prove.verify.run import Report
 
 
 def files_of(results: list[GateResult], **changes: object) -> dict[str, bytes]:

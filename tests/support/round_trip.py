@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
-from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
-from patchkit.carry.authoring.lift import lift_tokens
-from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
-from patchkit.carry.following.derive import merge_file, same_tokens
+from patchkit.carry.judging.derive import merge_file, same_tokens
+from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.lifting.lines import lift_lines
+from patchkit.carry.lifting.tokens import lift_tokens
 from patchkit.carry.placing.plain import expand_plain
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.patch import Edit

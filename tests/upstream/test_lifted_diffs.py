@@ -14,11 +14,11 @@ from round_trip import placed
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText
-from patchkit.carry.authoring.draft import Draft, NotLifted, apply_drafts
-from patchkit.carry.authoring.guarded import guard_draft
-from patchkit.carry.authoring.lift import lift_tokens
-from patchkit.carry.authoring.lines import lift_lines
 from patchkit.carry.cpp.scopes import is_code
+from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts
+from patchkit.carry.lifting.guarded import guard_draft
+from patchkit.carry.lifting.lines import lift_lines
+from patchkit.carry.lifting.tokens import lift_tokens
 from patchkit.carry.upstream.cache import open_cache
 
 GPU = "ggml/src/ggml-cuda"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.following import followed_series
 from patchkit.carry.candidate.inputs import digest_of, digest_today, left_out_on
 from patchkit.carry.candidate.plan import Request, name_patches
 from patchkit.carry.candidate.record import (
@@ -21,6 +20,7 @@ from patchkit.carry.candidate.record import (
     read_record,
     shown_path,
 )
+from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Pin, PinWanted, load_lock
 from patchkit.carry.series.profile import load_profiles

@@ -289,7 +289,7 @@ def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> 
     series = load_series(workspace.series.patches)
     if pin.followed:
         # Here and in place(): parsing and rendering are a third of what a second apply would import.
-        from patchkit.carry.candidate.following import followed_series  # noqa: PLC0415
+        from patchkit.carry.candidate.renames import followed_series  # noqa: PLC0415
 
         series = followed_series(series, pin)
     profiles = load_profiles(workspace.series.profiles, request.archs)

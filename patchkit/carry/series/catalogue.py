@@ -61,7 +61,7 @@ class Series(TomlTable):
     ``plain``: it knows no GPU, has no profiles, and all its patches are plain.
     ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
     ``trust``: how many sources make a patch measured, or end its default.
-    ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.gates.policy` reads it.
+    ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.verify.policy` reads it.
     """
 
     plain: Annotated[bool, Field(description="It knows no GPU: each of its patches is for every build")] = (

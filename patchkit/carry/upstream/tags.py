@@ -17,7 +17,7 @@ from patchkit.base.files import working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
 from patchkit.carry.series.lock import RELEASE
-from patchkit.carry.upstream.following import limited
+from patchkit.carry.upstream.followed import limited
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
 

@@ -19,7 +19,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 if TYPE_CHECKING:
     from patchkit.base.series_folder import SeriesDir
     from patchkit.carry.candidate.apply import ApplyReport
-    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.onto.pin import Onto
     from patchkit.carry.series.picked import PickedFile
 
 
@@ -181,7 +181,7 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, Pic
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:
-    from patchkit.carry.following.onto.apply import run_onto
+    from patchkit.carry.onto.apply import run_onto
     from patchkit.cli.onto_text import onto_lines
 
     workspace = settings.workspace()

@@ -18,11 +18,11 @@ from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.authoring.resolve import Regenerated
+    from patchkit.carry.bump.proof import Proof
+    from patchkit.carry.bump.report import Bump
+    from patchkit.carry.bump.request import BumpRequest
     from patchkit.carry.candidate.record import Candidate
-    from patchkit.carry.following.proof import Proof
-    from patchkit.carry.following.report import Bump
-    from patchkit.carry.following.request import BumpRequest
+    from patchkit.carry.resolving.run import Regenerated
     from patchkit.carry.series.lock import Pin
 
 
@@ -109,9 +109,9 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     cache folder; it also says what became of the pull requests that patches come from, and what is new in
     the forks of [[watch]].
     """
-    from patchkit.carry.following.report import bump_lines, ending_lines, keep_report
-    from patchkit.carry.following.request import BumpRequest
-    from patchkit.carry.following.run import run_bump
+    from patchkit.carry.bump.report import bump_lines, ending_lines, keep_report
+    from patchkit.carry.bump.request import BumpRequest
+    from patchkit.carry.bump.run import run_bump
 
     workspace = settings.workspace()
     request = BumpRequest(**options)
@@ -148,20 +148,20 @@ def _regenerate(request: BumpRequest, workspace: Workspace) -> Regenerated:
             code="USAGE_VALUE",
             hint="patchkit bump --resolve first, commit the patches, then patchkit bump --commit",
         )
-    from patchkit.carry.authoring.resolve import regenerate_all
+    from patchkit.carry.resolving.run import regenerate_all
 
     return regenerate_all(request, workspace)
 
 
 def _check_policy(workspace: Workspace) -> None:
     """Read [gates] of series.toml, which proving would read after the placing."""
-    from patchkit.prove.gates.policy import load_proven_series
+    from patchkit.prove.verify.policy import load_proven_series
 
     load_proven_series(workspace.series.patches)
 
 
 def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
-    from patchkit.prove.gates.verify import run_verify
+    from patchkit.prove.verify.run import run_verify
 
     return run_verify(
         workspace,

@@ -18,7 +18,7 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.gpu.emulated.cases import Case
-    from patchkit.prove.gates.explain import Account, Explanation, LaunchedKernel, Line, PathReport, Span
+    from patchkit.prove.explain.run import Account, Explanation, LaunchedKernel, Line, PathReport, Span
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -87,7 +87,7 @@ def command(
         raise UsageError(
             "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
         )
-    from patchkit.prove.gates.explain import explain_case, explain_paths
+    from patchkit.prove.explain.run import explain_case, explain_paths
 
     case = None if path else _case(head_size, kv, **shape)
     workspace = settings.workspace()
@@ -232,7 +232,7 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
 
 def path_lines(report: PathReport) -> Iterator[str]:
     """The report, line by line."""
-    from patchkit.prove.gates.explain import NOT_KNOWN
+    from patchkit.prove.explain.run import NOT_KNOWN
 
     yield f"which kernels run, {report.branch} (build {report.build})"
     yield f"with {report.tools}"

@@ -17,7 +17,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.authoring.queue import QueueReport
+    from patchkit.carry.importing.queue import QueueReport
 
 _SOURCE = options(
     click.argument("sources", type=TEXT, nargs=-1, metavar="[FILE|FOLDER|REV..REV]...", shell_complete=files),
@@ -108,8 +108,8 @@ def command(
         return ExitCode.OK
     if force:
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
-    from patchkit.carry.authoring.queue import QueueReport, QueueRequest, import_changes
-    from patchkit.carry.authoring.run import Wanted
+    from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
+    from patchkit.carry.importing.run import Wanted
 
     workspace = settings.workspace()
     given["guards"] = asked_guards(given["guards"], workspace)
@@ -145,7 +145,7 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
             why=f"given as well: {', '.join(given)}",
             hint=f"patchkit import --update {shlex.quote(name)}",
         )
-    from patchkit.carry.authoring.update import run_update
+    from patchkit.carry.importing.update import run_update
 
     done = run_update(name, settings.workspace(), force=force)
     lines = [*done.lines(), *(told_lines(done.imported, is_known=True) if done.imported is not None else ())]

@@ -22,7 +22,7 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 if TYPE_CHECKING:
     from patchkit.base.arch import GpuProfile
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.following.onto.pin import Onto
+    from patchkit.carry.onto.pin import Onto
     from patchkit.carry.series.lock import Pin
     from patchkit.carry.upstream.exported import ExportedTree
     from patchkit.gpu.api import ProgramTime
@@ -348,7 +348,7 @@ def _recorders(
         pin = load_lock(workspace.series.lock).pin(tree.upstream)
         upstream = _source(workspace, pin)
     else:
-        from patchkit.carry.following.onto.pin import find_onto_pin
+        from patchkit.carry.onto.pin import find_onto_pin
 
         pin = find_onto_pin(tree.onto, workspace, (timings.gpu.device.arch,))
         upstream = source_of_commit(workspace, replace(tree.onto, revision=pin.commit or tree.onto.revision))

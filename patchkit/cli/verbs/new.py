@@ -12,7 +12,7 @@ from patchkit.cli.new_patch import make_wanted, told_lines, wanted_values
 from patchkit.cli.settings import TEXT, Settings, options, verb
 
 if TYPE_CHECKING:
-    from patchkit.carry.authoring.new import NewVerb
+    from patchkit.carry.importing.new import NewVerb
 
 _PLACE = options(
     click.argument("topic", type=TEXT, metavar="TOPIC"),
@@ -66,7 +66,7 @@ def command(
     The patch.toml has what it must have, the profile its line, and both are tried first: plan accepts them.
     What it is good for is asked for when its result is recorded or published.
     """
-    from patchkit.carry.authoring.new import NewRequest, run_new
+    from patchkit.carry.importing.new import NewRequest, run_new
 
     verbs = {"change_to": change_to, "insert_before": insert_before, "insert_after": insert_after}
     given = {name: text for name, text in verbs.items() if text is not None} | (

@@ -42,13 +42,13 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     request = asked.request(workspace)
     classes: list[str] = []
     if onto is None:
-        from patchkit.carry.following.target import with_target
+        from patchkit.carry.candidate.target import with_target
 
         plan = make_plan(with_target(request, workspace), workspace)
         plan.warn_of_faults(workspace.reporter)
         document = plan.as_json()
     else:
-        from patchkit.carry.following.onto.plan import plan_onto
+        from patchkit.carry.onto.plan import plan_onto
         from patchkit.carry.upstream.cache import open_cache
         from patchkit.cli.onto_text import class_lines
 

@@ -18,7 +18,7 @@ from patchkit.cli.resolved import next_line, resolved_lines
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.carry.authoring.resolve import Conflicted, ResolveRequest
+    from patchkit.carry.resolving.run import Conflicted, ResolveRequest
 
 
 @verb(
@@ -73,7 +73,7 @@ def command(
     edited: --continue makes the edits of the result. Either way they are placed on both builds first,
     and compared. A patch with a guard gets the files to look at; its edits are written by hand.
     """
-    from patchkit.carry.authoring.resolve import (
+    from patchkit.carry.resolving.run import (
         ResolveRequest,
         abort_resolve,
         continue_resolve,
@@ -91,7 +91,7 @@ def command(
     workspace = settings.workspace()
     if not goes_on:
         found = run_resolve(request, workspace)
-        from patchkit.carry.authoring.case import Resolved
+        from patchkit.carry.resolving.case import Resolved
 
         if isinstance(found, Resolved):
             settings.show(found.as_json(), [*resolved_lines(found), next_line(found, request)])

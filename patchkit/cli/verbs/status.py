@@ -14,7 +14,7 @@ from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk
 
 if TYPE_CHECKING:
-    from patchkit.carry.following.status import Queue, Status
+    from patchkit.carry.status import Queue, Status
 
 _STANDING = {
     "recorded": "as the lock records",
@@ -34,7 +34,7 @@ def command(settings: Settings, *, fetch: bool) -> None:
     Pull requests that patches name, and the forks of [[watch]], are shown as they were when somebody asked
     last: status --fetch or a bump. Without --fetch it reads only.
     """
-    from patchkit.carry.following.status import read_status
+    from patchkit.carry.status import read_status
 
     status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC), fetch=fetch)
     terminal = settings.terminal

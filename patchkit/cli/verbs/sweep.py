@@ -74,8 +74,8 @@ def command(
     those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
     with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
     """
-    from patchkit.carry.following.sweep import markdown_matrix, run_sweep, text_matrix
     from patchkit.carry.series.lock import load_lock
+    from patchkit.carry.sweep.run import markdown_matrix, run_sweep, text_matrix
 
     workspace = settings.workspace()
     archs = choose_archs(workspace, archs)
@@ -87,7 +87,7 @@ def command(
             hint="leave out one of them",
         )
     if remote:
-        from patchkit.carry.following.bisect import sweep_remote
+        from patchkit.carry.sweep.bisect import sweep_remote
 
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:

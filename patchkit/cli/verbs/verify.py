@@ -21,8 +21,8 @@ from patchkit.cli.settings import TEXT, Settings, packed, verb
 
 if TYPE_CHECKING:
     from patchkit.prove.gates.base import GateResult
-    from patchkit.prove.gates.verify import Report
     from patchkit.prove.publish.run import Published, PublishRequest
+    from patchkit.prove.verify.run import Report
 
 
 class PublishChoice(NamedTuple):
@@ -137,7 +137,7 @@ def command(
     The files of reports (--summary and one option for each format) are written also when a gate fails, or
     could not be run.
     """
-    from patchkit.prove.gates.verify import failures, run_verify
+    from patchkit.prove.verify.run import failures, run_verify
 
     hardware.check()
     request = publishing.request(choice)
@@ -158,7 +158,7 @@ def command(
     if not settings.json:
         terminal.data("\n".join(_lines(report)))  # publishing may end with an error
         if timings:
-            from patchkit.prove.gates.timings import timings_table
+            from patchkit.prove.verify.timings import timings_table
 
             terminal.data("\n".join(["", "seconds (tools):", *timings_table(report.timings)]))
     published = None
@@ -211,7 +211,7 @@ def published_lines(published: Published) -> Iterator[str]:
 
 def _lines(report: Report) -> Iterator[str]:
     from patchkit.base.verdict import EMULATED, MODELLED
-    from patchkit.prove.gates.hardware import proven_where
+    from patchkit.prove.verify.hardware import proven_where
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
     yield from (f"with {told}" for told in report.proven_with)

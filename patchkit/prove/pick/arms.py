@@ -9,8 +9,8 @@ from patchkit.base.errors import ErrorGroup
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.plan import Plan, Request, make_plan
-from patchkit.carry.following.onto.pin import Onto
-from patchkit.carry.following.onto.plan import plan_onto
+from patchkit.carry.onto.pin import Onto
+from patchkit.carry.onto.plan import plan_onto
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.build import build_tree
 from patchkit.prove.pick.crossing import Arm

@@ -14,7 +14,7 @@ from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Request
-from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
 from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise

@@ -30,16 +30,16 @@ from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.kept import own_code
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.logits_scenes import Group
 from patchkit.prove.gates.record import read_gate
-from patchkit.prove.gates.reuse import machine_facts
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.journal import Sampled
 from patchkit.prove.pick.wanted import WantedTest, plans_of
+from patchkit.prove.verify.kept import own_code
+from patchkit.prove.verify.reuse import machine_facts
 from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.store import key_of

@@ -10,9 +10,9 @@ from patchkit.base.errors import ExitCode, GateError, PatchkitError
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.verdict import EMULATED
 from patchkit.prove.gates.base import DeviceEvidence, GateResult
-from patchkit.prove.gates.policy import GatePolicy
 from patchkit.prove.gates.registry import entries, ladder_of
-from patchkit.prove.gates.verify import Report
+from patchkit.prove.verify.policy import GatePolicy
+from patchkit.prove.verify.run import Report
 
 _NOT_ENOUGH = "passed on the emulated GPU, and the policy asks for hardware"
 

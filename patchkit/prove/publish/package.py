@@ -14,7 +14,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
 from patchkit.prove.build import PROGRAMS, build_sides, check_programs, prepare_subject
-from patchkit.prove.gates.verify import NOTHING
+from patchkit.prove.verify.run import NOTHING
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.wheel import WheelContents, check_folder, make_wheel

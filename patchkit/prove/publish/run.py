@@ -25,12 +25,12 @@ from patchkit.carry.upstream.push import Replaced, find_key, push_refs, user_set
 from patchkit.carry.upstream.refs import read_ref, update_refs
 from patchkit.carry.upstream.remote import RemoteUrlBad, checked_url
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.gates.policy import load_proven_series
-from patchkit.prove.gates.verify import Report
 from patchkit.prove.publish.decision import Decision, decide
 from patchkit.prove.publish.evidence import collect_evidence
 from patchkit.prove.publish.range_proof import carry_range
 from patchkit.prove.publish.seal import Seal, Sealed, find_same, seal_message
+from patchkit.prove.verify.policy import load_proven_series
+from patchkit.prove.verify.run import Report
 
 _ID = 12  # hex digits of an object id in names
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.refs import read_ref
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.gates.verify import Report
 from patchkit.prove.publish.decision import Decision
 from patchkit.prove.publish.range_proof import RangeProof
+from patchkit.prove.verify.run import Report
 
 _WIDTH = 72
 _KEYS = (

@@ -15,13 +15,13 @@ from patchkit.carry.series.selection import opted_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.gates.hardware import Hardware
 from patchkit.prove.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.prove.pulls.changes import Pull
 from patchkit.prove.pulls.judge import Made, Ran, make_candidate, not_run, run_needed
 from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.needs import every_gate
 from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.prove.verify.hardware import Hardware
 
 _FORMAT = (
     "--format=%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"

@@ -16,9 +16,7 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import Result
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.gates.base import Evidence
-from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.registry import find_entry, gate_names
-from patchkit.prove.gates.verify import NOTHING, Report, run_verify
 from patchkit.prove.pulls.blame import blame
 from patchkit.prove.pulls.lock_rules import check_made
 from patchkit.prove.pulls.look import GateRequest
@@ -26,6 +24,8 @@ from patchkit.prove.pulls.needs import every_gate, find_needs
 from patchkit.prove.pulls.side import Side, point_into
 from patchkit.prove.pulls.targets import Target
 from patchkit.prove.pulls.verdict import Finding, GateRow, Judged
+from patchkit.prove.verify.hardware import Hardware, choose_hardware
+from patchkit.prove.verify.run import NOTHING, Report, run_verify
 
 NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
 _UNTRUE = "no gate runs: the lock of the head records something else than the head gives"

@@ -14,7 +14,6 @@ from pathlib import Path
 from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.files import working_folder
 from patchkit.base.workspace import Workspace
-from patchkit.prove.gates.hardware import Hardware
 from patchkit.prove.pulls.changes import SERIES_PARTS
 from patchkit.prove.pulls.fork import judge_fork
 from patchkit.prove.pulls.judge import NOT_DESCRIBED, Judge, set_aside
@@ -24,6 +23,7 @@ from patchkit.prove.pulls.measured import judge_evidence
 from patchkit.prove.pulls.side import point_into, read_side
 from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles
 from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
+from patchkit.prove.verify.hardware import Hardware
 
 
 def run_gate(

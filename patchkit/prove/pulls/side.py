@@ -14,7 +14,7 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.profile import ArchProfile, load_profile
 from patchkit.carry.upstream.repository import Repository, TreeEntry
-from patchkit.prove.gates.policy import SeriesWithPolicy, load_proven_series
+from patchkit.prove.verify.policy import SeriesWithPolicy, load_proven_series
 
 _MODES = frozenset({"100644", "100755"})
 # Ours: the whole series has about 60 files and 0.3 MB.

@@ -12,7 +12,7 @@ from patchkit.base.verdict import Verdict
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.blocks import Table
 from patchkit.prove.gates.record import GateReport, Problem
-from patchkit.prove.gates.timings import Stage
+from patchkit.prove.verify.timings import Stage
 
 _MOST_GATES = 100
 

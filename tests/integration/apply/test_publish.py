@@ -26,9 +26,9 @@ from patchkit.base.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.registry import gate_names
-from patchkit.prove.gates.verify import Report
 from patchkit.prove.publish.range_proof import RangeProofFailed
 from patchkit.prove.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
+from patchkit.prove.verify.run import Report
 
 GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"

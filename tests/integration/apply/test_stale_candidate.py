@@ -10,7 +10,7 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.prove.gates.verify import run_verify
+from patchkit.prove.verify.run import run_verify
 
 ONE, OTHER = "gfx1151", "gfx1100"
 _PIN = "b1"

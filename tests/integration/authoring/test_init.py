@@ -11,7 +11,7 @@ from demo_world import FOLDER
 from refusing import refused
 
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.authoring.own import refuse_installed
+from patchkit.carry.importing.own import refuse_installed
 from patchkit.carry.series.lock import load_lock
 
 

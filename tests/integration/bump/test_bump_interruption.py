@@ -112,7 +112,7 @@ def test_a_lock_that_cannot_be_written_puts_the_branch_back(river):
 
 
 REFUSE = """\
-import patchkit.carry.following.run as bump
+import patchkit.carry.bump.run as bump
 from patchkit.base.errors import CacheError
 
 def refuse(path, lock):

@@ -6,8 +6,8 @@ import pytest
 from demo_world import make_upstream, pin_at
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.following.classes import Classified, Drift, Gone
-from patchkit.carry.following.history import name_commits
+from patchkit.carry.bump.history import name_commits
+from patchkit.carry.judging.classes import Classified, Drift, Gone
 from patchkit.carry.upstream.history import open_history
 
 KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"

@@ -25,12 +25,12 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.lock import relock
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.series.lock import Followed, format_lock, load_lock
-from patchkit.prove.gates.hardware import Hardware, choose_hardware
 from patchkit.prove.gates.registry import entries, gate_names
 from patchkit.prove.pulls.look import GateRequest, look_first
 from patchkit.prove.pulls.run import run_gate
 from patchkit.prove.pulls.text import gate_lines, gate_markdown
 from patchkit.prove.pulls.verdict import Verdict
+from patchkit.prove.verify.hardware import Hardware, choose_hardware
 
 ROOT = Path(__file__).resolve().parents[3]
 FIRST = "patches/0001-demo-launch-bounds/patch.toml"

@@ -14,7 +14,7 @@ from dask_cluster import dask_cluster
 
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
-from patchkit.prove.gates.timings import Stopwatch
+from patchkit.prove.verify.timings import Stopwatch
 from patchkit.toolchain.compile import (
     LINE_TABLES,
     CompiledUnit,

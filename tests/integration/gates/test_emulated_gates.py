@@ -15,8 +15,8 @@ from patchkit.gpu.hardware.attention import gate_cases
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
 from patchkit.prove.gates.sanitize import SanitizeGate
-from patchkit.prove.gates.timings import Stopwatch
 from patchkit.prove.subject import Subject
+from patchkit.prove.verify.timings import Stopwatch
 from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.prove.gates.timings import Stopwatch
+from patchkit.prove.verify.timings import Stopwatch
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.preprocess import Reading, head_digest, head_tokens, reading_digest

@@ -12,7 +12,7 @@ import pytest
 
 from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
-from patchkit.prove.gates.timings import Stopwatch
+from patchkit.prove.verify.timings import Stopwatch
 from patchkit.toolchain.compile import Job, compile_unit
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain

@@ -9,7 +9,7 @@ from patchkit.base.errors import UsageError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.onto.pin import Onto
 from patchkit.cli.emulated import source_of_commit
 
 

@@ -12,8 +12,8 @@ from patchkit.base.errors import ExitCode, Location
 from patchkit.cli.app import main
 from patchkit.cli.verbs.explain import _lines, _sizes
 from patchkit.gpu.emulated.cases import Case
-from patchkit.prove.gates.explain import Account, Explanation
-from patchkit.prove.gates.selection import Decision, Selection
+from patchkit.prove.explain.run import Account, Explanation
+from patchkit.prove.explain.selection import Decision, Selection
 from patchkit.toolchain.compile import CompiledKernel
 
 _CASE = Case(id="c", head_size=128, head_size_v=128, kv_heads=8, gqa=4, kv=4096, tokens=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, ToolchainError
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.verify import Report
 from patchkit.prove.sweep import Proof
+from patchkit.prove.verify.run import Report
 
 
 def report(*results):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import UsageError
-from patchkit.carry.following.onto.pin import Onto
+from patchkit.carry.onto.pin import Onto
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.prove.pick.command import PickReport
 from patchkit.prove.pick.decide import Decision, EffectOnTest, Picked

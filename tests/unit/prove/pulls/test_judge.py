@@ -8,15 +8,15 @@ import pytest
 
 from patchkit.base.errors import ConfigError, GateError
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.hardware import Hardware
 from patchkit.prove.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
 from patchkit.prove.gates.isolation.host_branch import HostBranchLeaks
 from patchkit.prove.gates.isolation.readings import TokensDiffer
 from patchkit.prove.gates.registry import gate_names
-from patchkit.prove.gates.verify import Report
 from patchkit.prove.pulls.blame import leaks_of
 from patchkit.prove.pulls.judge import _rows
 from patchkit.prove.pulls.verdict import GateRow
+from patchkit.prove.verify.hardware import Hardware
+from patchkit.prove.verify.run import Report
 
 NEEDS = tuple(
     GateRow(gate=name, state="not needed" if name == "bench" else "would run", why="because")

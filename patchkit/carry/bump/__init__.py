@@ -1,0 +1,1 @@
+"""Bump: from the recorded pin to another one, all patches or nothing."""

@@ -1,0 +1,154 @@
+"""Which commits of upstream changed or removed what a patch rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from patchkit.base.errors import GitError, SourceError
+from patchkit.base.reporter import Reporter
+from patchkit.base.source import SourceText
+from patchkit.carry.bump.request import BumpRequest
+from patchkit.carry.candidate.handover import upstream_url
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.classes import Classified, Drift, Gone, UpstreamCommit
+from patchkit.carry.judging.drift import nameless_digest
+from patchkit.carry.judging.premise import asks_for
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.history import ChangingCommit, History, open_history
+from patchkit.carry.upstream.pin import obtain
+
+_NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
+_FILES_OF_WORD = 40  # files whose history is asked for one build option
+
+
+class _Reader:
+    """What the functions of a file are in one version of it; each version is read once."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._changes: dict[tuple[str, ...], tuple[ChangingCommit, ...]] = {}
+        self._bytes: dict[str, bytes] = {}
+        self._digests: dict[tuple[str, str], Mapping[str, str]] = {}
+
+    def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
+        """The commits that change one of the files, newest first; their contents are had at once."""
+        key = tuple(sorted(paths))
+        if key not in self._changes:
+            found = self._history.changes(key)
+            blobs = {blob for each in found for pair in each.blobs.values() for blob in pair if blob}
+            self._bytes |= self._history.read(sorted(blobs - self._bytes.keys()))
+            self._changes[key] = found
+        return self._changes[key]
+
+    def data(self, blob: str | None) -> bytes:
+        """The bytes of a version; none for no file."""
+        return self._bytes[blob] if blob is not None else b""
+
+    def digest(self, path: str, blob: str | None, function: str) -> str | None:
+        """Of a function in one version, its name aside; None when it is not there."""
+        last = function.rpartition("::")[2].encode()
+        if blob is None or last not in self.data(blob):
+            return None
+        if (path, blob) not in self._digests:
+            scopes = parse_scopes(SourceText(path, self.data(blob)))
+            digests: dict[str, str] = {}
+            for entity in scopes.entities:
+                if entity.kind != "record":  # of overloads, a change of any one counts
+                    digest = nameless_digest(scopes, entity)
+                    digests[entity.name] = digests.get(entity.name, "") + digest
+            self._digests[path, blob] = digests
+        return self._digests[path, blob].get(function)
+
+
+def name_commits(
+    verdicts: Sequence[Classified], history: History, files: Mapping[str, bytes]
+) -> tuple[Classified, ...]:
+    """The verdicts with the commits of their drifts and of what is gone.
+
+    ``files`` are the sources of the older upstream by path. Raises HISTORY_UNAVAILABLE, GitError, CacheError.
+    """
+    reader = _Reader(history)
+    return tuple(_named(verdict, reader, files) for verdict in verdicts)
+
+
+def _named(verdict: Classified, reader: _Reader, files: Mapping[str, bytes]) -> Classified:
+    drift = tuple(replace(each, commits=tuple(_of_drift(each, reader))) for each in verdict.drift)
+    gone = tuple(replace(each, commit=_of_gone(each, reader, files)) for each in verdict.gone)
+    return replace(verdict, drift=drift, gone=gone)
+
+
+def _of_drift(drift: Drift, reader: _Reader) -> Iterator[UpstreamCommit]:
+    count = 0
+    for change in reader.changes((drift.file,)):
+        before, after = change.blobs.get(drift.file, (None, None))
+        now = reader.digest(drift.file, after, drift.entity)
+        if now is None:
+            return  # further back it had another name
+        if reader.digest(drift.file, before, drift.entity) != now:
+            yield _commit(change)
+            count += 1
+            if count == _NAMED:
+                return
+
+
+def _of_gone(gone: Gone, reader: _Reader, files: Mapping[str, bytes]) -> UpstreamCommit | None:
+    match gone.what:
+        case "file":
+            return _last((gone.name,), reader, lambda blob: blob is not None)
+        case "function":
+            name, _, path = gone.name.rpartition(" in ")
+            return _last((path,), reader, lambda blob: reader.digest(path, blob, name) is not None)
+        case "option":
+            paths = sorted(path for path, data in files.items() if asks_for(gone.name, data))
+            return _last(paths[:_FILES_OF_WORD], reader, lambda blob: asks_for(gone.name, reader.data(blob)))
+
+
+def _last(paths: Iterable[str], reader: _Reader, has: Callable[[str | None], bool]) -> UpstreamCommit | None:
+    """The newest commit that makes a file one that has it no longer."""
+    wanted = tuple(paths)
+    for change in reader.changes(wanted) if wanted else ():
+        for path, (before, after) in change.blobs.items():
+            if path in wanted and has(before) and not has(after):
+                return _commit(change)
+    return None
+
+
+def _commit(change: ChangingCommit) -> UpstreamCommit:
+    return UpstreamCommit(commit=change.commit, subject=change.subject)
+
+
+def with_commits(
+    verdicts: tuple[Classified, ...],
+    request: BumpRequest,
+    old: Pin,
+    new: Pin,
+    cache: Cache,
+    read: Sequence[str],
+    reporter: Reporter,
+) -> tuple[tuple[Classified, ...], str]:
+    """The verdicts with upstream's commits where they can be had, and a sentence about that.
+
+    ``read`` is what the series reads of upstream. Raises CacheError when the disk refuses.
+    """
+    if not any(verdict.drift or verdict.gone for verdict in verdicts):
+        return verdicts, "not needed: nothing changed or went that a patch rests on"
+    if request.source == "sdist":
+        return verdicts, "not asked: a source package has no history"
+    unknown = [pin.name for pin in (old, new) if pin.commit is None]
+    if unknown:
+        return verdicts, f"not asked: the commit of {' and '.join(unknown)} is not known"
+    url = request.upstream_url or upstream_url(new)
+    if url is None:
+        return verdicts, f"not asked: {new.name} has no git remote; name one with --upstream-url"
+    try:
+        with cache.hold(reporter) as repository:
+            commit = obtain(old, cache=cache, reporter=reporter)
+            files = read_upstream(repository, commit, read).base
+            with open_history(cache.root, url, old, new, reporter) as history:
+                return name_commits(verdicts, history, files), f"asked of {redacted(url)}"
+    except (SourceError, GitError) as error:
+        return verdicts, f"not to be had: {error.message}"

@@ -1,0 +1,241 @@
+"""What a bump is asked for, and which candidates of the lock it takes along."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
+from patchkit.carry.candidate.plan import Request, name_patches
+from patchkit.carry.judging.rendering import select_on
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, Result
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.series.trust import Level
+from patchkit.carry.upstream.pin import SourceWanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BumpRequest:
+    """Without ``archs``, ``with_`` and ``trust``: what the lock follows (:func:`find_variants`).
+
+    ``without``: patches that may be lost, by name. ``drop_conflicts``: what cannot be carried is left out.
+    ``no_fetch``: pull requests and watched forks are told as they were when they were asked last.
+    ``accept_faults``: known faults that the new build may have. Where the lock goes is the caller's matter;
+    ``commit`` is only for telling the command again.
+    """
+
+    to: str = "latest"
+    archs: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    trust: Level | None = None
+    without: tuple[str, ...] = ()
+    source: SourceWanted = "auto"
+    upstream_url: str | None = None
+    no_verify: bool = False
+    keep_default: bool = False
+    drop_conflicts: bool = False
+    commit: bool = False
+    accept_faults: tuple[str, ...] = ()
+    no_fetch: bool = False
+
+    @property
+    def is_about_one(self) -> bool:
+        """Whether one candidate is meant, and no other set of patches that the lock has."""
+        return bool(self.archs or self.with_ or self.trust is not None)
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether no remote is asked for pull requests and watched forks."""
+        return self.no_fetch or self.source == "sdist"
+
+    def command(self, *, to: str) -> str:
+        """The command line, to be pasted."""
+        return " ".join(map(shlex.quote, ["patchkit", "bump", "--to", to, *self._options()]))
+
+    def _options(self) -> Iterator[str]:
+        for option, names in (("--arch", self.archs), ("--with", self.with_)):
+            for name in names:
+                yield from (option, name)
+        if self.trust is not None:
+            yield from ("--trust", self.trust)
+        if self.source != "auto":
+            yield from ("--source", self.source)
+        if self.upstream_url is not None:
+            yield from ("--upstream-url", self.upstream_url)
+        flags = {
+            "--no-verify": self.no_verify,
+            "--keep-default": self.keep_default,
+            "--commit": self.commit,
+            "--drop-conflicts": self.drop_conflicts,
+            "--no-fetch": self.no_fetch,
+        }
+        yield from (flag for flag, given in flags.items() if given)
+        for option, names in (("--without", self.without), ("--accept-fault", self.accept_faults)):
+            for name in names:
+                yield from (option, name)
+
+
+def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
+    """Read everything once before anything is fetched, so that what is wrong with it is told at once.
+
+    Raises the errors of reading series and profiles, UNKNOWN_PATCH, and PATCH_PAIR_SPLIT.
+    """
+    series = load_series(folder.patches)
+    sets = {request.archs} if request.archs else {*_recorded(lock, folder)}
+    for archs in sorted(sets):
+        select_on(series, load_profiles(folder.profiles, archs), lock.pin(None), request.with_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One candidate that the lock follows from pin to pin: its GPUs with a set of opt-in patches.
+
+    ``builds``: where its results are recorded, oldest first. ``had``: every patch that its results
+    record; None when the lock has none of it. ``branch``: whether the branch of the GPUs is its own.
+    ``before``: builds before those, at which patches were last in that are left out since.
+    """
+
+    archs: tuple[str, ...]
+    with_: tuple[str, ...]
+    without: tuple[str, ...]
+    builds: tuple[int, ...]
+    had: tuple[str, ...] | None
+    branch: bool = True
+    before: tuple[int, ...] = ()
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """The builds at which last renderings are looked for, oldest first."""
+        return tuple(sorted({*self.builds, *self.before}))
+
+    def __str__(self) -> str:
+        return told_archs(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
+
+
+def find_variants(
+    request: BumpRequest, lock: Lock, target: int, folder: SeriesDir
+) -> tuple[tuple[Variant, ...], tuple[tuple[str, ...], ...]]:
+    """The variants of a bump to the build ``target``, sorted by GPUs and opt-in patches.
+
+    With ``--arch``, ``--with`` or ``--trust`` only what was named: the GPUs (or those that the default pin
+    has results of) with exactly these opt-in patches. Also returns the GPUs that the lock has results for at
+    pins newer than the target only.
+
+    Raises UsageError when there is none; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
+    ``--without``; and the errors of reading series and profiles.
+    """
+    series = load_series(folder.patches)
+    variants: list[Variant] = []
+    newer: list[tuple[str, ...]] = []
+    for archs in _archs(request, lock, folder):
+        profiles = load_profiles(folder.profiles, archs)
+        recorded = [result for result in lock.results if result.archs == archs]
+        if request.is_about_one:
+            named = _named(request, series, profiles, target)
+            asked = _opted(series, profiles, named.with_, target)
+            same = [each for each in recorded if _opted_of(series, profiles, each) == asked]
+            recent = _recent(same, lock, target)
+            variants.append(_variant(named, lock, target, archs, named.with_, recent))
+            continue
+        found: dict[tuple[str, ...], list[Result]] = {}
+        for result in _recent(recorded, lock, target):
+            found.setdefault(_opted_of(series, profiles, result), []).append(result)
+        variants += [
+            replace(
+                _variant(request, lock, target, archs, with_, found[with_]),
+                branch=len(found) == 1 or not with_,
+            )
+            for with_ in sorted(found)
+        ]
+        if not recorded and archs == (PLAIN,):
+            variants.append(_variant(request, lock, target, archs, (), ()))
+        else:
+            newer += [] if found else [archs]
+    if not variants:
+        raise UsageError(
+            f"the lock records no candidate at its default pin, or at one before b{target}, "
+            "so there is nothing to take along",
+            hint=f"patchkit bump --to b{target} --arch {PLAIN}"
+            if is_plain(folder.profiles)
+            else "name the GPU: patchkit bump --arch gfx1151",
+        )
+    recorded_ids = {name for each in variants for name in each.had or ()}
+    return tuple(_checked(each, series, folder, target, recorded_ids) for each in variants), tuple(newer)
+
+
+def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], build: int) -> BumpRequest:
+    """The request with the patches named that its trust stands for on the build."""
+    asked = Request(archs=(), with_=request.with_, without=request.without, trust=request.trust)
+    named, _ = name_patches(asked, series, profiles, build)
+    return replace(request, with_=named.with_, without=named.without)
+
+
+def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[str, ...]]:
+    if request.archs:
+        return [tuple(sorted(set(request.archs)))]
+    return sorted(set(_recorded(lock, folder, build=lock.default if request.is_about_one else None)))
+
+
+def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterator[tuple[str, ...]]:
+    """The GPUs that the lock has results for, at one build or at any; a plain series has none to be told."""
+    if is_plain(folder.profiles):
+        yield (PLAIN,)
+    yield from (result.archs for result in lock.results if build in (None, result.build))
+
+
+def _opted(
+    series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str], build: int
+) -> tuple[str, ...]:
+    return tuple(sorted(opted_in(series, profiles, set(ids), build)))
+
+
+def _opted_of(series: Series, profiles: Sequence[ArchProfile], result: Result) -> tuple[str, ...]:
+    return _opted(series, profiles, result.patches, result.build)
+
+
+def _recent(results: Sequence[Result], lock: Lock, target: int) -> list[Result]:
+    """Those at the default pin, and those at the newest pin that is no newer than the target."""
+    newest = max((result.build for result in results if result.build <= target), default=None)
+    return [result for result in results if result.build in (lock.default, newest)]
+
+
+def _variant(
+    request: BumpRequest,
+    lock: Lock,
+    target: int,
+    archs: tuple[str, ...],
+    with_: tuple[str, ...],
+    results: Sequence[Result],
+) -> Variant:
+    builds = sorted({result.build for result in results}) or [lock.default]
+    # Held against itself nothing ever moves: what was recorded at the target is the base of last resort.
+    builds = [build for build in builds if build != target] or builds
+    asked = request.is_about_one
+    left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
+    had_it = {
+        name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)
+        for name in left_out
+        if any(each.archs == archs and name in each.patches for each in lock.results)
+    }
+    return Variant(
+        archs=archs,
+        with_=with_ if asked else tuple(name for name in with_ if name not in request.without),
+        without=request.without,
+        builds=tuple(builds),
+        had=tuple(dict.fromkeys(name for result in results for name in result.patches)) if results else None,
+        before=tuple(sorted(build for build in set(had_it.values()) if build < target)),
+    )
+
+
+def _checked(variant: Variant, series: Series, folder: SeriesDir, target: int, recorded: set[str]) -> Variant:
+    """The variant with those of ``without`` that the series has; another may be one that the lock records."""
+    without = tuple(
+        name for name in variant.without if series.patch(name) is not None or name not in recorded
+    )
+    profiles = load_profiles(folder.profiles, variant.archs)
+    select_patches(series, profiles, target, without=without, with_=variant.with_)
+    return replace(variant, without=without)

@@ -1,0 +1,220 @@
+"""Following upstream: from what the lock records to another pin, all of it or nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
+from patchkit.base.text import counted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.bump.commit import check_branch, check_committed, commit_lock
+from patchkit.carry.bump.history import with_commits
+from patchkit.carry.bump.proof import Prove
+from patchkit.carry.bump.report import Bump, State, bump_message
+from patchkit.carry.bump.request import BumpRequest, Variant, check_series, find_variants
+from patchkit.carry.bump.successor import Successor, Work, make, regenerate, settle
+from patchkit.carry.candidate.staging import name_series, open_stage, publish, put_back_ref, recover
+from patchkit.carry.candidate.target import find_target_pin, own_pin
+from patchkit.carry.judging.classes import GOOD
+from patchkit.carry.remotes.run import ask_following, imported_pulls, read_following
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.lock import Lock, load_lock, write_lock
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import pin_ref
+from patchkit.carry.upstream.refs import read_ref
+
+
+def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove: Prove) -> Bump:
+    """Bump. One that is not ``done`` is returned, not raised; then nothing was changed.
+
+    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove`` is
+    asked of each candidate unless the request leaves the gates out.
+
+    Raises what finding the target, fetching, planning and the gates raise, PIN_DIFFERS and
+    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. Whatever
+    is raised, KeyboardInterrupt included, lock and branches are as they were.
+    """
+    series, reporter = workspace.series, workspace.reporter
+    if request.commit:
+        check_committed(series, reporter)  # told before the work, not after it
+    cache = open_cache(workspace.cache_root)
+    before = series.lock.read_bytes()
+    lock = load_lock(series.lock)
+    with cache.hold(reporter) as repository:
+        recover(cache, repository, reporter)
+    check_series(request, series, lock)
+    told = find_target_pin(
+        request.to,
+        lock=lock,
+        catalogue=series.patches / "upstreams.toml",
+        source=request.source,
+        upstream_url=request.upstream_url,
+        cache=cache,
+        reporter=reporter,
+    )
+    new = own_pin(lock, told)
+    variants, newer = find_variants(request, lock, new.build, series)
+    branch = f"bump/{new.name}"
+    if request.commit:
+        check_branch(series, branch, reporter)
+    with cache.hold(reporter) as repository:
+        had = read_ref(repository, pin_ref(new))
+    known = load_series(series.patches)
+    if request.asks_nobody:
+        following = read_following(known, lock, new, cache, reporter)
+    else:
+        following = ask_following(known, lock, new, cache, reporter, now, request.upstream_url)
+    next_lock = replace(
+        lock,
+        watched=following.seen(lock),
+        default=lock.default if request.keep_default else new.build,
+        pins=lock.with_pin(new).pins,
+    )
+    with (
+        InterruptNote("lock and branches are as they were"),
+        ExitStack() as undo,
+        open_stage(series, cache, next_lock) as stage,
+    ):
+        undo.callback(_put_back_pin, cache, workspace, pin_ref(new), had)
+        work = Work(
+            request=request,
+            workspace=workspace,
+            stage=replace(workspace, series=stage),
+            cache=cache,
+            lock=lock,
+            old=lock.pin(None),
+            new=new,
+            told=told,
+            prove=prove,
+            pulls=imported_pulls(known, series.patches, cache, reporter),
+        )
+        state, successors, next_lock = _work(work, variants, next_lock)
+        bump = Bump(
+            request=request,
+            old=work.old,
+            new=new,
+            state=state,
+            successors=successors,
+            lock=next_lock,
+            newer=newer,
+            following=following,
+            drifted=_gates_needed(successors) if state == "unverified" else None,
+        )
+        for problem in _problems(bump):
+            name_series(problem, stage=stage.root, series=series)
+        if state != "done":
+            return bump
+
+        def finish() -> None:
+            nonlocal bump
+            if not request.commit:
+                write_lock(series.lock, bump.lock)
+                return
+            committed = commit_lock(
+                series,
+                bump.lock,
+                branch=branch,
+                message=bump_message(bump),
+                date=new.committed,
+                reporter=reporter,
+            )
+            bump = replace(bump, committed=committed)
+
+        refs = {
+            one.candidate.ref: one.candidate.tip
+            for one in successors
+            if one.variant.branch and one.candidate is not None
+        }
+        with cache.hold(reporter) as repository:
+            publish(cache, repository, series, stage, refs, before, finish)
+        undo.pop_all()
+    return bump
+
+
+def _put_back_pin(cache: Cache, workspace: Workspace, ref: str, had: str | None) -> None:
+    with cache.hold(workspace.reporter) as repository:
+        put_back_ref(repository, ref, had)
+
+
+def _problems(bump: Bump) -> Iterator[PatchkitError]:
+    for made in bump.successors:
+        for verdict in made.verdicts:
+            yield from verdict.problems
+        for gate in made.report.gates if made.report is not None else ():
+            yield from gate.problems
+
+
+def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, tuple[Successor, ...], Lock]:
+    """All variants are classified before the first is made: gates take long, and one can end it all."""
+    made: list[Successor] = []
+    for variant in variants:
+        with work.cache.hold(work.workspace.reporter) as repository:
+            made.append(regenerate(work, variant, repository))
+    work.trees.clear()
+    accepted = work.request.accept_faults
+    state = _state(made, accepted)
+    if state == "done" and work.request.no_verify and _drifted(made):
+        state = "unverified"
+    if state == "done":
+        lock, made = settle(made, lock, work.new.build)
+        for number, one in enumerate(made):
+            with work.cache.hold(work.workspace.reporter) as repository:
+                lock, done = make(work, one, lock, repository)
+            made[number] = done if work.request.no_verify else _verified(work, done)
+        state = _state(made, accepted)
+    return state, tuple(_with_commits(work, one) for one in made), lock
+
+
+def _state(made: Sequence[Successor], accepted: Sequence[str]) -> State:
+    if any(one.blocked for one in made):
+        return "blocked"
+    if any(refused_faults(one.faults, accepted) for one in made):
+        return "faulty"
+    if any(one.unproven for one in made):
+        return "fewer"
+    failed = any(one.report is not None and one.report.failed for one in made)
+    return "refuted" if failed else "done"
+
+
+def _drifted(made: Sequence[Successor]) -> dict[str, str]:
+    """Patches that edit functions that changed upstream, with those."""
+    return {
+        verdict.id: ", ".join(drift.entity for drift in verdict.drift)
+        for one in made
+        for verdict in one.verdicts
+        if verdict.patch_class in GOOD and verdict.drift
+    }
+
+
+def _gates_needed(made: Sequence[Successor]) -> UsageError:
+    drifted = _drifted(made)
+    return UsageError(
+        f"functions of {counted(len(drifted), 'patch', 'patches')} changed upstream: the gates are needed",
+        code="BUMP_GATES_NEEDED",
+        why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
+        hint="leave out --no-verify",
+    )
+
+
+def _with_commits(work: Work, one: Successor) -> Successor:
+    base = work.lock.pin(one.variant.builds[-1])
+    verdicts, told = with_commits(
+        one.verdicts,
+        work.request,
+        base if base.build != work.new.build else work.old,
+        work.told,
+        work.cache,
+        load_series(work.stage.series.patches).read,
+        work.workspace.reporter,
+    )
+    return replace(one, verdicts=verdicts, history=told)
+
+
+def _verified(work: Work, one: Successor) -> Successor:
+    if one.candidate is None:
+        raise AssertionError("it was made just now")
+    return replace(one, report=work.prove(work.stage, one.candidate, work.new))

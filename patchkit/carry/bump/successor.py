@@ -1,0 +1,345 @@
+"""The successor of a candidate: its patches classified on the new upstream, then made into commits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import arch_options
+from patchkit.base.workspace import Workspace
+from patchkit.carry.bump.proof import Proof, Prove
+from patchkit.carry.bump.request import BumpRequest, Variant
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.inputs import digest_of_patch
+from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.record import Candidate, candidate_ref
+from patchkit.carry.judging.changed import Versions
+from patchkit.carry.judging.classes import DROPPED, GOOD, Classified
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.series.lock import Followed, LeftOut, Lock, Pin, write_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import Selected, live_in, opted_in
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One patch that is not in the candidate any more, and why.
+
+    ``proven``: upstream made it needless. ``accepted``: left out by name. ``dropped``: left out on request,
+    whatever it was. ``unproven``: nobody knows.
+    """
+
+    id: str
+    how: Literal["proven", "accepted", "dropped", "unproven"]
+    why: str
+
+
+def find_losses(
+    had: Sequence[str],
+    verdicts: Sequence[Classified],
+    series: Series,
+    *,
+    without: Collection[str],
+    dropped: Collection[str],
+    drops_all: bool = False,
+) -> tuple[Loss, ...]:
+    """Every loss, those of ``had`` first and in its order.
+
+    ``dropped`` are left out on request, and with ``drops_all`` whatever is lost without a proof.
+    """
+    known = {verdict.id: verdict for verdict in verdicts}
+    kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}.difference(dropped)
+    proven = _proven(known, series)
+    found: list[Loss] = []
+    for name in dict.fromkeys([*had, *dropped]):
+        state = known[name].patch_class if name in known else None
+        if name in kept or (state == "conflict" and name not in dropped):
+            continue  # what is in conflict is not lost yet: it keeps the bump from being done
+        why = known[name].reason if name in known else "the series has no such patch any more"
+        if name in proven:
+            found.append(Loss(id=name, how="proven", why=proven[name]))
+        elif name in without:
+            found.append(Loss(id=name, how="accepted", why=why))
+        else:
+            is_dropped = drops_all or name in dropped
+            found.append(Loss(id=name, how="dropped" if is_dropped else "unproven", why=why))
+    return tuple(found)
+
+
+def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
+    """Why each patch is needed no more: its own class, or that of a patch without which it is wrong."""
+    found = {
+        name: f"{verdict.patch_class}: {verdict.reason}"
+        for name, verdict in known.items()
+        if verdict.patch_class in DROPPED
+    }
+    ended = {name for name in found if known[name].patch_class == "retired"}
+    more = True
+    while more:
+        more = False
+        for patch in series.patches:
+            if patch.id in found or known[patch.id].patch_class != "out of era":
+                continue
+            needed = next((each for each in patch.requires if each.patch in ended), None)
+            if needed is not None:
+                found[patch.id] = f"requires '{needed.patch}', which is retired: {needed.why}"
+                ended.add(patch.id)
+                more = True
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """What the bump made of one variant; ``report`` is None when the gates were left out.
+
+    ``had``: the patches before it; ``losses``: those of them that are not in any more. ``offered``: what is
+    opt-in there, where nothing is left. ``made_by``: the command that makes the same. ``followed``: functions
+    that are not where patch.toml says, with the place the lock has from now on. ``candidate`` is None while
+    nothing is written. ``history``: whether upstream's commits were asked for, and why not. ``faults``:
+    what is known to be wrong in the new build. ``left_out``: what is not in on request, as the lock says it.
+    """
+
+    variant: Variant
+    verdicts: tuple[Classified, ...]
+    blocked: tuple[str, ...]
+    had: tuple[str, ...]
+    losses: tuple[Loss, ...]
+    offered: tuple[str, ...]
+    branch: str
+    made_by: tuple[str, ...]
+    followed: tuple[Followed, ...]
+    faults: tuple[FaultHere, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    candidate: Candidate | None = None
+    tree: str | None = None
+    report: Proof | None = None
+    history: str = ""
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Those of the candidate."""
+        return self.candidate.ids if self.candidate is not None else ()
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Patches that were left out on request, and that nothing shows to be needless."""
+        return tuple(loss.id for loss in self.losses if loss.how == "dropped")
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Patches that were lost, and nobody knows why."""
+        return tuple(loss.id for loss in self.losses if loss.how == "unproven")
+
+    def as_json(self) -> dict[str, object]:
+        """As ``bump`` shows it."""
+        return {
+            "archs": list(self.variant.archs),
+            "with": list(self.variant.with_),
+            "compared_with": list(self.variant.builds),
+            "branch": self.branch if self.variant.branch else None,
+            "made_by": shlex.join(self.made_by),
+            "tip": self.candidate.tip if self.candidate is not None else None,
+            "tree": self.tree,
+            "before": list(self.had),
+            "applied": list(self.patches),
+            "lost": plain(self.losses),
+            "left_out": [fields_of(each, "archs", "digest") for each in self.left_out],
+            "opt_in": list(self.offered),
+            "blocked": list(self.blocked),
+            "faults": plain(self.faults),
+            "history": self.history,
+            "followed": plain(self.followed),
+            "patches": plain(self.verdicts),
+            "gates": plain(self.report),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What all steps need; ``stage`` is the workspace whose series is the stage's.
+
+    ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
+    ``pulls`` are the files of the pull requests that patches are, as they were imported.
+    ``trees`` are the upstreams that were read so far, by commit: variants share them.
+    """
+
+    request: BumpRequest
+    workspace: Workspace
+    stage: Workspace
+    cache: Cache
+    lock: Lock
+    old: Pin
+    new: Pin
+    told: Pin
+    prove: Prove
+    pulls: Mapping[str, tuple[Versions, ...]]
+    trees: dict[str, UpstreamFiles] = field(default_factory=dict)
+
+
+def regenerate(work: Work, variant: Variant, repository: Repository) -> Successor:
+    """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
+    series = load_series(work.stage.series.patches)
+    last: dict[str, Rendering] = {}
+    for build in variant.compared:
+        chosen, files = _read(work, variant, series, work.lock.pin(build), (), repository)
+        last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
+    chosen, files = _read(work, variant, series, work.new, variant.without, repository)
+    verdicts, renderings = classify_series(
+        Comparison(
+            workspace=work.stage,
+            build=work.new.build,
+            chosen=chosen,
+            files=files,
+            last=last,
+            pulls=work.pulls,
+        )
+    )
+    had = variant.had if variant.had is not None else tuple(last)
+    left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()
+    named = {each.patch for each in left_out}
+    renderings = tuple(each for each in renderings if each.patch.id not in named)
+    made = {rendering.patch.id for rendering in renderings}
+    profiles = load_profiles(work.stage.series.profiles, variant.archs)
+    inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
+    wanted = {each.patch.id for each in select_on(series, profiles, work.new, variant.with_) if each.targets}
+    options = [*arch_options(variant.archs, work.stage.series.profiles), "--upstream", work.new.name]
+    options += [word for name in variant.with_ if name in made for word in ("--with", name)]
+    options += [word for name in sorted(wanted - made - named) for word in ("--without", name)]
+    options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
+    live = live_in(rendering.selected for rendering in renderings)
+    faults = find_faults(series.faults, work.new.build, variant.archs, live)
+    return Successor(
+        variant=variant,
+        verdicts=verdicts,
+        blocked=tuple(_blocked(work, variant, series, verdicts)),
+        faults=faults,
+        had=had,
+        losses=find_losses(
+            had,
+            verdicts,
+            series,
+            # By name, or by the word of trust that the variant was asked for with.
+            without=(*work.request.without, *variant.without),
+            dropped=named,
+            drops_all=work.request.drop_conflicts,
+        ),
+        offered=() if made or not had else opted_in(series, profiles, inside, work.new.build),
+        branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
+        made_by=("patchkit", "apply", *options),
+        followed=followed_by(series, renderings),
+        left_out=left_out,
+    )
+
+
+def _left_out(
+    work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]
+) -> tuple[LeftOut, ...]:
+    """What cannot be in whatever it is that keeps it out, and what is wrong without it, with the reasons."""
+    found: dict[str, str] = {}
+    for verdict in verdicts:
+        patch = series.patch(verdict.id)
+        if patch is None or verdict.id in variant.without:
+            continue
+        needless = verdict.patch_class in DROPPED and patch.builds.covers(work.new.build)
+        if verdict.patch_class == "conflict" or needless:
+            found[verdict.id] = f"{verdict.patch_class}: {verdict.reason}"
+    placed = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}
+    for patch in series.patches:  # what a patch requires stands before it
+        needed = next((each for each in patch.requires if each.patch in found), None)
+        if needed is not None and patch.id in placed:
+            found[patch.id] = f"requires '{needed.patch}', which is left out: {needed.why}"
+    return tuple(
+        LeftOut(
+            patch=patch.id,
+            archs=variant.archs,
+            digest=digest_of_patch(patch, work.stage.series),
+            why=" ".join(found[patch.id].split()),
+        )
+        for patch in series.patches
+        if patch.id in found
+    )
+
+
+def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
+    """The lock with what is left out on the new pin, so that nobody has to name it again.
+
+    The lock says it of GPUs. Where another set of theirs has the patch, the command names it instead.
+    """
+    settled = []
+    for one in made:
+        same = [each for each in made if each.variant.archs == one.variant.archs]
+        others = {verdict.id for each in same for verdict in each.verdicts if verdict.patch_class in GOOD}
+        rows = [each for one in same for each in one.left_out if each.patch not in others]
+        lock = lock.with_left_out(build, one.variant.archs, list(dict.fromkeys(rows)))
+        words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
+        settled.append(replace(one, made_by=(*one.made_by, *words)))
+    return lock, settled
+
+
+def _read(
+    work: Work, variant: Variant, series: Series, pin: Pin, without: Sequence[str], repository: Repository
+) -> tuple[tuple[Selected, ...], UpstreamFiles]:
+    """What of the variant applies to a pin, and the sources there."""
+    commit = obtain(
+        pin,
+        cache=work.cache,
+        source=work.request.source if pin is work.new is work.told else "auto",
+        upstream_url=work.request.upstream_url if pin.commit is not None else None,
+        fetched=work.told.commit if pin is work.new else None,
+        reporter=work.workspace.reporter,
+    )
+    if commit not in work.trees:
+        work.trees[commit] = read_upstream(repository, commit, series.read)
+    profiles = load_profiles(work.stage.series.profiles, variant.archs)
+    # What was left out there was in no rendering that anybody has seen; on the new pin it is tried again.
+    left_out = {} if pin is work.new else {each.patch: each.why for each in pin.left_out}
+    chosen = select_on(series, profiles, pin, variant.with_, without, left_out)
+    return chosen, work.trees[commit].fresh()
+
+
+def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:
+    """What a person has to do first, one sentence for each patch."""
+    if work.request.drop_conflicts:
+        return
+    last = max((build for build in variant.builds if build < work.new.build), default=work.new.build - 1)
+    for verdict in verdicts:
+        patch = series.patch(verdict.id)
+        if patch is None or verdict.id in variant.without:
+            continue
+        if verdict.patch_class == "conflict":
+            yield f"{verdict.id}: {verdict.reason}"
+        elif verdict.patch_class in DROPPED and patch.builds.covers(work.new.build):
+            yield (
+                f"{verdict.id}: {verdict.patch_class} ({verdict.reason}): "
+                f"end it with [builds] last = {last} in patches/{patch.folder}/patch.toml"
+            )
+
+
+def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tuple[Lock, Successor]:
+    """The commits of the candidate, its result in the lock of the stage, and no ref."""
+    lock = lock.with_followed(work.new.build, one.followed)
+    write_lock(work.stage.series.lock, lock)
+    request = Request(
+        archs=one.variant.archs,
+        upstream=work.new.name,
+        with_=one.variant.with_,
+        without=tuple(dict.fromkeys([*one.variant.without, *(each.patch for each in one.left_out)])),
+        accept_faults=work.request.accept_faults,
+    )
+    plan = make_plan(request, work.stage, work.cache)
+    candidate, tree = write_plan(plan, repository)
+    inputs = read_inputs(plan, work.stage.series)
+    lock = lock.with_result(make_result(plan, inputs, tree=tree, commit=candidate.tip))
+    write_lock(work.stage.series.lock, lock)
+    return lock, replace(one, candidate=candidate, tree=tree)

@@ -1,1 +1,0 @@
-"""Following upstream: what became of each patch, the new candidates, the moved lock."""

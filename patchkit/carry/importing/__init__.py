@@ -1,0 +1,1 @@
+"""Import: diffs, commits, pull requests and queues become patches of the series."""

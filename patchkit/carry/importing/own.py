@@ -1,0 +1,203 @@
+"""A series of one's own: a copy of the one in use, or a plain one, with a lock of what is followed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.files import disk_errors, usable_place, working_folder
+from patchkit.base.plain import fields_of
+from patchkit.base.series_folder import TEXTS, SeriesDir, is_plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.listing import load_catalogue
+from patchkit.carry.candidate.target import catalogue_pins, find_target_pin
+from patchkit.carry.placing.templates import written_text
+from patchkit.carry.series.lock import Lock, Pin, load_lock, write_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.upstream.cache import open_cache
+
+_DOING = "making the series"
+_CATALOGUE = "upstreams.toml"
+_KEPT = frozenset({".git", ".gitignore", ".gitattributes", "README.md", "LICENSE"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSeries:
+    """The series as it was made; ``recorded`` are the results that its lock took along, by name.
+
+    ``plain``: it knows no GPU, and begins without a patch.
+    """
+
+    folder: Path
+    build: int
+    archs: tuple[str, ...]
+    patches: tuple[str, ...]
+    recorded: tuple[str, ...]
+    in_git: bool
+    plain: bool
+
+    def as_json(self) -> dict[str, object]:
+        """As ``init`` shows it."""
+        return fields_of(self)
+
+
+def make_own_series(
+    folder: Path, archs: Sequence[str], upstream: str | None, workspace: Workspace
+) -> OwnSeries:
+    """Copy the series of the workspace to ``folder``, all of it or nothing.
+
+    Its lock begins at ``upstream``: a pin of the lock or a build of upstreams.toml, None for the newest pin
+    that has a result of ``archs``. It keeps the results of theirs there, and the pins before it.
+
+    Raises:
+        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: something else is in ``folder``.
+        PIN_UNKNOWN, and the errors of reading series, lock and profiles.
+        CacheError: the disk refused.
+    """
+    source = workspace.series
+    folder = usable_place(folder, kept=source.folders)
+    there = _refuse_taken(folder)
+    catalogue = load_catalogue(source)
+    profiles = load_profiles(source.profiles, archs)
+    names = tuple(profile.arch for profile in profiles)
+    lock = _own_lock(catalogue.lock, names, upstream, source)
+
+    def unneeded(place: str, names: list[str]) -> list[str]:
+        """What patchkit writes into any series it renders from its own copy."""
+        return [name for name in names if Path(place) == source.templates and name == TEXTS]
+
+    with _made_whole(folder) as made:
+        for part in source.folders:
+            if part.is_dir():
+                shutil.copytree(part, made / part.name, ignore=unneeded)
+        write_lock(SeriesDir(root=made, origin="named").lock, lock)
+    return OwnSeries(
+        folder=folder,
+        build=lock.default,
+        archs=names,
+        patches=tuple(patch.id for patch in catalogue.patches),
+        recorded=tuple(f"{result.name}: {', '.join(result.patches)}" for result in lock.results),
+        in_git=".git" in there,
+        plain=is_plain(source.profiles),
+    )
+
+
+def make_plain_series(
+    folder: Path, upstream: str | None, upstream_url: str | None, workspace: Workspace
+) -> OwnSeries:
+    """Make a plain series without a patch in ``folder``, all of it or nothing.
+
+    Its lock has one pin: ``upstream``, which may be any build that the git remote has; None for the newest
+    pin of the series in use.
+
+    Raises:
+        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: something else is in ``folder``.
+        The errors of :func:`patchkit.carry.candidate.target.find_target_pin`.
+        CacheError: the disk refused.
+    """
+    source = workspace.series
+    folder = usable_place(folder, kept=source.folders)
+    there = _refuse_taken(folder)
+    lock = load_lock(source.lock)
+    newest = max(lock.pins, key=lambda pin: pin.build)
+    if upstream is None and upstream_url is None:
+        pin = newest
+    else:
+        pin = find_target_pin(
+            upstream or "latest",
+            lock=lock,
+            catalogue=source.patches / _CATALOGUE,
+            source="auto",
+            upstream_url=upstream_url,
+            cache=open_cache(workspace.cache_root),
+            reporter=workspace.reporter,
+        )
+    with _made_whole(folder) as made:
+        patches = made / "patches"
+        patches.mkdir()
+        (patches / "series.toml").write_text(written_text("plain-series.toml.jinja"), encoding="utf-8")
+        for name in (_CATALOGUE, *(path.name for path in source.patches.glob("*.schema.json"))):
+            if (source.patches / name).is_file():
+                shutil.copyfile(source.patches / name, patches / name)
+        own = Lock(version=1, default=pin.build, pins=(pin,))
+        write_lock(SeriesDir(root=made, origin="named").lock, own)
+    return OwnSeries(
+        folder=folder,
+        build=pin.build,
+        archs=(),
+        patches=(),
+        recorded=(),
+        in_git=".git" in there,
+        plain=True,
+    )
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside ``folder``, whose content moves there when the context ends well."""
+    with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
+        with disk_errors(folder, _DOING):
+            yield made
+        with disk_errors(folder, _DOING):
+            folder.mkdir(exist_ok=True)
+            # patches/ last: a folder without it is told to be no series.
+            for name in sorted((path.name for path in made.iterdir()), key=lambda name: name == "patches"):
+                (made / name).rename(folder / name)
+
+
+def _refuse_taken(folder: Path) -> frozenset[str]:
+    """The names in ``folder``, where nothing there is in the way; raises SERIES_FOLDER_TAKEN."""
+    with disk_errors(folder, _DOING):
+        if not folder.exists():
+            return frozenset()
+        there = frozenset(each.name for each in (folder.iterdir() if folder.is_dir() else (folder,)))
+    taken = sorted(there - _KEPT)
+    if taken:
+        raise UsageError(
+            f"{folder} is not empty",
+            code="SERIES_FOLDER_TAKEN",
+            where=Location(path=str(folder / taken[0])),
+            why="a series is made in a new folder, or in a repository that has no files but "
+            + ", ".join(sorted(_KEPT - {".git"})),
+            hint="name another folder: patchkit init my-series",
+        )
+    return there
+
+
+def _own_lock(lock: Lock, archs: Sequence[str], upstream: str | None, source: SeriesDir) -> Lock:
+    of_archs = [each for each in lock.results if not archs or set(each.archs) <= set(archs)]
+    known = catalogue_pins(source.patches / _CATALOGUE)
+    if upstream is None:
+        build = max((each.build for each in of_archs), default=max(pin.build for pin in lock.pins))
+        pin = lock.pin(build)
+    else:
+        pin = _pin_of(lock, known, upstream)
+    earlier = [each for each in lock.pins if each.build < pin.build]
+    return replace(
+        lock,
+        default=pin.build,
+        pins=(*earlier, pin),
+        results=tuple(each for each in of_archs if each.build == pin.build),
+    )
+
+
+def _pin_of(lock: Lock, known: Sequence[Pin], upstream: str) -> Pin:
+    found = next((pin for pin in known if pin.is_called(upstream.strip().lower())), None)
+    in_lock = [pin.build for pin in lock.pins]
+    return lock.pin(upstream) if found is None or found.build in in_lock else found
+
+
+def refuse_installed(series: SeriesDir) -> None:
+    """Raise SERIES_INSTALLED for the copy inside of an installed patchkit: nobody's patches belong there."""
+    if series.origin == "installed":
+        raise ConfigError(
+            "the series in use is the installed patchkit's own",
+            code="SERIES_INSTALLED",
+            where=Location(path=str(series.root)),
+            why="what is written there is lost with the next update",
+            hint="make one of your own: patchkit init my-series && export PATCHKIT_SERIES=$PWD/my-series",
+        )

@@ -1,0 +1,693 @@
+"""``patchkit import QUEUE``: patch files, mails or commits become patches of the series, in order.
+
+git makes the tree of each change on those before it, in an index of its own. On that tree the change is
+lifted, placed on what the patches before it made, and the two results are compared. What is refused leaves
+the rest standing: later changes go on without it, where they can. The series is written at the end, all of it
+or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import (
+    AnchorError,
+    ExitCode,
+    InterruptNote,
+    Location,
+    PatchkitError,
+    UsageError,
+    members_of,
+)
+from patchkit.base.files import temporary_folder, write_whole
+from patchkit.base.plain import plain
+from patchkit.base.source import SourceText
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.staging import name_series
+from patchkit.carry.importing.for_whom import Guards, parse_guards
+from patchkit.carry.importing.ground import Ground, Grounds
+from patchkit.carry.importing.own import refuse_installed
+from patchkit.carry.importing.queue_sources import (
+    Paths,
+    QueuedChange,
+    Reading,
+    folder_of,
+    is_queue,
+    is_range,
+)
+from patchkit.carry.importing.refusal import explain
+from patchkit.carry.importing.run import (
+    FoundChange,
+    Imported,
+    ImportRequest,
+    Wanted,
+    draft_patch,
+    make_patch,
+    run_import,
+    target_profiles,
+)
+from patchkit.carry.importing.standing import Queue, Standing, Trees
+from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.judging.merge import doubt_of
+from patchkit.carry.lifting.change import (
+    FileChange,
+    check_changes,
+    is_mail,
+    joined_authorship,
+    own_repository,
+    read_diff,
+    split_mails,
+)
+from patchkit.carry.lifting.guarded import NewText
+from patchkit.carry.lifting.hunks import MovedHunk
+from patchkit.carry.lifting.trial import Guarded, Stage, compare, look_at_newest, open_stage
+from patchkit.carry.lifting.write import (
+    NewPatch,
+    folder_files,
+    next_number,
+    patch_id,
+    short_title,
+    write_patch,
+)
+from patchkit.carry.onto.pin import AsBuild
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.guard import Guard
+from patchkit.carry.placing.place import PlacedPatch
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import open_clone
+from patchkit.carry.upstream.git import Git
+
+State = Literal["lifted", "text", "refused", "left out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRequest:
+    """What is imported, and how. ``guards`` are the values of ``--guard``, ``wanted`` has the rest.
+
+    ``squash``: all changes as one patch. ``dry_run``: nothing is written. ``strip`` and ``prefix`` as in
+    :class:`patchkit.carry.importing.queue_sources.Paths`.
+    """
+
+    sources: tuple[str, ...]
+    guards: tuple[str, ...]
+    wanted: Wanted
+    strip: int | None = None
+    prefix: str | None = None
+    pull: int | None = None
+    url: str | None = None
+    repo: Path | None = None
+    upstream: PinWanted = None
+    as_build: AsBuild = None
+    squash: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedPatch:
+    """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part.
+
+    ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` is what becomes of whole files.
+    ``moved`` are hunks of the diff that were not at their own lines.
+    """
+
+    name: str
+    state: State
+    patches: tuple[tuple[str, str], ...] = ()
+    edits: int = 0
+    hunks: int = 0
+    new_files: int = 0
+    whole: tuple[str, ...] = ()
+    requires: tuple[tuple[str, str], ...] = ()
+    moved: tuple[MovedHunk, ...] = ()
+    error: PatchkitError | None = None
+    note: str = ""
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "patches": [{"id": name, "folder": folder} for name, folder in self.patches],
+            "edits": self.edits,
+            "hunks": self.hunks,
+            "new_files": self.new_files,
+            "whole_files": list(self.whole),
+            "requires": [{"patch": name, "why": why} for name, why in self.requires],
+            "moved_hunks": plain(self.moved),
+            "errors": [
+                {
+                    "code": error.code,
+                    "message": error.message,
+                    "where": [str(place) for place in error.where],
+                    "why": error.why,
+                    "hint": error.hint,
+                }
+                for error in (members_of(self.error) if self.error is not None else ())
+            ],
+            "note": self.note,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """The whole queue: ``base`` is what it was placed on, ``because`` why; ``newest`` as of one patch."""
+
+    patches: tuple[QueuedPatch, ...]
+    base: str
+    because: str
+    build: int
+    newest: str
+    not_on_newest: tuple[str, ...]
+    written: bool
+
+    def count(self, state: State) -> int:
+        """How many changes came to that."""
+        return sum(each.state == state for each in self.patches)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Whether all that has a diff is in."""
+        return ExitCode.FEWER_PATCHES if self.count("refused") else ExitCode.OK
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        states: tuple[State, ...] = ("lifted", "text", "refused", "left out")
+        return {
+            "queue": [each.as_json() for each in self.patches],
+            "counts": {state: self.count(state) for state in states},
+            "base": self.base,
+            "base_because": self.because,
+            "newest": self.newest,
+            "not_on_newest": list(self.not_on_newest),
+            "written": self.written,
+        }
+
+
+def import_changes(request: QueueRequest, workspace: Workspace) -> Imported | QueueReport:
+    """Make patches of what is named: one of a single diff, mail, commit or pull request, else a queue.
+
+    Raises:
+        IMPORT_ONE_ONLY: an option of one patch, for several.
+        PatchkitError: of reading the queue, of the pin, and of one patch as :func:`run_import` raises it.
+
+    Whatever is raised, the series is as it was. What is refused of a queue is not raised: the report has it.
+    """
+    guards = parse_guards(request.guards)
+    single = ImportRequest(
+        wanted=replace(request.wanted, guard=guards.rules[0][1]),
+        source=request.sources[0] if request.sources else None,
+        pull=request.pull,
+        url=request.url,
+        repo=request.repo,
+        as_build=request.as_build,
+    )
+    plain_guard = guards.rules[0][0] == "*"
+    if request.pull is not None or not request.sources:
+        _refuse_options(request, "is for files and commits, not for a pull request", plain_guard=plain_guard)
+        return run_import(single, workspace)
+    if request.dry_run and request.squash:
+        raise UsageError(
+            "--dry-run shows what becomes of each change, and --squash makes one patch of all",
+            code="IMPORT_ONE_ONLY",
+            hint="leave one of them out",
+        )
+    commits = not is_queue(request.sources) and is_range(request.sources[0])
+    if commits:
+        _refuse_paths(request)
+    if not plain_guard or request.dry_run or is_queue(request.sources):
+        return _run(request, guards, workspace)
+    is_one = request.squash or _is_one(request, workspace)
+    if is_one and commits:
+        return run_import(single, workspace)  # of commits git knows both trees
+    return _run(replace(request, squash=is_one), guards, workspace)
+
+
+def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
+    """Whether the one source that is named is one change, as a diff, a mail or a commit is."""
+    (source,) = request.sources
+    if is_range(source):
+        clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
+        return clone.count("--no-merges", source) < 2  # noqa: PLR2004 - of none, run_import tells
+    data = read_diff(Path(source))
+    if not is_mail(data):
+        return True
+    with temporary_folder("mails") as folder:
+        mails = split_mails(data, source, folder, Git(reporter=workspace.reporter))
+        return sum(bool(diff) for diff, _ in mails) < 2  # noqa: PLR2004
+
+
+def _refuse_several(request: QueueRequest) -> None:
+    """Raise IMPORT_ONE_ONLY for an option of one patch."""
+    given = {
+        "--id": request.wanted.id,
+        "--title": request.wanted.title,
+        "--lift": request.wanted.lifts,
+    }
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(
+            f"{option} is for one patch, and this is a queue of several",
+            code="IMPORT_ONE_ONLY",
+            hint="leave it out; or make one patch of all: --squash",
+        )
+
+
+def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> None:
+    """Raise IMPORT_ONE_ONLY for an option of files."""
+    given = {
+        "--dry-run": request.dry_run,
+        "--squash": request.squash,
+        "--guard with a pattern": not plain_guard,
+        "several files": request.sources[1:],
+    }
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="leave it out")
+    _refuse_paths(request)
+
+
+def _refuse_paths(request: QueueRequest) -> None:
+    """Raise IMPORT_ONE_ONLY for options that say how the paths of a diff are meant."""
+    given = {"-p": request.strip is not None, "--prefix": request.prefix}
+    for option in (name for name, value in given.items() if value):
+        raise UsageError(
+            f"{option} is for patch files: commits have their paths from the repository",
+            code="IMPORT_ONE_ONLY",
+            hint="leave it out; or write the commits to files first: git format-patch",
+        )
+
+
+def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Imported | QueueReport:
+    refuse_installed(workspace.series)
+    lock = load_lock(workspace.series.lock)
+    profiles = {name: target_profiles(name, workspace) for name in guards.names}
+    cache = open_cache(workspace.cache_root)
+    with (
+        InterruptNote("the series is as it was: a queue is written when all of it was tried"),
+        cache.hold(workspace.reporter) as repository,
+        temporary_folder("queue") as folder,
+    ):
+        trees = Trees(own_repository(folder, repository))
+        grounds = Grounds(
+            sources=request.sources,
+            paths=Paths(strip=request.strip, folder=folder_of(request.prefix)),
+            repo=request.repo,
+            upstream=request.upstream,
+            as_build=request.as_build,
+            lock=lock,
+            workspace=workspace,
+            cache=cache,
+            repository=repository,
+            trees=trees,
+        )
+        reading, ground = grounds.read(folder)
+        if request.squash:
+            return _squashed(grounds, replace(request.wanted, guard=_only_guard(guards)), reading, ground)
+        if len(reading.changes) > 1:
+            _refuse_several(request)
+        with open_stage(workspace, cache) as stage:
+            taking = _Taking(
+                wanted=request.wanted,
+                grounds=grounds,
+                guards=guards,
+                profiles=profiles,
+                series=load_series(workspace.series.patches),
+                ground=ground,
+                stage=stage,
+                queue=Queue(trees=trees, base=ground.tree, reporter=workspace.reporter),
+            )
+            found = taking.take_all(reading.changes)
+            newest, missing = taking.look_at_newest()
+        if not request.dry_run and taking.made:
+            _write_all(taking, workspace)
+    left_out = [QueuedPatch(name=name, state="left out", note=why) for name, why in reading.left_out]
+    return QueueReport(
+        patches=(*found, *left_out),
+        base=ground.name,
+        because=ground.because,
+        build=ground.build,
+        newest=newest,
+        not_on_newest=missing,
+        written=bool(taking.made) and not request.dry_run,
+    )
+
+
+def _only_guard(guards: Guards) -> str:
+    """The one guard of all paths; raises IMPORT_ONE_ONLY."""
+    if guards.rules[0][0] == "*":
+        return guards.rules[0][1]
+    raise UsageError(
+        "--squash makes one patch, and --guard by patterns makes several",
+        code="IMPORT_ONE_ONLY",
+        hint="one --guard for all paths, or no --squash",
+    )
+
+
+def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Imported:
+    """All changes as one patch."""
+    tree = ground.tree
+    moved: list[MovedHunk] = []
+    for name, why in reading.left_out:
+        grounds.workspace.reporter.warn(f"{name} is left out: {why}")
+    for change in reading.changes:
+        try:
+            placed = grounds.trees.place(tree, change)
+        except PatchkitError as error:
+            raise explain(error, change, tree, grounds, ground) from error
+        tree = placed.tree
+        moved += placed.moved
+    name = reading.changes[0].where.path if len(reading.changes) == 1 else "the queue"
+    files = check_changes(grounds.trees.git.renames(ground.tree, tree), name, grounds.trees.git)
+    by = joined_authorship([change.by for change in reading.changes])
+    found = FoundChange(build=ground.build, base=ground.commit, name=ground.name, files=files, by=by)
+    title = by.subject or reading.changes[0].words
+    made = make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)
+    return replace(made, because=ground.because, moved=tuple(moved))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taking:
+    """The queue on its way in. ``tree`` is git's tree of what is in.
+
+    ``whole`` are, by a change's place and name, the trees around it where all that apply are there.
+    ``made`` are the patches that are in, in order, each with the number of its folder.
+    """
+
+    wanted: Wanted
+    grounds: Grounds
+    guards: Guards
+    profiles: Mapping[str, tuple[ArchProfile, ...] | None]
+    series: Series
+    ground: Ground
+    stage: Stage
+    queue: Queue
+    tree: str = ""
+    files: UpstreamFiles = field(default_factory=lambda: UpstreamFiles({}))
+    below: Guarded = field(default_factory=Guarded)
+    made: list[tuple[NewPatch, int]] = field(default_factory=list)
+    refused: list[QueuedChange] = field(default_factory=list)
+    whole: dict[tuple[Location, str], tuple[str, str]] = field(default_factory=dict)
+    placed: list[PlacedPatch] = field(default_factory=list)
+
+    @property
+    def trees(self) -> Trees:
+        return self.queue.trees
+
+    def take_all(self, changes: Sequence[QueuedChange]) -> tuple[QueuedPatch, ...]:
+        """Take each change in, or say why not."""
+        reporter = self.grounds.workspace.reporter
+        self.tree = self.ground.tree
+        read = [*self.series.read, *sorted(self._look_over(changes))]
+        self.files = read_upstream(self.grounds.repository, self.ground.commit, read)
+        found = []
+        with reporter.progress("importing the queue", "patches") as advance:
+            for number, change in enumerate(changes, 1):
+                reporter.step(f"{number} of {len(changes)}: {change.name}")
+                start = time.monotonic()
+                try:
+                    done = self._take(change)
+                except PatchkitError as error:
+                    self.refused.append(change)
+                    name_series(error, stage=self.stage.series.root, series=self.grounds.workspace.series)
+                    done = QueuedPatch(name=change.name, state="refused", error=error)
+                found.append(replace(done, seconds=time.monotonic() - start))
+                advance(number, len(changes))
+        return tuple(found)
+
+    def _look_over(self, changes: Sequence[QueuedChange]) -> frozenset[str]:
+        """All paths that are touched; fills ``whole``."""
+        tree = self.ground.tree
+        for change in changes:
+            try:
+                made = self.trees.place(tree, change).tree
+            except PatchkitError:
+                continue
+            self.whole[change.where, change.name], tree = (tree, made), made
+        return frozenset(path for change in changes for path in self._touched(change))
+
+    def _take(self, change: QueuedChange) -> QueuedPatch:
+        """One change, whole: all of its parts are in, or none; raises what stands against it."""
+        note = ""
+        moved: tuple[MovedHunk, ...] = ()
+        try:
+            placed_change = self.trees.place(self.tree, change)
+            change, after, moved = placed_change.change, placed_change.tree, placed_change.moved
+        except PatchkitError as error:
+            merged = self._without_refused(change)
+            if merged is None:
+                raise self._refusal(error, change) from error
+            names = ", ".join(self._needed(change))
+            note = f"made for a tree with {names}, refused; git's three-way merge puts it where that is not"
+            change, after = merged
+        files = check_changes(self.trees.git.renames(self.tree, after), change.name, self.trees.git)
+        split = self.guards.split([each.path for each in files], change.name)
+        scratch = self.files.fresh()
+        for placed in self.placed:
+            scratch.write(placed.changes, placed.gone, placed.modes)
+        parts: list[_Part] = []
+        try:
+            for guard, paths in split:
+                parts.append(self._part(change, [f for f in files if f.path in paths], guard, scratch, parts))
+                placed = parts[-1].placed
+                scratch.write(placed.changes, placed.gone, placed.modes)
+            for part in parts:
+                part.requires = self._requires(change, part, parts, after)
+        except BaseException:
+            for part in parts:
+                self.stage.take(part.patch, part.number)
+            raise
+        for part in parts:
+            self._keep(change, part, after)
+        self.tree, self.files = after, scratch
+        return replace(self._told(change, parts, note), moved=moved)
+
+    def _part(
+        self,
+        change: QueuedChange,
+        files: Sequence[FileChange],
+        guard: str,
+        scratch: UpstreamFiles,
+        before: Sequence[_Part],
+    ) -> _Part:
+        """What one guard makes of a change, placed on what is there and compared with git's."""
+        grounds, profiles = self.grounds, self.profiles[guard]
+        wanted = replace(self.wanted, guard=guard)
+        name = self._free_id(change, guard if before else None)
+        number = next_number(self.series) + len(self.made) + len(before)
+        found = FoundChange(
+            build=self.ground.build,
+            base=self.ground.commit,
+            name=self.ground.name,
+            files=tuple(files),
+            by=change.by,
+        )
+        title = short_title(wanted.title or change.by.subject or change.words)
+        patch, texts = draft_patch(
+            found, wanted, (name, title), profiles, grounds.lock, grounds.repository, grounds.workspace
+        )
+        made, placed, guarding = self._placed(patch, number, found, texts, scratch)
+        return _Part(patch, number, made, placed, texts, guarding, tuple(files))
+
+    def _placed(
+        self,
+        patch: NewPatch,
+        number: int,
+        found: FoundChange,
+        texts: Sequence[NewText],
+        scratch: UpstreamFiles,
+    ) -> tuple[Patch, PlacedPatch, Guard | None]:
+        """The patch in the copy of the series, placed on the files as they are; gone again if that fails."""
+        targets = self.stage.targets(patch)
+        try:
+            made = self.stage.put(patch, number)
+            placed = self.stage.place(made, targets, scratch)
+            guard = make_guard(made.guard, targets) if targets else None
+            compare(placed, found.files, texts, guard, self.below)
+        except BaseException:
+            self.stage.take(patch, number)
+            raise
+        return made, placed, guard
+
+    def _requires(
+        self, change: QueuedChange, part: _Part, parts: Sequence[_Part], after: str
+    ) -> tuple[tuple[str, str], ...]:
+        """What a part stands on; what is for some GPUs only stands on what is for everybody, too."""
+        edits = {edit.id: edit for edit in part.made.edits}
+        places = [(edits[each.id], each.locations) for each in part.placed.edits]
+        found = self.queue.requirements(change, part.paths, self.tree, after, places)
+        if part is parts[0] or parts[0].guard is not None:
+            return found
+        return (*found, (parts[0].patch.id, "it is the part of the same change that every build gets"))
+
+    def _keep(self, change: QueuedChange, part: _Part, after: str) -> None:
+        """A part is in: what comes next stands on it."""
+        part.patch = replace(part.patch, requires=part.requires)
+        folder = self.stage.series.patches / f"{part.number:04d}-{part.patch.id}"
+        write_whole(folder / "patch.toml", folder_files(part.patch)["patch.toml"], "writing the patch")
+        self.made.append((part.patch, part.number))
+        new = Standing(patch=part.patch.id, change=change, paths=part.paths, requires=part.requires)
+        old = {each.source or each.path: each.before for each in part.files}
+        self.queue.add(new, self.tree, after, old)
+        if part.guard is not None:
+            self.below.add(part.placed, part.texts, part.guard)
+        self.placed.append(part.placed)
+
+    def _told(self, change: QueuedChange, parts: Sequence[_Part], note: str) -> QueuedPatch:
+        edits = sum(len(part.patch.edits) for part in parts)
+        hunks = sum(bool(text.draft.reason) for part in parts for text in part.texts)
+        notes = [note, *(warning for part in parts for warning in part.placed.warnings)]
+        if len(parts) > 1:
+            whole = ", ".join(parts[0].paths)
+            whom = "everybody" if parts[0].guard is None else " ".join(parts[0].patch.archs or ())
+            notes.append(f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself")
+        own = {part.patch.id for part in parts}
+        series = self.grounds.workspace.series.patches
+        return QueuedPatch(
+            name=change.name,
+            state="text" if edits and hunks == edits else "lifted",
+            patches=tuple(
+                (each.patch.id, str(series / f"{each.number:04d}-{each.patch.id}")) for each in parts
+            ),
+            edits=edits,
+            hunks=hunks,
+            new_files=sum(len(part.patch.files) for part in parts),
+            whole=tuple(line for part in parts for line in part.patch.whole.told()),
+            requires=tuple(
+                dict.fromkeys((name, why) for part in parts for name, why in part.requires if name not in own)
+            ),
+            note="; ".join(text for text in notes if text),
+        )
+
+    def _free_id(self, change: QueuedChange, guard: str | None) -> str:
+        """The id that was asked for, or one made of the change's name that no other patch has.
+
+        Raises PATCH_ID_TAKEN: the series has it; the same queue twice is hardly meant.
+        """
+        wanted = self.wanted.id
+        name = patch_id(wanted, change.words, self.series)
+        if guard is not None:
+            name = patch_id(f"{name}-{re.sub('[^a-z0-9]+', '-', guard.casefold())}", name, self.series)
+        taken = {patch.id for patch, _ in self.made}
+        more = (f"{name}-{number}" for number in count(2))
+        return next(each for each in chain((name,), more) if each not in taken)
+
+    def _needed(self, change: QueuedChange) -> list[str]:
+        """The refused changes that it may stand on: with all before it, it applies, and they share a file."""
+        touched = self._touched(change)
+        return [other.name for other in self.refused if self._touched(other) & touched]
+
+    def _touched(self, change: QueuedChange) -> frozenset[str]:
+        ends = self.whole.get((change.where, change.name))
+        return (
+            frozenset(each.path for each in self.trees.git.changes(*ends))
+            if ends is not None
+            else frozenset()
+        )
+
+    def _without_refused(self, change: QueuedChange) -> tuple[QueuedChange, str] | None:
+        """The change where the refused ones before it are not, by git's merge, and the tree that it makes.
+
+        None: it needs their text, or is not to be had with them either.
+        """
+        ends = self.whole.get((change.where, change.name))
+        if ends is None or not self._needed(change):
+            return None
+        files: dict[str, bytes] = {}
+        for each in self.trees.git.changes(*ends):
+            ours, base, theirs = (self.trees.read(tree, each.path) for tree in (self.tree, *ends))
+            if each.letter == "A" and ours is None and theirs is not None:
+                files[each.path] = theirs
+                continue
+            if each.letter != "M" or ours is None or base is None or theirs is None:
+                return None
+            merged, conflicts = merge_file(ours, base, theirs, self.grounds.workspace.reporter)
+            texts = [SourceText(each.path, data) for data in (base, theirs, ours, merged)]
+            if conflicts or doubt_of(*texts):
+                return None
+            files[each.path] = merged
+        after = self.trees.write(self.tree, files)
+        return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
+
+    def _refusal(self, error: PatchkitError, change: QueuedChange) -> PatchkitError:
+        """Why a change is not placed here, as far as can be told."""
+        needed = self._needed(change)
+        if needed and isinstance(error, AnchorError):
+            return AnchorError(
+                f"{change.name} stands on what was refused",
+                code="IMPORT_NEEDS_REFUSED",
+                where=change.where,
+                why=f"with {', '.join(needed)} it applies, and without it does not",
+                hint="bring that one in first: write it by hand (docs/guide/patch.md), or split it",
+            )
+        return explain(error, change, self.tree, self.grounds, self.ground)
+
+    def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
+        """The series with the queue on the newest cached pin: what is told, and ids that have no place."""
+        if not self.made:
+            return "nothing to look at", ()
+        self.grounds.workspace.reporter.step("looking at the newest cached build")
+        patches = [patch for patch, _ in self.made]
+        try:
+            told, _, missing = look_at_newest(
+                patches, self.stage, self.grounds.cache, self.grounds.repository
+            )
+            if missing:
+                have = f"{len(patches) - len(missing)} of {len(patches)} patches have a place there"
+                told = f"{told.partition(':')[0]}: {have}"
+        except PatchkitError as error:
+            return f"it cannot be told: {error.message}", ()
+        return told, missing
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one guard makes of a change."""
+
+    patch: NewPatch
+    number: int
+    made: Patch
+    placed: PlacedPatch
+    texts: tuple[NewText, ...]
+    guard: Guard | None
+    files: tuple[FileChange, ...]
+    requires: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for each in self.files for path in (each.path, each.source) if path is not None)
+
+
+def _write_all(taking: _Taking, workspace: Workspace) -> None:
+    """Put every patch into the series; when one cannot be, those before it are taken away again."""
+    profiles = {
+        path: path.read_bytes()
+        for patch, _ in taking.made
+        for path in (workspace.series.profiles / f"{each.arch}.toml" for each in taking.stage.targets(patch))
+    }
+    folders: list[Path] = []
+    try:
+        for patch, number in taking.made:
+            source = f"imported from {taking.ground.name}"
+            targets = taking.stage.targets(patch)
+            folders.append(
+                write_patch(patch, workspace.series, number=number, profiles=targets, source=source)
+            )
+    except BaseException:
+        for folder in reversed(folders):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path, data in profiles.items():
+            if path.read_bytes() != data:
+                write_whole(path, data, "writing the profile")
+        raise

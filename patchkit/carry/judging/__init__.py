@@ -1,0 +1,1 @@
+"""Judging: what became of each patch on another tree of upstream."""

@@ -1,0 +1,177 @@
+"""What a change does, function by function, so that two versions of a change can be told apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.source import SourceText, Span
+from patchkit.base.text import one_line
+from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.judging.drift import align, list_statements
+
+MOST_FILES = 300
+"""Of a change that is read. A larger one is a merge, or files that a program wrote."""
+_MOST_BYTES = 4_000_000  # of a file; the largest source of build 11549 has below 1 MB
+_MOST_ALIGNED = 4000  # statements of a function: comparing takes the square of them
+_MOST_KEPT, _LONGEST_KEPT = 200, 2000  # statements of each side in a report, characters of one
+_SHOWN = 12  # statements of each side
+_LONGEST = 160  # characters of one
+
+
+How = Literal["also changed", "changed otherwise", "no longer changed"]
+
+
+class Versions(NamedTuple):
+    """One file before and after; None: it is not there."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionChange:
+    """Statements that a change takes from a function and puts there; ``function`` empty: outside of any."""
+
+    file: str
+    function: str
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The function and its file."""
+        return f"{self.function} in {self.file}" if self.function else self.file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A function that two versions of a change treat otherwise.
+
+    ``removed`` are statements that it has with the older version only, ``added`` with the newer one only.
+    """
+
+    how: How
+    place: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        yield f"{self.how}: {one_line(self.place)}"
+        for sign, texts in (("-", self.removed), ("+", self.added)):
+            yield from (f"  {sign} {_cut(text)}" for text in texts[:_SHOWN])
+            if len(texts) > _SHOWN:
+                yield f"  {sign} ... and {len(texts) - _SHOWN} more"
+
+
+def _cut(text: str) -> str:
+    shown = one_line(text)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+
+
+def function_changes(files: Iterable[Versions]) -> tuple[FunctionChange, ...]:
+    """What a change does, by file and function. Comments and blanks are no code, and are not seen."""
+    return tuple(change for versions in files for change in _of_file(versions))
+
+
+def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[Difference, ...]:
+    """Where a newer version of a change does something else, by file and function."""
+    before = {(each.file, each.function): each for each in function_changes(old)}
+    after = {(each.file, each.function): each for each in function_changes(new)}
+    found = []
+    for key in sorted({*before, *after}):
+        was, now = (each.get(key, FunctionChange(file=key[0], function=key[1])) for each in (before, after))
+        if was == now:
+            continue
+        how: How = "changed otherwise"
+        if key not in before or key not in after:
+            how = "also changed" if key in after else "no longer changed"
+        found.append(
+            Difference(
+                how=how,
+                place=now.place,
+                removed=_kept([*_without(was.added, now.added), *_without(now.removed, was.removed)]),
+                added=_kept([*_without(now.added, was.added), *_without(was.removed, now.removed)]),
+            )
+        )
+    return tuple(found)
+
+
+def _kept(texts: list[str]) -> tuple[str, ...]:
+    """As much as a report is to have: a stranger wrote them."""
+    left_out = len(texts) - _MOST_KEPT
+    return (
+        *(text[:_LONGEST_KEPT] for text in texts[:_MOST_KEPT]),
+        *([f"... and {left_out} more"] * (left_out > 0)),
+    )
+
+
+def _without(texts: tuple[str, ...], others: tuple[str, ...]) -> Iterator[str]:
+    """The texts, each as many times as it is not among the others."""
+    left = Counter(others)
+    for text in texts:
+        if left[text]:
+            left[text] -= 1
+        else:
+            yield text
+
+
+def _of_file(versions: Versions) -> Iterator[FunctionChange]:
+    before, after = (_by_function(versions.path, data) for data in (versions.before, versions.after))
+    for function in dict.fromkeys([*before, *after]):
+        old, new = before.get(function, ()), after.get(function, ())
+        if old == new:
+            continue
+        removed, added = _unequal(old, new)
+        yield FunctionChange(file=versions.path, function=function, removed=removed, added=added)
+
+
+def _unequal(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What only one side has; between equal ends that are far apart, all there is."""
+    first = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), None)
+    first = min(len(old), len(new)) if first is None else first
+    last = 0
+    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    old, new = old[first : len(old) - last], new[first : len(new) - last]
+    if max(len(old), len(new)) > _MOST_ALIGNED:
+        return old, new
+    removed: list[str] = []
+    added: list[str] = []
+    for before, after in align(old, new).changed:
+        removed += old[before.start : before.stop]
+        added += new[after.start : after.stop]
+    return tuple(removed), tuple(added)
+
+
+def _by_function(path: str, data: bytes | None) -> Mapping[str, tuple[str, ...]]:
+    """The statements of each function; the lines of what is no code, or cannot be read as such."""
+    if data is None:
+        return {}
+    if b"\0" in data or len(data) > _MOST_BYTES:
+        return {"": (f"{len(data)} bytes that are not read",)}
+    if is_code(path):
+        try:
+            return _statements(parse_scopes(SourceText(path, data)))
+        except (PatchkitError, RecursionError):
+            pass
+    return {"": tuple(line.decode("utf-8", "replace") for line in data.split(b"\n"))}
+
+
+def _statements(scopes: ScopeMap) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    functions = sorted(
+        (each for each in scopes.entities if each.kind == "function"), key=lambda each: each.span.start
+    )
+    at = 0
+    for statement in list_statements(scopes, Span(0, len(scopes.source.data))).statements:
+        while at < len(functions) and functions[at].span.end <= statement.span.start:
+            at += 1
+        inside = at < len(functions) and functions[at].span.contains(statement.span)
+        found.setdefault(functions[at].name if inside else "", []).append(statement.text)
+    return {name: tuple(texts) for name, texts in found.items()}

@@ -1,0 +1,533 @@
+"""Classifying every patch of a series on a new upstream in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
+from patchkit.base.reporter import Reporter
+from patchkit.base.source import SourceText
+from patchkit.base.workspace import Workspace
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.changed import Versions
+from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
+from patchkit.carry.judging.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
+from patchkit.carry.judging.drift import find_drift, find_moves
+from patchkit.carry.judging.follow import follow, function_of
+from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
+from patchkit.carry.judging.premise import find_gone, find_replacement
+from patchkit.carry.judging.rendering import Rendering, render_patch
+from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
+from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.placing.whereabouts import add_whereabouts
+from patchkit.carry.series.patch import Edit, Patch
+from patchkit.carry.series.selection import Selected
+
+
+def _compare_rendering(
+    last: Rendering | None,
+    rendering: Rendering,
+    moves: tuple[Move, ...],
+    reporter: Reporter,
+) -> Classified:
+    """The class of a patch that is placed: clean, moved, or a conflict between both derivations.
+
+    ``moves`` are those already known, of its functions. Raises GitError and CacheError.
+    """
+    drift: tuple[Drift, ...] = ()
+    agreement = Agreement(verdict="no last rendering")
+    if last is not None and last.placed is not None and rendering.placed is not None:
+        drift = _find_drifts(last, rendering)
+        moves = (*moves, *_moves(last, rendering))
+        agreement = compare_derivations(
+            last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
+        )
+    problems: tuple[AnchorError, ...] = ()
+    patch_class: PatchClass = "moved" if moves else "clean"
+    reason = _reason(agreement, moves, drift)
+    if agreement.verdict == "differ":
+        patch_class, reason = "conflict", "placing by structure and merging as text do not agree"
+        problem = AnchorError(
+            f"patch '{rendering.patch.id}' placed by structure is not what its text merges to",
+            code="DERIVATIONS_DIFFER",
+            where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
+            why="\n".join(agreement.lines),
+            hint="look at both: a twin may have taken the text, or upstream's change may need another edit",
+        )
+        problems = (problem,)
+    return replace(
+        _verdict(
+            rendering.selected, patch_class, reason, proof=_proof(rendering, agreement), problems=problems
+        ),
+        moves=moves,
+        drift=drift,
+        agreement=agreement,
+    )
+
+
+def _reason(agreement: Agreement, moves: tuple[Move, ...], drift: tuple[Drift, ...]) -> str:
+    if agreement.verdict == "no last rendering":
+        return "placed; there is no rendering on an earlier upstream to compare with"
+    parts = []
+    if moves:
+        parts.append(f"{len(moves)} places moved ({', '.join(sorted({move.how for move in moves}))})")
+    if drift:
+        parts.append(f"changed upstream: {', '.join(each.entity for each in drift)}; gates needed again")
+    return "; ".join(parts) or "every place where the last rendering had it, in functions that did not change"
+
+
+def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
+    places = sum(len(edit.locations) for edit in rendering.placed.edits) if rendering.placed else 0
+    by_structure = f"placed by structure at {places} places, each confirmed by parsing the result"
+    told = {
+        "agree": "the textual three-way of the last rendering gives the same tokens",
+        "differ": "the textual three-way of the last rendering gives other tokens",
+        "does not apply": "the textual three-way of the last rendering does not apply: one derivation only",
+        "no last rendering": "one derivation only",
+    }
+    return (by_structure, told[agreement.verdict])
+
+
+def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]:
+    before = {edit.id: edit for edit in last.patch.edits}
+    for edit in rendering.patch.edits:
+        if edit.id in before and edit.function is not None and before[edit.id].function is not None:
+            yield before[edit.id], edit
+
+
+def _find_drifts(last: Rendering, rendering: Rendering) -> tuple[Drift, ...]:
+    """What changed in the functions that a patch edits, as far as both upstreams have them."""
+    return tuple(dict.fromkeys(_drifts(last, rendering)))
+
+
+def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
+    old, files = last.upstream, rendering.upstream
+    for was, now in _pairs(last, rendering):
+        if was.file in old.base and now.file in files.base:
+            try:
+                drift = find_drift(function_of(old, was), function_of(files, now))
+            except (EntityNotFound, EntityAmbiguous):
+                continue  # of a patch that could not be placed: its problems say so
+            if drift is not None:
+                yield drift
+
+
+def _is_in_another_scope(old: Anchor, new: Anchor) -> bool:
+    """Whether a function of that name is in another class or namespace: it went there, or is another one."""
+    names = [each.entity_name for each in (old, new)]
+    return names[0] != names[1] and len({name.rpartition("::")[2] for name in names}) == 1
+
+
+def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
+    for was, now in _pairs(last, rendering):
+        left = parse_scopes(SourceText(was.file, last.before[was.file]))
+        right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
+        old, new = resolve_anchor(left, was), resolve_anchor(right, now)
+        if old.entity is not None and new.entity is not None and _is_in_another_scope(old, new):
+            yield Move(
+                edit=now.id,
+                how="renamed",
+                before=left.source.locate(old.entity.span.start),
+                after=right.source.locate(new.entity.span.start),
+                detail=f"'{old.entity_name}' is now '{new.entity_name}'",
+            )
+        yield from find_moves((left, old), (right, new))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is compared with what; ``last`` has the last rendering of each patch that has one.
+
+    ``pulls``: the files of the pull requests that patches are, as they were imported. ``is_pin``: whether the
+    new upstream is the build itself, and no commit of somebody's above it.
+    """
+
+    workspace: Workspace
+    build: int
+    chosen: tuple[Selected, ...]
+    files: UpstreamFiles
+    last: Mapping[str, Rendering]
+    is_pin: bool = True
+    pulls: Mapping[str, tuple[Versions, ...]] = field(default_factory=dict)
+
+
+def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
+    """One :class:`Classified` per patch of the series, in order, and the renderings of those that are in.
+
+    Raises GitError and CacheError when git or the disk refuse, never because of a patch.
+    """
+    proofs = _merged(comparison) | _upstreamed(comparison)
+    reason = "upstream has this change" if comparison.is_pin else "this commit has the change already"
+    settled = {
+        each.patch.id: _verdict(each, "upstreamed", reason, proof=(proofs[each.patch.id],))
+        for each in comparison.chosen
+        if each.patch.id in proofs
+    }
+    while True:
+        files = comparison.files.fresh()
+        verdicts: list[Classified] = []
+        renderings: list[Rendering] = []
+        for selected in comparison.chosen:
+            verdict, rendering = settled.get(selected.patch.id), None
+            if verdict is None:
+                verdict, rendering = _classified(comparison, selected, files)
+            verdicts.append(verdict)
+            if rendering is not None and rendering.placed is not None:
+                files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+                renderings.append(rendering)
+        unmet = _unmet(comparison, verdicts, renderings)
+        if not unmet:
+            told = _with_requirements(comparison, verdicts, renderings)
+            return told, tuple(renderings)
+        settled |= unmet
+
+
+def _classified(
+    comparison: Comparison, selected: Selected, files: UpstreamFiles
+) -> tuple[Classified, Rendering | None]:
+    """The class of one patch. What goes wrong while it is looked for is its class, and ends nothing else."""
+    try:
+        verdict, rendering = _classify(comparison, selected, files)
+    except (GitError, CacheError):
+        raise  # of this machine, and so of every patch
+    except PatchkitError as error:
+        reason = f"it cannot be classified: {error.message}"
+        return _verdict(selected, "conflict", reason, problems=tuple(members_of(error))), None
+    try:
+        return _with_next_step(comparison, selected, files, verdict), rendering
+    except (GitError, CacheError):
+        raise
+    except PatchkitError:
+        return verdict, rendering
+
+
+def _with_next_step(
+    comparison: Comparison, selected: Selected, files: UpstreamFiles, verdict: Classified
+) -> Classified:
+    """A plain patch in conflict with the command that merges it, and what git's merge says of it."""
+    last = comparison.last.get(selected.patch.id)
+    if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
+        return verdict
+    if last is None or last.placed is None or unmergeable_files(last):
+        return verdict
+    merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
+    open_ones = [each for each in merged if each.doubt]
+    there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
+    differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
+    told = "git's merge takes it, and the edits are written without asking"
+    if open_ones or differs:
+        places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
+        told = f"a person decides, in {places}"
+    return replace(
+        verdict, next_step=f"patchkit resolve {selected.patch.id} --to b{comparison.build}: {told}"
+    )
+
+
+def _unmet(
+    comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
+) -> dict[str, Classified]:
+    """Verdicts for patches that are in although one they require is not, and not upstream either.
+
+    They are retired with a requirement that is retired, else a conflict.
+    """
+    known = {verdict.id: verdict for verdict in verdicts}
+    placed = {rendering.patch.id for rendering in renderings}
+    found: dict[str, Classified] = {}
+    for rendering in renderings:
+        for requirement in rendering.patch.requires:
+            needed = known.get(requirement.patch)
+            state = needed.patch_class if needed is not None else "off"
+            if requirement.patch not in placed and state != "upstreamed":
+                is_retired = needed is not None and state == "retired"
+                gone = _gone(comparison, rendering.patch)
+                verdict = _verdict(
+                    rendering.selected,
+                    "retired" if is_retired else "conflict",
+                    f"requires '{requirement.patch}', which is {_told_class(state)}: {requirement.why}",
+                    gone=tuple(dict.fromkeys((*gone, *needed.gone))) if needed and is_retired else gone,
+                )
+                found.setdefault(rendering.patch.id, verdict)
+    return found
+
+
+def _told_class(name: str) -> str:
+    return "in conflict" if name == "conflict" else name
+
+
+def _with_requirements(
+    comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
+) -> tuple[Classified, ...]:
+    """Conflicts of patches that stand on another one in conflict: that one is named, and comes first."""
+    placed = {rendering.patch.id for rendering in renderings}
+    patches = {each.patch.id: each.patch for each in comparison.chosen}
+    stuck = {v.id: v for v in verdicts if v.patch_class == "conflict" and v.id not in placed}
+
+    def told(verdict: Classified) -> Classified:
+        found = _first_in_conflict(verdict.id, patches, stuck, {verdict.id}) if verdict.id in stuck else None
+        if found is None:
+            return verdict
+        required, first = found
+        said = f"requires '{required}', which is {_told_class('conflict')}"
+        reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
+        is_named = patches[first].is_plain and comparison.is_pin
+        step = f"patchkit resolve {first} --to b{comparison.build}: it comes first"
+        return replace(verdict, reason=reason, next_step=step if is_named else "")
+
+    return tuple(map(told, verdicts))
+
+
+def _first_in_conflict(
+    name: str, patches: Mapping[str, Patch], stuck: Mapping[str, Classified], seen: set[str]
+) -> tuple[str, str] | None:
+    """What a patch requires that is in conflict, and what comes first of all that this stands on.
+
+    None where that waits for this patch only, as one of a pair does for the other. ``seen`` gets what was
+    looked at.
+    """
+    for requirement in patches[name].requires:
+        if requirement.patch not in stuck or requirement.patch in seen:
+            continue
+        seen.add(requirement.patch)
+        further = _first_in_conflict(requirement.patch, patches, stuck, seen)
+        if further is not None:
+            return requirement.patch, further[1]
+        if stuck[requirement.patch].problems:
+            return requirement.patch, requirement.patch
+    return None
+
+
+def _gone(comparison: Comparison, patch: Patch) -> tuple[Gone, ...]:
+    """What upstream has no longer. What it never had, a patch before this one makes: that is not gone."""
+    gone = find_gone(patch, comparison.files)
+    last = comparison.last.get(patch.id)
+    if not gone or last is None:
+        return gone
+    never = {each for each in find_gone(patch, last.upstream) if each.what != "option"}
+    return tuple(each for each in gone if each not in never)
+
+
+def _classify(
+    comparison: Comparison, selected: Selected, files: UpstreamFiles
+) -> tuple[Classified, Rendering | None]:
+    gone = _gone(comparison, selected.patch)
+    known = _known_before_placing(comparison, selected, gone, files)
+    if known is not None:
+        return known, None
+    comparison.workspace.reporter.step(f"placing {selected.patch.id}")
+    rendering = render_patch(selected, files, comparison.workspace.series)
+    last = comparison.last.get(selected.patch.id)
+    if rendering.placed is not None:
+        verdict = _compare_rendering(last, rendering, (), comparison.workspace.reporter)
+        return verdict, rendering if verdict.patch_class in GOOD else None
+    resemblances: tuple[Location, ...] = ()
+    if last is not None:
+        found, resemblances = follow(last, rendering)
+        if found is not None:
+            again = render_patch(found.selected, files, comparison.workspace.series)
+            if again.placed is not None:
+                verdict = _compare_rendering(last, again, found.moves, comparison.workspace.reporter)
+                agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
+                if found.certain or agrees:
+                    return verdict, again if verdict.patch_class in GOOD else None
+    if gone and not resemblances and _was_looked_for(selected):
+        return _retired(selected, gone, rendering.errors), None
+    placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
+    before = last.before if last is not None else {}
+    taken = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    conflict = _conflict(selected, rendering.errors, resemblances, gone, taken)
+    if last is not None:
+        conflict = replace(conflict, drift=_find_drifts(last, rendering))
+    return conflict, None
+
+
+def _known_before_placing(
+    comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> Classified | None:
+    if not selected.targets:
+        return _not_chosen(comparison, selected, gone, files)
+    superseded = _superseded(comparison, selected)
+    if superseded is None and any(each.what == "option" for each in gone):
+        # Its places may all be there still, and nobody would ever compile what stands under such a guard.
+        return _retired(selected, gone, ())
+    return superseded
+
+
+def _superseded(comparison: Comparison, selected: Selected) -> Classified | None:
+    replacement = find_replacement(selected.patch, comparison.files)
+    if replacement is None:
+        return None
+    place, why = replacement
+    return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
+
+
+def _conflict(
+    selected: Selected,
+    errors: tuple[PatchkitError, ...],
+    resemblances: tuple[Location, ...],
+    gone: tuple[Gone, ...],
+    taken: tuple[Location, ...],
+) -> Classified:
+    for error in errors:
+        if isinstance(error, EntityNotFound):
+            error.where = (*error.where, *resemblances)
+    reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
+    if taken:
+        reason += f"; upstream may have the change already: {', '.join(map(str, taken))}"
+    return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
+
+
+def _not_chosen(
+    comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> Classified:
+    """A patch that is not asked for here. That its range has ended is no proof; its premise is looked at."""
+    builds = selected.patch.builds
+    reason = selected.reason.removeprefix("out of era: ")
+    ended = builds.last is not None and comparison.build > builds.last
+    if builds.covers(comparison.build):
+        era = _era_of_requirements(comparison, selected)
+        if not era:
+            return _verdict(selected, "off", selected.reason)
+        ended, reason = comparison.build > builds.first, f"with {era}: {selected.reason}"
+    superseded = _superseded(comparison, selected) if ended else None
+    if superseded is not None:
+        return superseded
+    looked = _was_looked_for(selected)
+    if ended and gone and looked and not _is_elsewhere(comparison, selected, gone, files):
+        return _retired(selected, gone, ())
+    return _verdict(selected, "out of era", reason, gone=gone)
+
+
+def _was_looked_for(selected: Selected) -> bool:
+    """Whether what is gone was looked for everywhere it may be: of ggml-cuda's folders all sources are read.
+
+    What a plain patch edits elsewhere may have gone to any other file, which nobody reads.
+    """
+    folders = {edit.file.rpartition("/")[0] for edit in selected.patch.edits}
+    return folders <= set(HEADER_FOLDERS)
+
+
+def _is_elsewhere(
+    comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> bool:
+    """Whether a function that seems gone has only another name or file, or something resembles it."""
+    last = comparison.last.get(selected.patch.id)
+    if last is None or any(each.what == "option" for each in gone):
+        return False
+    rendering = render_patch(replace(last.selected, patch=selected.patch), files, comparison.workspace.series)
+    if rendering.placed is not None:
+        return True
+    found, near = follow(last, rendering)
+    return found is not None or bool(near)
+
+
+def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
+    """The requirements of a patch that are out of era themselves, if that is what keeps it out."""
+    if "does not apply" not in selected.reason:
+        return ""
+    builds = {each.patch.id: each.patch.builds for each in comparison.chosen}
+    out = [each.patch for each in selected.patch.requires if not builds[each.patch].covers(comparison.build)]
+    return ", ".join(out)
+
+
+def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[PatchkitError, ...]) -> Classified:
+    builds = selected.patch.builds
+    until = f"b{builds.last}" if builds.last is not None else "no known end"
+    reason = (
+        f"upstream no longer has {', '.join(map(str, gone))}; "
+        f"the patch is for b{builds.first} to {until} ({builds.why})"
+    )
+    proof = ("looked for in every source of the folders that the series edits",)
+    return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)
+
+
+def _verdict(
+    selected: Selected,
+    patch_class: PatchClass,
+    reason: str,
+    *,
+    proof: tuple[str, ...] = (),
+    gone: tuple[Gone, ...] = (),
+    problems: tuple[PatchkitError, ...] = (),
+) -> Classified:
+    patch = selected.patch
+    return Classified(
+        id=patch.id,
+        title=patch.title,
+        intent=patch.why or "",
+        patch_class=patch_class,
+        reason=reason,
+        proof=proof,
+        gone=gone,
+        problems=problems,
+    )
+
+
+def _upstreamed(comparison: Comparison) -> dict[str, str]:
+    """Patches whose change upstream has, with the proof: all taken out together, all put in again."""
+    steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
+    upstream = comparison.files
+    taken = take_out(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
+    if not taken.found:
+        return {}
+    files = upstream.with_others(taken.files, taken.modes)
+    forms = dict(taken.found)
+    for name in forms:
+        rendering = render_patch(comparison.last[name].selected, files, comparison.workspace.series)
+        if rendering.placed is None:
+            return {}
+        files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+    conditions = frozenset(condition for step in steps for condition in step.conditions)
+    if any(files.mode(path) != upstream.mode(path) for path in taken.modes):
+        return {}
+    for path in taken.files:
+        made, has = files.read(path), upstream.base.get(path)
+        if made is None or has is None:
+            if made is not has:
+                return {}
+            continue
+        if "bare" in forms.values():
+            made, has = bare(path, made, conditions), bare(path, has, conditions)
+        if not same_tokens(path, made, has):
+            return {}
+    return {
+        name: f"taken out of upstream with the whole series in reverse ({form}), and put in again by "
+        "structure: the same tokens as upstream's in every file it touches"
+        for name, form in taken.found
+    }
+
+
+def _merged(comparison: Comparison) -> dict[str, str]:
+    """Patches whose pull request upstream has as it was imported, with the proof.
+
+    A guarded patch asks for its GPU where the pull request does not, so its own text is not found there.
+    """
+    upstream, reporter = comparison.files.base, comparison.workspace.reporter
+    asked = [each.patch.id for each in comparison.chosen if each.targets]
+    return {
+        name: "the change of its pull request, from which its edits were made, taken out of upstream as text "
+        "and put in again: the same tokens as upstream's in every file it touches"
+        for name in asked
+        if comparison.pulls.get(name)
+        and all(
+            has_change(each.path, upstream.get(each.path), each.before, each.after, reporter)
+            for each in comparison.pulls[name]
+        )
+    }
+
+
+def _step(last: Rendering) -> Step:
+    guard = make_guard(last.patch.guard, last.selected.targets)
+    step = Step(id=last.patch.id, before=last.before, after={}, conditions=(guard.device, guard.region))
+    placed = last.placed
+    if placed is None:
+        return step
+    return replace(
+        step,
+        after=placed.changes,
+        gone=placed.gone,
+        renamed=placed.renamed,
+        replaced=placed.replaced,
+        modes=placed.modes,
+    )

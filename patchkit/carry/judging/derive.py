@@ -1,0 +1,303 @@
+"""Merging patches as text: to check what placing gave, and to take out of upstream what it has already.
+
+The whole series is taken out, from its end to its beginning: where patches overlap, the earlier one cannot be
+taken out before the later one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import Reporter
+from patchkit.base.source import SourceText, Span
+from patchkit.carry.cpp.directives import Group
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.classes import Agreement
+from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
+from patchkit.carry.upstream.git import Git
+
+_MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
+_SHOWN = 40  # lines of a difference
+
+
+def merge_file(
+    ours: bytes, base: bytes, theirs: bytes, reporter: Reporter, labels: tuple[str, str, str] | None = None
+) -> tuple[bytes, int]:
+    """The merged bytes and the number of conflicts.
+
+    ``labels``: names of the three, for conflicts that show all of them; None: those that show two.
+
+    Raises GIT_FAILED for what is no conflict, CacheError when there is no room for temporary files.
+    """
+    if base in (ours, theirs):
+        return (theirs if ours == base else ours), 0
+    with (
+        disk_errors(Path(tempfile.gettempdir()), "writing temporary files"),
+        tempfile.TemporaryDirectory(prefix="patchkit-merge-") as folder,
+    ):
+        names = []
+        for name, data in (("ours", ours), ("base", base), ("theirs", theirs)):
+            (Path(folder) / name).write_bytes(data)
+            names.append(str(Path(folder) / name))
+        git = Git(reporter=reporter)
+        options = [word for label in labels or () for word in ("-L", label)]
+        args = ("merge-file", "-p", "-q", *(["--diff3", *options] if labels else ()), *names)
+        done = git.attempt(*args)
+        if not 0 <= done.status <= _MOST_CONFLICTS:
+            raise git.failure(args, done)
+        return done.stdout, done.status
+
+
+def compare_derivations(
+    before: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+    current: Mapping[str, bytes],
+    structural: Mapping[str, bytes],
+    reporter: Reporter,
+) -> Agreement:
+    """Hold the structural result against the merge of the last rendering.
+
+    Args:
+        before: edited files of the old upstream, without the patch; a file the patch adds is not there.
+        after: the same files with it, and those it adds.
+        current: edited files of the new upstream, without the patch.
+        structural: what placing by structure made of them.
+        reporter: hears about git.
+    """
+    lines: list[str] = []
+    verdict = "agree"
+    for path in sorted({*after, *structural}):
+        base, ours = before.get(path), current.get(path)
+        if path not in after or path not in structural or (base is None) != (ours is None):
+            verdict = "does not apply" if verdict == "agree" else verdict
+            lines.append(f"{path}: only one of the two changes it")
+            continue
+        if base is None or ours is None:
+            merged, conflicts = after[path], 0  # a file of ours alone
+        elif b"\0" in ours and ours != base != after[path]:
+            merged, conflicts = ours, 1  # git merges texts
+        else:
+            merged, conflicts = merge_file(ours, base, after[path], reporter)
+        if conflicts:
+            verdict = "does not apply" if verdict == "agree" else verdict
+            lines.append(f"{path}: the textual merge has {conflicts} conflicts")
+        elif not same_tokens(path, merged, structural[path]):
+            verdict = "differ"
+            lines += _difference(path, merged, structural[path])
+    if verdict == "agree":
+        return Agreement(verdict="agree")
+    return Agreement(verdict="differ" if verdict == "differ" else "does not apply", lines=tuple(lines))
+
+
+def same_tokens(path: str, one: bytes, other: bytes) -> bool:
+    """Whether two versions of a file are the same code: layout and comments do not count."""
+    if one == other:
+        return True
+    if b"\0" in one or b"\0" in other:
+        return False  # no text, so nothing of it is layout
+    texts = (SourceText(path, one), SourceText(path, other))
+    digests = {parse_scopes(text).digest(Span(0, len(text.data))) for text in texts}
+    return len(digests) == 1
+
+
+def _difference(path: str, textual: bytes, structural: bytes) -> list[str]:
+    rows = list(
+        difflib.unified_diff(
+            textual.decode("utf-8", "replace").splitlines(),
+            structural.decode("utf-8", "replace").splitlines(),
+            f"{path} (textual merge)",
+            f"{path} (by structure)",
+            lineterm="",
+            n=2,
+        )
+    )
+    return rows[:_SHOWN] + ([f"... and {len(rows) - _SHOWN} lines more"] if len(rows) > _SHOWN else [])
+
+
+Form = Literal["guarded", "bare"]
+_Read = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One patch: its files before and after (those it adds: after only) and the guards' ``conditions``.
+
+    ``gone``, ``renamed``, ``replaced`` and ``modes`` are those of a :class:`PlacedPatch`; a renamed file is
+    in ``before`` by both names.
+    """
+
+    id: str
+    before: Mapping[str, bytes]
+    after: Mapping[str, bytes]
+    conditions: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOut:
+    """The new upstream without what was in; ``files`` has None for a file that is gone then.
+
+    ``modes`` are those that files have then.
+    """
+
+    files: Mapping[str, bytes | None]
+    found: tuple[tuple[str, Form], ...]
+    modes: Mapping[str, str] = field(default_factory=dict)
+
+
+def take_out(
+    steps: Sequence[Step],
+    upstream: Mapping[str, bytes],
+    reporter: Reporter,
+    mode: Callable[[str], str] = lambda _: REGULAR,
+) -> TakenOut:
+    """Take every step that is in out of ``upstream``, last step first; ``mode`` tells those of its files.
+
+    Raises what :func:`patchkit.carry.judging.derive.merge_file` raises.
+    """
+    current: dict[str, bytes | None] = {}
+    found: list[tuple[str, Form]] = []
+    modes: dict[str, str] = {}
+    conditions = frozenset(condition for step in steps for condition in step.conditions)
+
+    def read(path: str) -> bytes | None:
+        return current[path] if path in current else upstream.get(path)
+
+    for step in reversed(steps):
+        forms: tuple[Form, ...] = ("guarded", "bare")
+        has_modes = all(modes.get(path, mode(path)) == wanted for path, wanted in step.modes.items())
+        for form in forms if has_modes else ():
+            without = _without(step, form, conditions, read, reporter)
+            if without:
+                current |= without
+                modes |= _modes_before(step)
+                found.append((step.id, form))
+                break
+    return TakenOut(files=current, found=tuple(reversed(found)), modes=modes)
+
+
+def _modes_before(step: Step) -> dict[str, str]:
+    """The modes of files of upstream's that a step gives another one."""
+    other = {REGULAR: EXECUTABLE, EXECUTABLE: REGULAR}
+    return {
+        path: other[mode]
+        for path, mode in step.modes.items()
+        if path in step.before and path not in step.renamed
+    }
+
+
+def _without(
+    step: Step, form: Form, conditions: frozenset[str], read: _Read, reporter: Reporter
+) -> dict[str, bytes | None] | None:
+    """The files of upstream without this step; None when it is not in, or not as a whole."""
+    kept = {path: data for path in (*step.gone, *step.after) if (data := read(path)) is not None}
+    if kept.keys() != step.after.keys():
+        return None
+    removed = [path for path in step.gone if path not in step.renamed.values()]
+    changed: dict[str, bytes | None] = {path: step.before.get(path) for path in removed}
+    for path, after in step.after.items():
+        ours = kept[path]
+        before = step.before.get(path)
+        if path in step.renamed or path in step.replaced or (path in step.modes and before == after):
+            whole = _whole_without(step, path, ours, reporter)
+            if whole is None:
+                return None
+            changed |= whole
+            continue
+        if before is None:
+            expected = bare(path, after, conditions) if form == "bare" else after
+            if not same_tokens(path, ours, expected):
+                return None
+            changed[path] = None
+            continue
+        if form == "bare":
+            after, before = bare(path, after, conditions), bare(path, before, conditions)  # noqa: PLW2901
+        merged, conflicts = (ours, 1) if b"\0" in ours else merge_file(ours, after, before, reporter)
+        if conflicts or merged == ours:
+            return None
+        changed[path] = merged
+    return changed or None
+
+
+def _whole_without(step: Step, path: str, ours: bytes, reporter: Reporter) -> dict[str, bytes | None] | None:
+    """The same of a file that is renamed or replaced, or has another mode only."""
+    before, after = step.before[path], step.after[path]
+    if path in step.replaced:
+        return {path: before} if ours == after else None
+    if path not in step.renamed:
+        return {path: ours}  # its mode was looked at
+    if not _is_alike(ours, after):
+        return None
+    merged, conflicts = merge_file(ours, after, before, reporter) if b"\0" not in ours else (ours, 0)
+    if conflicts or (merged == ours and after != before):
+        return None
+    return {path: None, step.renamed[path]: merged}
+
+
+def _is_alike(one: bytes, other: bytes) -> bool:
+    """Whether two files have half of their lines in common, as git asks of a renamed one."""
+    lines = [Counter(data.split(b"\n")) for data in (one, other)]
+    return one == other or 2 * (lines[0] & lines[1]).total() >= max(each.total() for each in lines)
+
+
+def has_change(
+    path: str, ours: bytes | None, before: bytes | None, after: bytes | None, reporter: Reporter
+) -> bool:
+    """Whether a file of upstream has a whole change: taken out as text and put in again, it is the same.
+
+    ``before`` None: the change adds the file; ``after`` None: it takes it away.
+    Raises what :func:`merge_file` raises.
+    """
+    if ours is None or after is None:
+        return ours is None and after is None
+    if before is None or b"\0" in ours + before + after:
+        return same_tokens(path, ours, after)
+    without, conflicts = merge_file(ours, after, before, reporter)
+    if conflicts or without == ours:
+        return False
+    again, conflicts = merge_file(without, before, after, reporter)
+    return not conflicts and same_tokens(path, again, ours)
+
+
+def bare(path: str, data: bytes, conditions: frozenset[str]) -> bytes:
+    """A file with the text of our generated regions in the place of the regions.
+
+    ``#if condition`` keeps its first branch, ``#if !(condition)`` its second or nothing; others stay.
+    """
+    wanted = {_spelled(f"#if {text}") for text in conditions}
+    unwanted = {_spelled(f"#if !({text})") for text in conditions}
+    while True:
+        source = SourceText(path, data)
+        for group in parse_scopes(source).groups:
+            condition = b"#" + group.branches[0].directive.condition
+            if condition in wanted:
+                keep = source.text(group.branches[0].body)
+            elif condition in unwanted:
+                keep = source.text(group.branches[1].body) if len(group.branches) > 1 else b""
+            else:
+                continue
+            data = _replaced(source, group, keep)
+            break
+        else:
+            return data
+
+
+def _replaced(source: SourceText, group: Group, keep: bytes) -> bytes:
+    first = source.line_span(source.line_of(group.span.start)).start
+    last = source.line_span(source.line_of(group.endif.span.end)).end
+    return source.data[:first] + keep + source.data[last:]
+
+
+def _spelled(line: str) -> bytes:
+    (directive,) = parse_scopes(SourceText("condition", line.encode() + b"\n")).directives
+    return b"#" + directive.condition

@@ -1,0 +1,240 @@
+"""One function on two upstreams, as lists of statements: what changed, and where places of an edit went."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from patchkit.base.source import Span
+from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.judging.classes import Drift, Move
+from patchkit.carry.placing.resolve import Anchor
+
+_ENDS = frozenset({b";", b"{", b"}"})
+Function = tuple[ScopeMap, Entity]
+_MOST_STATEMENTS = 12  # statements of each side; the digests cover all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, the head of a block, or a preprocessor line: its tokens as one text."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class StatementList:
+    """The statements of a span of one file, in order."""
+
+    statements: tuple[Statement, ...]
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """Their texts."""
+        return tuple(statement.text for statement in self.statements)
+
+    def at(self, offset: int) -> int | None:
+        """Which statement the byte offset is in, or the next one behind it; None behind the last."""
+        rank = bisect.bisect_right(self.statements, offset, key=lambda statement: statement.span.end - 1)
+        return rank if rank < len(self.statements) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """``same`` maps ranks of the old list to the new one; ``changed`` pairs ranges that correspond."""
+
+    same: dict[int, int]
+    changed: tuple[tuple[range, range], ...]
+
+
+def list_statements(scopes: ScopeMap, span: Span) -> StatementList:
+    """The statements of ``span``."""
+    pieces: list[tuple[Span, bytes, bool]] = [
+        (scopes.code[i].span, scopes.code[i].text, False) for i in scopes.code_in(span)
+    ]
+    pieces += [
+        (line.span, b"# " + line.condition, True) for line in scopes.directives if span.contains(line.span)
+    ]
+    pieces.sort(key=lambda piece: piece[0].start)
+    statements: list[Statement] = []
+    run: list[tuple[Span, bytes]] = []
+    for place, text, is_directive in pieces:
+        if is_directive:
+            _close(statements, run)
+            statements.append(Statement(text.decode("utf-8", "replace"), place))
+            continue
+        run.append((place, text))
+        if text in _ENDS:
+            _close(statements, run)
+    _close(statements, run)
+    return StatementList(tuple(statements))
+
+
+def _close(statements: list[Statement], run: list[tuple[Span, bytes]]) -> None:
+    if run:
+        text = b" ".join(text for _, text in run).decode("utf-8", "replace")
+        statements.append(Statement(text, Span(run[0][0].start, run[-1][0].end)))
+        run.clear()
+
+
+def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
+    """Longest common runs first, as :mod:`difflib` finds them."""
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    same: dict[int, int] = {}
+    changed: list[tuple[range, range]] = []
+    for tag, first, last, new_first, new_last in matcher.get_opcodes():
+        if tag == "equal":
+            same.update(zip(range(first, last), range(new_first, new_last), strict=True))
+        else:
+            changed.append((range(first, last), range(new_first, new_last)))
+    return Alignment(same, tuple(changed))
+
+
+def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
+    """Digest of a function's statements in which its own name reads as one fixed word."""
+    last = entity.name.rpartition("::")[2]
+    state = hashlib.sha256()
+    for text in list_statements(scopes, entity.span).texts:
+        words = ("@" if word == last else word for word in text.split(" "))
+        state.update(" ".join(words).encode() + b"\0")
+    return state.hexdigest()
+
+
+def find_drift(old: Function, new: Function) -> Drift | None:
+    """What changed between two versions of one function as upstream has them; None when nothing did."""
+    (old_scopes, old_entity), (new_scopes, new_entity) = old, new
+    if old_entity.digest == new_entity.digest:
+        return None
+    if old_entity.name != new_entity.name:
+        digests = nameless_digest(old_scopes, old_entity), nameless_digest(new_scopes, new_entity)
+        if digests[0] == digests[1]:
+            return None
+    before = list_statements(old_scopes, old_entity.span).texts
+    after = list_statements(new_scopes, new_entity.span).texts
+    removed: list[str] = []
+    added: list[str] = []
+    for first, second in align(before, after).changed:
+        removed += before[first.start : first.stop]
+        added += after[second.start : second.stop]
+    return Drift(
+        file=new_scopes.source.path,
+        entity=new_entity.name,
+        before=old_entity.digest,
+        after=new_entity.digest,
+        removed=_first(removed),
+        added=_first(added),
+    )
+
+
+def _first(statements: list[str]) -> tuple[str, ...]:
+    if len(statements) <= _MOST_STATEMENTS:
+        return tuple(statements)
+    return (*statements[: _MOST_STATEMENTS - 1], f"... and {len(statements) - _MOST_STATEMENTS + 1} more")
+
+
+_MOST_CHARACTERS = 160  # characters of a statement
+
+_How = Literal["nesting", "order", "statement"]
+
+
+def find_moves(old: tuple[ScopeMap, Anchor], new: tuple[ScopeMap, Anchor]) -> Iterator[Move]:
+    """The moves of one edit, at most one for each of its places.
+
+    Both anchors are of the same edit and have the same number of places.
+    """
+    (old_scopes, before), (new_scopes, after) = old, new
+    if before.entity is None or after.entity is None:
+        return
+    left = list_statements(old_scopes, before.entity.span)
+    right = list_statements(new_scopes, after.entity.span)
+    aligned = align(left.texts, right.texts)
+    for place, target in zip(before.spans, after.spans, strict=False):
+        found = _compare((old_scopes, before, place, left), (new_scopes, after, target, right), aligned)
+        if found is not None:
+            how, detail = found
+            yield Move(
+                edit=before.edit.id,
+                how=how,
+                before=old_scopes.source.locate(place.start),
+                after=new_scopes.source.locate(target.start),
+                detail=detail,
+            )
+
+
+_Where = tuple[ScopeMap, Anchor, Span, StatementList]
+
+
+def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] | None:
+    around, now_around = _surroundings(*old[:3]), _surroundings(*new[:3])
+    rank, now_rank = old[3].at(old[2].start), new[3].at(new[2].start)
+    if rank is None or now_rank is None:
+        return None
+    if aligned.same.get(rank) == now_rank and around == now_around:
+        return None
+    if around != now_around:
+        gone = [head for head in around if head not in now_around]
+        come = [head for head in now_around if head not in around]
+        return "nesting", f"around it no longer {_listed(gone)}, now {_listed(come)}"
+    if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
+        return "order", f"statement {rank + 1} of its function before, {now_rank + 1} now"
+    was, now = old[3].texts[rank], new[3].texts[now_rank]
+    return "statement", f"its statement was '{_cut(was)}' and is '{_cut(now)}'"
+
+
+def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
+    return any(rank in left and now in right for left, right in aligned.changed)
+
+
+def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[str, ...]:
+    """Heads of the blocks and the ``#if`` branches around a place, outermost first, without its function."""
+    if anchor.entity is None:
+        return ()
+    whole = anchor.entity.span
+    heads: list[tuple[int, str]] = []
+    position: int | None = scopes.first_from(span.start)
+    if position is not None and position < len(scopes.code):
+        position = scopes.parents[position]
+        while position is not None and scopes.code[position].span.start >= whole.start:
+            brace = scopes.code[position]
+            if brace.text == b"{" and brace.span.end != anchor.entity.body.start:
+                heads.append((brace.span.start, _head(scopes, position, whole)))
+            position = scopes.parents[position]
+    for group in scopes.groups:
+        if whole.contains(group.span):
+            heads += [
+                (branch.directive.span.start, "#" + branch.directive.condition.decode("utf-8", "replace"))
+                for branch in group.branches
+                if branch.body.contains(span)
+            ]
+    return tuple(text for _, text in sorted(heads))
+
+
+def _head(scopes: ScopeMap, brace: int, whole: Span) -> str:
+    words: list[bytes] = []
+    position = brace - 1
+    while position >= 0 and scopes.code[position].span.start >= whole.start:
+        text = scopes.code[position].text
+        if text in _ENDS and not _inside_brackets(scopes, position, brace):
+            break
+        words.append(text)
+        position -= 1
+    return b" ".join(reversed(words)).decode("utf-8", "replace")
+
+
+def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
+    """Whether a ``;`` belongs to the head itself: ``for (a; b; c) {``."""
+    return scopes.parents[position] != scopes.parents[brace]
+
+
+def _listed(heads: Sequence[str]) -> str:
+    return ", ".join(f"'{_cut(head)}'" for head in heads) or "anything else"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -1,0 +1,216 @@
+"""Finding a function that upstream renamed or moved to another file, where that is certain or nearly so."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import Location
+from patchkit.base.source import SourceText
+from patchkit.carry.candidate.renames import retarget_patch
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.carry.judging.classes import Move
+from patchkit.carry.judging.drift import Function, list_statements, nameless_digest
+from patchkit.carry.judging.premise import defines
+from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, find_entity
+from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selection import Selected
+
+_ALIKE = 0.6  # share of statements; below that, functions of one kernel family resemble one another
+_NEAR = 0.9  # share of statements from which a function without a rival is taken for the old one
+_LEAST = 5  # statements of a function that a resemblance can rest on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a function is now, or may be: it has ``share`` of the statements of the old one.
+
+    ``where`` is its definition, None where nobody looked.
+    """
+
+    file: str
+    function: str
+    where: Location | None = None
+    share: float = 1.0
+
+
+def find_target(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> Target | None:
+    """The one function of ``files`` that ``old`` is now, or None when there is none or more than one.
+
+    What was in ``before``, the old upstream, under its name already, is not where the function went.
+    """
+    source, entity = old
+    last = entity.name.rpartition("::")[2].encode()
+    named = [
+        (files.upstream_scopes(path), found)
+        for path, data in files.base.items()
+        if last in data and entity.name not in _names(before, path)
+        for found in _functions(files.upstream_scopes(path))
+        if found.name == entity.name
+    ]
+    if named:
+        # The name alone is no proof: what edits rest on is the code.
+        return _only(named) if _share(old, named[0]) >= _NEAR else None
+    digest = nameless_digest(source, entity)
+    same = source.source.path
+    # Everywhere else would mean to read every file; a function goes to a file of its kind or to a new one.
+    new = [path for path in files.base if path not in before.base]
+    for paths in ([same] if same in files.base else [], new):
+        alike = [
+            (scopes, found)
+            for path in paths
+            for scopes in [files.upstream_scopes(path)]
+            for found in _functions(scopes)
+            if found.name not in _names(before, path) and nameless_digest(scopes, found) == digest
+        ]
+        if alike:
+            return _only(alike)
+    return None
+
+
+def find_resemblances(old: Function, before: UpstreamFiles, new: Iterable[ScopeMap]) -> tuple[Target, ...]:
+    """The functions of ``new`` most like the old one, best first, at most three; ``before`` as above."""
+    source, entity = old
+    mine = list_statements(source, entity.span).texts
+    if len(mine) < _LEAST:
+        return ()
+    found: list[Target] = []
+    for scopes in new:
+        for other in _functions(scopes):
+            if other.name in _names(before, scopes.source.path):
+                continue
+            matcher = difflib.SequenceMatcher(
+                None, mine, list_statements(scopes, other.span).texts, autojunk=False
+            )
+            if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE:
+                continue
+            share = matcher.ratio()
+            if share >= _ALIKE:
+                label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
+                place = scopes.source.locate(other.span.start, label)
+                found.append(Target(file=place.path, function=other.name, where=place, share=share))
+    found.sort(key=lambda each: -each.share)
+    return tuple(found[:3])
+
+
+def near_target(found: Sequence[Target]) -> Target | None:
+    """The only resemblance there is, when it has nearly all of the code."""
+    return found[0] if len(found) == 1 and found[0].share >= _NEAR else None
+
+
+def _names(files: UpstreamFiles, path: str) -> frozenset[str]:
+    if path not in files.base:
+        return frozenset()
+    return frozenset(entity.name for entity in files.upstream_scopes(path).entities)
+
+
+def _share(old: Function, new: Function) -> float:
+    """Which part of the statements of both functions they have in common, in order."""
+    mine, other = (list_statements(scopes, entity.span).texts for scopes, entity in (old, new))
+    return difflib.SequenceMatcher(None, mine, other, autojunk=False).ratio()
+
+
+def _functions(scopes: ScopeMap) -> Sequence[Entity]:
+    return [entity for entity in scopes.entities if entity.kind == "function"]
+
+
+def _only(found: Sequence[Function]) -> Target | None:
+    if len(found) != 1:
+        return None
+    scopes, entity = found[0]
+    return Target(
+        file=scopes.source.path, function=entity.name, where=scopes.source.locate(entity.span.start)
+    )
+
+
+def function_of(files: UpstreamFiles, edit: Edit) -> Function:
+    """The function of an edit as upstream has it; raises EntityNotFound, EntityAmbiguous."""
+    scopes = files.upstream_scopes(edit.file)
+    return scopes, find_entity(scopes, edit.function or "", edit.parameters, edit.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedPatch:
+    """A patch whose functions have their new names and files, and how they came there.
+
+    Unless ``certain``, a function only resembles the old one: the merge as text must agree.
+    """
+
+    selected: Selected
+    moves: tuple[Move, ...]
+    certain: bool
+
+
+def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tuple[Location, ...]]:
+    """The patch with its lost functions found again, if all of them are; and what resembles them."""
+    old, files = last.upstream, failed.upstream
+    targets: dict[tuple[str, str], tuple[str, str]] = {}
+    moves: list[Move] = []
+    near: list[Location] = []
+    lost, certain = False, True
+    names = {edit.id: edit for edit in last.patch.edits}
+    for edit in {(edit.file, edit.function): edit for edit in failed.patch.edits}.values():
+        was = names.get(edit.id)
+        if edit.function is None or was is None or was.file not in old.base:
+            continue
+        if defines(files, edit.file, edit.function):
+            continue
+        try:
+            before = function_of(old, was)
+        except (EntityNotFound, EntityAmbiguous):
+            # A patch before this one made it there, so upstream has nowhere moved it.
+            lost = lost or not _is_made(failed, edit)
+            continue
+        target, alike = _find_again(was, before, old, files)
+        if alike is not None:
+            near += [each.where for each in alike if each.where is not None]
+            certain = False
+        if target is None:
+            lost = True
+            continue
+        targets[edit.file, edit.function] = (target.file, target.function)
+        if target.where is not None:
+            move = Move(
+                edit=edit.id,
+                how="renamed" if target.file == was.file else "another file",
+                before=before[0].source.locate(before[1].span.start),
+                after=target.where,
+                detail=f"'{before[1].name}' is now '{target.function}' in {target.file}",
+            )
+            moves.append(move)
+    if not targets or lost:
+        return None, tuple(near)
+    selected = replace(failed.selected, patch=retarget_patch(failed.patch, targets))
+    return FollowedPatch(selected=selected, moves=tuple(moves), certain=certain), tuple(near)
+
+
+def _is_made(failed: Rendering, edit: Edit) -> bool:
+    """Whether the function is there by the patches before."""
+    data = failed.before.get(edit.file)
+    if data is None or edit.function is None:
+        return False
+    entities = parse_scopes(SourceText(edit.file, data)).entities
+    return any(each.answers_to(edit.function) for each in entities if each.kind != "record")
+
+
+def _find_again(
+    was: Edit, before: Function, old: UpstreamFiles, files: UpstreamFiles
+) -> tuple[Target | None, tuple[Target, ...] | None]:
+    """Where the function of an edit is now; with what resembles it, where nothing is it for certain."""
+    if was.function is not None and defines(files, was.file, was.function):
+        # It was followed on the upstream before and has stayed there since: no move.
+        return Target(file=was.file, function=was.function), None
+    target = find_target(before, old, files)
+    if target is not None:
+        return target, None
+    name = before[1].name.rpartition("::")[2].encode()
+    paths = [
+        path
+        for path, data in files.base.items()
+        if path == was.file or path not in old.base or (name in data and name not in old.base[path])
+    ]
+    alike = find_resemblances(before, old, map(files.upstream_scopes, paths))
+    return near_target(alike), alike

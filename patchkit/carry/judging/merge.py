@@ -1,0 +1,219 @@
+"""The last rendering of a patch merged onto a new upstream as git merges, and whether that is to be trusted.
+
+git asks for the lines around a change, and not for the function that they are in. So a merge without conflict
+is taken only where each changed line is in the function that it was in, and no line of either side is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from patchkit.base.reporter import Reporter
+from patchkit.base.rows import Block, compare_rows
+from patchkit.base.source import SourceText
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.judging.marks import shorten_conflicts
+from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.placing.tree import UpstreamFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedFile:
+    """One file of a patch: ``base`` without it and ``patched`` with it on the old upstream, and the new one.
+
+    ``upstream`` is the new upstream's, at ``path``; None where it has none. ``was`` is the path before.
+    ``merged`` has git's marks where there are ``conflicts``. ``doubt``: why the merge is not taken by itself.
+    """
+
+    path: str
+    was: str
+    base: bytes | None
+    patched: bytes
+    upstream: bytes | None
+    merged: bytes
+    conflicts: int = 0
+    doubt: str = ""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a file of the patch's own, there as well."""
+        return self.base is None and self.upstream is None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the patch still changes something there."""
+        return self.merged != self.upstream
+
+
+def unmergeable_files(last: Rendering) -> tuple[str, ...]:
+    """Files that a patch renames, replaces or sets the mode of: no edit of lines says that."""
+    placed = last.placed
+    if placed is None:
+        return ()
+    return tuple(sorted({*placed.renamed, *placed.replaced, *placed.modes}))
+
+
+def _stays(path: str) -> str:
+    return path
+
+
+def merge_rendering(
+    last: Rendering,
+    files: UpstreamFiles,
+    labels: tuple[str, str, str],
+    reporter: Reporter,
+    find: Callable[[str], str] = _stays,
+) -> tuple[MergedFile, ...]:
+    """Every file of a rendering merged with ``files``, in order of their paths.
+
+    Args:
+        last: the patch as it was placed on the old upstream.
+        files: the new upstream, with the patches before this one.
+        labels: names for the patch, the old and the new upstream, for the marks of conflicts.
+        reporter: hears about git.
+        find: the path that a file of the old upstream has in the new one.
+
+    Raises GitError and CacheError, as :func:`patchkit.carry.judging.derive.merge_file`.
+    """
+    changes = last.placed.changes if last.placed is not None else {}
+    return tuple(
+        _merge(was, find(was), (last.before.get(was), after), files, labels, reporter)
+        for was, after in sorted(changes.items())
+    )
+
+
+def _merge(
+    was: str,
+    path: str,
+    versions: tuple[bytes | None, bytes],
+    files: UpstreamFiles,
+    labels: tuple[str, str, str],
+    reporter: Reporter,
+) -> MergedFile:
+    base, patched = versions
+    upstream = files.read(path)
+    if upstream is None:
+        doubt = "" if base is None else "upstream has this file no more"
+        return MergedFile(
+            path=path, was=was, base=base, patched=patched, upstream=None, merged=patched, doubt=doubt
+        )
+    if any(b"\0" in (data or b"") for data in (base, patched, upstream)):
+        doubt = "" if upstream == patched else "it is no text"
+        return MergedFile(
+            path=path, was=was, base=base, patched=patched, upstream=upstream, merged=patched, doubt=doubt
+        )
+    merged, conflicts = merge_file(patched, base or b"", upstream, reporter, labels)
+    if conflicts:
+        merged, conflicts = shorten_conflicts(merged, labels)
+    doubt = f"{conflicts} conflicts" if conflicts > 1 else "a conflict" if conflicts else ""
+    if base is None and merged != upstream:
+        doubt = "upstream has a file of that name now"
+    elif not conflicts and merged != upstream:
+        doubt = doubt_of(
+            SourceText(was, base or b""), SourceText(was, patched), SourceText(path, upstream),
+            SourceText(path, merged),
+        )  # fmt: skip
+    return MergedFile(
+        path=path,
+        was=was,
+        base=base,
+        patched=patched,
+        upstream=upstream,
+        merged=merged,
+        conflicts=conflicts,
+        doubt=doubt,
+    )
+
+
+def doubt_of(base: SourceText, patched: SourceText, upstream: SourceText, merged: SourceText) -> str:
+    """Why a merge without conflict is not taken: lines are lost, or a change is in another function."""
+    lost = _loses(base.data, patched.data, upstream.data, merged.data)
+    return lost or _is_elsewhere(base, patched, upstream, merged)
+
+
+def _loses(base: bytes, patched: bytes, upstream: bytes, merged: bytes) -> str:
+    """Why not every line of upstream and of the patch is there as often as it should be; '' where each is."""
+    counts = [Counter(data.split(b"\n")) for data in (base, patched, upstream, merged)]
+    expected = counts[2].copy()
+    expected.update(counts[1])
+    expected.subtract(counts[0])
+    made = counts[3]
+    if all(made[row] == count for row, count in expected.items()) and made.keys() <= expected.keys():
+        return ""
+    return "upstream has made a part of the change itself"
+
+
+def _is_elsewhere(base: SourceText, patched: SourceText, upstream: SourceText, merged: SourceText) -> str:
+    """Why a change is in another function than it was; '' where each is in its own."""
+    if not is_code(base.path):
+        return ""
+    before = list(_holders(base, patched))
+    after = list(_holders(upstream, merged))
+    if len(before) == len(after) and all(map(_Holder.is_same, before, after)):
+        return ""
+    told = [", ".join(dict.fromkeys(each.told for each in some)) for some in (before, after)]
+    return f"a change that was {told[0]} is {told[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The innermost definition that a change is ``inside`` of; '': it is between two others."""
+
+    inside: str = ""
+    above: str = ""
+    below: str = ""
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        if self.inside:
+            return f"in '{self.inside}'"
+        places = [f"behind '{self.above}'"] if self.above else []
+        places += [f"before '{self.below}'"] if self.below else []
+        return " and ".join(places) or "in the file"
+
+    def is_same(self, other: _Holder) -> bool:
+        """Whether both are one place: between two, a new definition may have come in on one side."""
+        if self.inside or other.inside or self == other:
+            return self.inside == other.inside
+        return self.above == other.above or self.below == other.below
+
+
+def _holders(old: SourceText, new: SourceText) -> Iterator[_Holder]:
+    """What each change is in, once for neighbours."""
+    scopes = parse_scopes(old)
+    last: _Holder | None = None
+    for block in compare_rows(old.rows, new.rows):
+        found = _holder(scopes, block)
+        if found != last:
+            yield found
+        last = found
+
+
+def _holder(scopes: ScopeMap, block: Block) -> _Holder:
+    entities = sorted(scopes.definitions, key=lambda each: each.span)
+    inside: Entity | None = None
+    above, below = "", ""
+    for entity in entities:
+        first, last = lines_of(scopes.source, entity)
+        inserts = block.old == block.old_end
+        if first < block.old <= last if inserts else first <= block.old and block.old_end <= last + 1:
+            inside = entity
+        elif last < block.old:
+            above = entity.name
+        elif first >= block.old_end and not below:
+            below = entity.name
+    if inside is None:
+        return _Holder(above=above, below=below)
+    same = [each for each in entities if each.name == inside.name]
+    rank = f" ({same.index(inside) + 1} of {len(same)})" if len(same) > 1 else ""
+    return _Holder(inside=f"{inside.name}{rank}")
+
+
+def lines_of(source: SourceText, entity: Entity) -> tuple[int, int]:
+    """First and last line of a definition, from 0."""
+    last = max(entity.span.start, entity.span.end - 1)
+    return source.line_of(entity.span.start) - 1, source.line_of(last) - 1

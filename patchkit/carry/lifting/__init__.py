@@ -1,0 +1,1 @@
+"""Lifting: a diff becomes edits that are placed by code structure."""

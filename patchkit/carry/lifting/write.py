@@ -1,0 +1,352 @@
+"""A patch as files: the text of its patch.toml, and all of it put into the series in one step, or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import tomlkit
+
+from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.lifting.whole import NO_FILES, Blob, WholeFiles, beside_name, named_blobs
+from patchkit.carry.placing.templates import written_text
+from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_files, named_templates
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.selector import Selector
+
+_LONG = 60  # lines of a text that gets a file of its own
+_TITLE = 72  # characters, as patch.toml allows
+_ID = 40
+_MOST = 9999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEdit:
+    """One ``[[edit]]`` to be; ``text`` is the source of a template, None for an include."""
+
+    id: str
+    file: str
+    selector: Selector | None
+    verb: str
+    function: str | None = None
+    parameters: str | None = None
+    side: str | None = None
+    text: str | None = None
+    header: str | None = None
+    digest: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPatch:
+    """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
+
+    ``whole`` is what becomes of whole files besides.
+
+    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
+    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
+    ``limits``: the builds that its edits and files are for, by the keys of patch.toml, where they are not
+    for all.
+    """
+
+    id: str
+    title: str
+    first_build: int
+    builds_why: str
+    archs: tuple[str, ...] | None
+    edits: tuple[NewEdit, ...]
+    why: str = ""
+    links: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    upstream_url: str | None = None
+    upstream_ends: tuple[str, str] | None = None
+    macros: tuple[str, ...] = ()
+    whole: WholeFiles = NO_FILES
+    requires: tuple[tuple[str, str], ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def guard_macros(self) -> tuple[str, ...]:
+        """Those of the guard, ``macros`` in addition to HIP's own."""
+        return ("GGML_USE_HIP", *self.macros)
+
+    @property
+    def context(self) -> list[str]:
+        """The names that its templates use."""
+        texts = "".join([*(edit.text or "" for edit in self.edits), *self.files.values()])
+        # Behind a brace it is escaped text: see escape_template.
+        return [name for name in ("guard", "values") if re.search(rf"(?<!}})@{{ {name}\b", texts)]
+
+
+def patch_id(wanted: str | None, title: str, series: Series) -> str:
+    """The id that was asked for, or one made of the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
+    made = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
+    if len(made) > _ID:  # between two words, where there are two
+        made = (made[: _ID + 1].rpartition("-")[0] or made[:_ID]).strip("-")
+    name = wanted if wanted is not None else made
+    if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
+        raise UsageError(
+            f"'{name}' cannot be the id of a patch",
+            code="PATCH_ID_BAD",
+            why="an id has small letters and digits, in words joined by '-'",
+            hint=f"{made}, for example",
+        )
+    taken = series.patch(name)
+    if taken is not None:
+        raise UsageError(
+            f"the series has a patch '{name}' already",
+            code="PATCH_ID_TAKEN",
+            where=taken.where,
+            hint=f"another one, as {name}-2; or take the old folder away first",
+        )
+    return name
+
+
+def short_title(text: str) -> str:
+    """One line of at most 72 characters, cut between words."""
+    line = " ".join(text.split()) or "imported"
+    return line if len(line) <= _TITLE else line[: _TITLE + 1].rpartition(" ")[0] or line[:_TITLE]
+
+
+def folder_files(patch: NewPatch) -> dict[str, str]:
+    """The files of the patch's folder by name: patch.toml, and long texts as templates."""
+    body, found, _ = body_files(patch, {})
+    digest = body_digest(body, found) if patch.upstream_ends is not None else None
+    head = written_text(
+        "patch.toml.jinja", patch=patch, body=body, digest=digest, word=_word, words=_words, text=_text
+    )
+    return {"patch.toml": head, **found}
+
+
+def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
+    """The tables of files and edits, and the templates and blobs that they name.
+
+    ``beside`` are files that stand in the folder already: what has another content gets another name.
+    """
+    found: dict[str, str] = {}
+
+    def named(name: str, text: str) -> str:
+        while found.get(name, text) != text or beside.get(name, text.encode()) != text.encode():
+            name = f"_{name}"
+        found[name] = text
+        return name
+
+    tables = []
+    limits = {key: str(build) for key, build in patch.limits.items()}
+    for path, text in patch.files.items():
+        name = f"{beside_name(path)}.jinja"
+        while name in found:
+            name = f"_{name}"
+        keys = {"path": _word(path), "template": _word(named(name, text)), **limits}
+        tables.append(("file", keys | ({"executable": "true"} if path in patch.whole.programs else {})))
+    edits = []
+    for edit in patch.edits:
+        template = None
+        if edit.text is not None and edit.text.count("\n") > _LONG:
+            template = named(f"{edit.id}.jinja", edit.text)
+        edits.append((edit, template))
+    blobs = named_blobs(patch.whole.blobs, found, beside)
+    tables += _whole_tables(patch.whole, blobs)
+    body = written_text(
+        "edits.toml.jinja",
+        tables=tables,
+        edits=edits,
+        limits=patch.limits,
+        note=NOTE,
+        word=_word,
+        text=_text,
+        selector=_selector,
+    )
+    return body, found, {name: blob.data for name, blob in blobs.items()}
+
+
+def _whole_tables(whole: WholeFiles, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The tables for whole files: a name, and TOML values by key."""
+    for name, blob in blobs.items():
+        keys = {"path": _word(blob.path), "blob": _word(name), "sha256": _word(blob.sha256)}
+        keys |= {"replaces": _word(blob.replaces)} if blob.replaces is not None else {}
+        yield "file", keys | ({"executable": "true"} if blob.executable else {})
+    for path, sha256 in whole.removes:
+        yield "remove", {"path": _word(path), "sha256": _word(sha256)}
+    for old, new in whole.renames:
+        yield "rename", {"from": _word(old), "to": _word(new)}
+    for path, executable in whole.modes:
+        yield "mode", {"path": _word(path), "executable": str(executable).lower()}
+
+
+def _selector(selector: Selector) -> str:
+    parts = []
+    for each in fields(selector):
+        value = getattr(selector, each.name)
+        if value is not None:
+            parts.append(f"{each.name} = {_selected(value)}")
+    return f"{{ {', '.join(parts)} }}"
+
+
+def _selected(value: object) -> str:
+    match value:
+        case bool():
+            return "true"
+        case Selector():
+            return _selector(value)
+        case tuple():
+            return f"[{', '.join(map(_selected, value))}]"
+        case _:
+            return _text(str(value))
+
+
+def _word(text: str) -> str:
+    """A string on one line, without escapes where it can be."""
+    literal = "'" not in text and ('"' in text or "\\" in text) and text.isprintable()
+    return tomlkit.string(text, literal=literal).as_string()
+
+
+def _words(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(_word, words))}]"
+
+
+def _text(text: str) -> str:
+    """A string as it stands, over several lines; with escapes only where TOML has no other way."""
+    if "\n" not in text:
+        return _word(text)
+    if "'''" not in text and not text.endswith("'") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text):
+        return f"'''\n{text}'''"
+    return tomlkit.string(text).as_string()
+
+
+def profile_line(patch: NewPatch, source: str) -> str:
+    """The line below ``[patches]`` with which a GPU's profile offers the patch."""
+    return written_text("profile-line.toml.jinja", patch=patch, source=source, word=_word)
+
+
+def with_profile_line(path: Path, line: str) -> str:
+    """The text of a profile with one more line below ``[patches]``; raises PROFILE_NOT_WRITTEN."""
+    with disk_errors(path, "reading the profile"):
+        text = path.read_text("utf-8")
+    head, table, tail = text.partition("\n[patches]\n")
+    made = f"{head}{table}{line}{tail}" if table else f"{text.rstrip()}\n\n[patches]\n{line}"
+    try:
+        ok = line.partition(" ")[0] in tomlkit.parse(made)["patches"]
+    except Exception as error:
+        raise _not_written(path, line) from error
+    if not ok:
+        raise _not_written(path, line)
+    return made
+
+
+def _not_written(path: Path, line: str) -> ConfigError:
+    return ConfigError(
+        f"{path} does not take a line below [patches]",
+        code="PROFILE_NOT_WRITTEN",
+        where=Location(path=str(path)),
+        hint=f"add it by hand:\n{line.strip()}",
+    )
+
+
+def next_number(series: Series) -> int:
+    """The number behind the last patch; raises PATCH_NUMBERS_USED_UP."""
+    number = max((patch.number for patch in series.patches), default=0) + 1
+    if number > _MOST:
+        raise UsageError(
+            "the series has no number left", code="PATCH_NUMBERS_USED_UP", hint="renumber its last folders"
+        )
+    return number
+
+
+def write_patch(
+    patch: NewPatch, series: SeriesDir, *, number: int, profiles: Sequence[ArchProfile], source: str
+) -> Path:
+    """Put a patch into a series: its folder in one step, then the lines of the profiles; its folder.
+
+    When a profile refuses, the folder is taken away again. Raises PROFILE_NOT_WRITTEN, CacheError.
+    """
+    folder = series.patches / f"{number:04d}-{patch.id}"
+    made = series.root / f".{folder.name}.{os.getpid()}.partial"  # no reader of patches/ may see it
+    changed: dict[Path, str] = {}
+    for profile in profiles:
+        path = series.profiles / f"{profile.arch}.toml"
+        changed[path] = with_profile_line(path, profile_line(patch, source))
+    before = {path: path.read_bytes() for path in changed}
+    try:
+        with disk_errors(folder, "writing the patch"):
+            made.mkdir()
+            for name, text in folder_files(patch).items():
+                (made / name).write_text(text, encoding="utf-8", newline="\n")
+            for name, data in body_files(patch, {})[2].items():
+                (made / name).write_bytes(data)
+            made.rename(folder)
+        for path, text in changed.items():
+            write_whole(path, text, "writing the profile")
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, data in before.items():
+            if path.read_bytes() != data:
+                write_whole(path, data, "writing the profile")
+        raise
+    return folder
+
+
+def rewrite_patch(patch: NewPatch, folder: Path) -> None:
+    """Put other edits and files into the folder of a patch: what else its patch.toml says stays.
+
+    The new templates are written first, under names that are free; replacing patch.toml is the one step that
+    counts. Raises CacheError; then, and after Ctrl-C, the patch is as it was.
+    """
+    path = folder / "patch.toml"
+    with disk_errors(folder, "reading the patch"):
+        text = path.read_text("utf-8")
+        for remains in folder.glob(".*.partial"):
+            remains.unlink(missing_ok=True)  # of an update that was killed: the caller holds the cache
+        beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    body, templates, blobs = body_files(patch, beside)
+    old = {*named_templates(text, folder), *named_files(text, folder, "blob")}
+    head = _rewritten_head(text, patch, body, templates)
+    replace_text(folder, text, f"{head}\n\n{body}", {**templates, **blobs}, beside)
+    with disk_errors(folder, "writing the patch"):
+        for name in old - {*templates, *blobs}:
+            (folder / name).unlink(missing_ok=True)
+
+
+def replace_text(
+    folder: Path, before: str, text: str, files: Mapping[str, str | bytes], beside: Collection[str]
+) -> None:
+    """Put new ``files`` into the folder of a patch, and then ``text`` in the place of its patch.toml.
+
+    ``before`` is what that has, ``beside`` are the names of the files that are there. Raises CacheError;
+    then, and after Ctrl-C, the patch is as it was.
+    """
+    path = folder / "patch.toml"
+    try:
+        for name, content in files.items():
+            write_whole(folder / name, content, "writing the patch")
+        write_whole(path, text, "writing the patch")
+    except BaseException:
+        if path.read_bytes() == before.encode():
+            for name in files.keys() - set(beside):
+                (folder / name).unlink(missing_ok=True)
+        raise
+
+
+def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:
+    """All of a patch.toml but its edits and files, with what an update knows anew."""
+    document = tomlkit.parse(text)
+    for key in (*BODY_TABLES, "context"):
+        document.pop(key, None)
+    several = {"context": patch.context, "links": list(patch.links), "authors": list(patch.authors)}
+    document.update({key: words for key, words in several.items() if words})
+    if patch.upstream_ends is not None:
+        base, head = patch.upstream_ends
+        document["upstream"] |= {"head": head, "base": base, "digest": body_digest(body, templates)}
+    lines = tomlkit.dumps(document).rstrip().split("\n")
+    while lines[-1].startswith(NOTE):  # of the first edit, which TOML counts to the table before it
+        lines.pop()
+    return "\n".join(lines).rstrip()

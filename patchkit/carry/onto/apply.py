@@ -1,0 +1,135 @@
+"""Handing the patches over to the user's clone as one branch on their commit.
+
+The commit becomes a pin of its own in the cache, so that all that works on a candidate works on this one. In
+the clone the branch is made or moved at the very end. Nothing else there changes: no file, index or setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchkit.base.errors import InterruptNote
+from patchkit.base.plain import plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.apply import cmake_command, move_candidate, refuse_faults
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.known import make_record
+from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.onto.own import refuse_replacing
+from patchkit.carry.onto.pin import Onto
+from patchkit.carry.onto.plan import OntoPlan, plan_onto
+from patchkit.carry.series.trust import DEFAULT_TRUST
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import check_branch_name, look_at_branch, put_branch
+from patchkit.carry.upstream.refs import read_ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OntoReport:
+    """The branch in the user's clone; ``branch`` is None when none was made.
+
+    That is when no patch is for this commit, or when it has them all as they would be made (``is_current``).
+
+    ``before`` is where the branch was. ``candidate`` is the same commits in the cache, for the other verbs.
+    """
+
+    onto: OntoPlan
+    branch: str | None
+    candidate: Candidate
+    before: str | None
+    tree: str
+    cmake: list[str]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the user's commit has patchkit's commits, and they would come out as they are."""
+        return bool(self.onto.replaced) and self.tree == self.onto.commit.tree
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the branch already was what it is now."""
+        return self.branch is not None and self.before == self.candidate.tip
+
+    def as_json(self) -> dict[str, object]:
+        """As ``apply --onto`` shows it."""
+        plan = self.onto.plan
+        return {
+            "branch": f"refs/heads/{self.branch}" if self.branch is not None else None,
+            "base": plan.base,
+            "archs": list(plan.archs),
+            "commits": plain(self.candidate.commits),
+            "tree": self.tree,
+            "unchanged": self.unchanged,
+            "current": self.is_current,
+            "before": self.before,
+            "candidate": self.candidate.ref,
+            "cmake": self.cmake,
+            "skipped": [
+                {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
+            ],
+            "trust": plan.request.trust or DEFAULT_TRUST,
+            "more_trust": plain(plan.more_trust),
+            "faults": plain(plan.faults),
+            "onto": self.onto.commit_json(),
+            "classes": plain(self.onto.verdicts),
+        }
+
+
+def run_onto(
+    request: Request,
+    onto: Onto,
+    workspace: Workspace,
+    *,
+    branch: str,
+    replace_branch: bool,
+    drop_conflicts: bool,
+) -> OntoReport:
+    """Make the branch. Whatever is raised, the clone has the branch it had, or the new one complete.
+
+    Raises:
+        CLONE_UNREADABLE, CLONE_UNSUPPORTED, CLONE_INCOMPLETE, ONTO_NO_COMMIT, ONTO_NOT_LLAMA_CPP,
+            ONTO_PATCHED: the clone.
+        ONTO_BUILD_UNKNOWN: which patches are for this commit cannot be told.
+        ErrorGroup: of everything that cannot be placed, ONTO_CONFLICT last.
+        FAULT_UNMENDED, FAULT_UNKNOWN: upstream's build below the commit computes wrong results.
+        ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch is somebody's.
+        The errors of series, profiles, git and the disk.
+    """
+    cache = open_cache(workspace.cache_root)
+    check_branch_name(branch, workspace.reporter)
+    note = f"{branch} of {onto.directory} is where it was, or complete; nothing else there was changed"
+    with InterruptNote(note), cache.hold(workspace.reporter) as repository:
+        made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
+        plan, clone = made.plan, made.clone
+        refuse_faults(plan)
+        candidate, tree = write_plan(plan, repository)
+        head = made.commit
+        unsure = [each for each in made.replaced if not each.is_sure]
+        if unsure and tree != head.tree:
+            why = (
+                "these were rebased, and what patchkit made is in neither the clone nor the cache; "
+                "they may have changes of yours, which would be lost"
+            )
+            raise refuse_replacing(unsure, made.replaced, head, clone, why)
+        has_commits = candidate.tip != head.sha and tree != head.tree
+        place = None
+        if has_commits:
+            place = look_at_branch(clone, branch, base=head.sha, tip=candidate.tip, replace=replace_branch)
+        inputs = read_inputs(plan, workspace.series)
+        result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+        record = make_record(plan, result, workspace, branch if has_commits else None)
+        move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
+        if place is not None and place.tip != candidate.tip:
+            workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
+            put_branch(clone, place, repository, base=head.sha, tip=candidate.tip)
+        cmake = cmake_command(plan, clone.top, repository, plan.base)
+    return OntoReport(
+        onto=made,
+        branch=branch if place is not None else None,
+        candidate=candidate,
+        before=place.tip if place is not None else None,
+        tree=tree,
+        cmake=cmake,
+    )

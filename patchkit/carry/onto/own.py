@@ -1,0 +1,269 @@
+"""Patchkit's own commits in the history of a user's commit, and the same tree without them.
+
+They are there once the user merged, rebased or cherry-picked a branch that patchkit made. The patches cannot
+be placed on top of them, so one commit on top of the user's takes them out first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.reporter import Reporter
+from patchkit.base.text import counted
+from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
+from patchkit.carry.upstream.clone import TAKEN_OUT, Clone, Commit, copy_trees, read_object
+from patchkit.carry.upstream.commits import NewCommit, write_commits
+from patchkit.carry.upstream.git import IDENTITY_EMAIL
+from patchkit.carry.upstream.repository import Repository
+
+_KEYS = ("Patchkit-Id", "Patchkit-Digest", "Patchkit-Profile", TAKEN_OUT)
+_FIELDS = ("%H", "%ae", "%ce", *(f"%(trailers:key={key},valueonly,separator=%x2C)" for key in _KEYS))
+_LIST = ("rev-list", "--topo-order", "--encoding=UTF-8", "--basic-regexp")
+_REGULAR = (REGULAR, EXECUTABLE)
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommit:
+    """A commit of one patch. ``archs`` are the GPUs it was made for; none for a patch of every build.
+
+    ``is_copy``: the user rebased or cherry-picked it. ``changes`` are pairs of trees, before and after. Of a
+    copy they are those of the commits that patchkit made, so that what else the user put into the copy is not
+    taken for patchkit's. ``is_sure`` is False where neither the clone nor the cache has one of these: then
+    they are the copy's own.
+    """
+
+    sha: str
+    id: str
+    archs: tuple[str, ...]
+    is_copy: bool
+    is_sure: bool
+    changes: tuple[tuple[str, str], ...]
+
+    def as_json(self) -> dict[str, object]:
+        """As ``apply --onto`` and ``plan --onto`` show it."""
+        return {"id": self.id, "commit": self.sha, "archs": list(self.archs), "is_copy": self.is_copy}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A commit that has trailers of ours."""
+
+    sha: str
+    author: str
+    committer: str
+    id: str
+    digest: str
+    archs: tuple[str, ...]
+    takes_out: bool
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether somebody else committed it."""
+        return self.committer != IDENTITY_EMAIL
+
+
+def find_own(clone: Clone, commit: Commit, ids: Collection[str], cache: Repository) -> tuple[OwnCommit, ...]:
+    """The commits of these patches at or below ``commit`` that were not reverted, the newest first.
+
+    Those that an earlier run took out are skipped. Nothing is said of whether the change is still there. The
+    trees of ``changes`` are copied into the cache.
+
+    Raises CLONE_INCOMPLETE.
+    """
+    reverted = _reverted(clone.refs, commit.sha)
+    rows = [row for row in _rows(clone.refs, commit.sha) if row.sha not in reverted]
+    ends = [f"^{row.sha}" for row in rows if row.takes_out]
+    if ends:
+        rows = [row for row in _rows(clone.refs, commit.sha, *ends) if row.sha not in reverted]
+    rows = [row for row in rows if row.id in ids and row.author == IDENTITY_EMAIL]
+    has_copies = any(row.is_copy for row in rows)
+    made = [*_rows(clone.refs, "--all"), *_rows(cache, "--all")] if has_copies else []
+    own = tuple(_own(row, made, clone.refs, cache) for row in rows)
+    trees = dict.fromkeys(tree for each in own for change in each.changes for tree in change)
+    lacking = [tree for tree in trees if not cache.has_object(tree)]
+    if lacking:
+        copy_trees(clone, commit.sha, lacking, cache)
+    return own
+
+
+def _rows(repository: Repository, *revisions: str) -> Iterator[_Row]:
+    """The commits with trailers of ours in a set of revisions, the newest first."""
+    grep = [f"--grep=^{key}: " for key in ("Patchkit-Id", TAKEN_OUT)]
+    args = (*_LIST, f"--format={'%x09'.join(_FIELDS)}", *grep)
+    for line in repository.git.run(*args, *revisions, "--").decode("utf-8", "replace").splitlines():
+        fields = line.split("\t")
+        if len(fields) == len(_FIELDS):
+            sha, author, committer, name, digest, profiles, taken = fields
+            yield _Row(
+                sha=sha,
+                author=author,
+                committer=committer,
+                id=name,
+                digest=digest,
+                archs=tuple(sorted({each.split(" ")[0] for each in profiles.split(",") if each})),
+                takes_out=bool(taken) and IDENTITY_EMAIL in (author, committer),
+            )
+
+
+def _reverted(repository: Repository, sha: str) -> frozenset[str]:
+    """The commits below that ``git revert`` took back, and that were not brought back later."""
+    args = (*_LIST, "--format=%x00%H%x00%B", "--grep=^This reverts commit ", sha, "--")
+    parts = repository.git.run(*args).decode("utf-8", "replace").split("\0")
+    found: set[str] = set()
+    for revert, message in zip(parts[1::2], parts[2::2], strict=True):
+        if revert not in found:
+            found.update(_REVERTS.findall(message))
+    return frozenset(found)
+
+
+def _own(row: _Row, made: Sequence[_Row], clone: Repository, cache: Repository) -> OwnCommit:
+    alike = [each for each in made if not each.is_copy and (each.id, each.digest) == (row.id, row.digest)]
+    originals = alike if row.is_copy else [row]
+    return OwnCommit(
+        sha=row.sha,
+        id=row.id,
+        archs=row.archs,
+        is_copy=row.is_copy,
+        is_sure=bool(originals),
+        changes=tuple(_changes([each.sha for each in originals] or [row.sha], clone, cache)),
+    )
+
+
+def _changes(shas: Sequence[str], clone: Repository, cache: Repository) -> Iterator[tuple[str, str]]:
+    """The trees before and after each of the commits."""
+    for sha in dict.fromkeys(shas):
+        for repository in (clone, cache):
+            before, after = repository.resolve(f"{sha}^^{{tree}}", f"{sha}^{{tree}}")
+            if before is not None and after is not None:
+                yield before, after
+                break
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOut:
+    """A commit of the cache, on top of the user's, whose tree has none of the ``commits``."""
+
+    commit: Commit
+    commits: tuple[OwnCommit, ...]
+
+
+def take_out(own: Sequence[OwnCommit], commit: Commit, clone: Clone, cache: Repository) -> TakenOut | None:
+    """Take the commits' changes out of ``commit``, which the cache has; None where none of them is in it.
+
+    Raises:
+        ONTO_PATCHED: a change is there in part, or among lines that were edited since.
+        GitError, CacheError: git or the disk refused.
+    """
+    current: dict[str, _File | None] = {}
+    taken: list[OwnCommit] = []
+    stuck: list[OwnCommit] = []
+    for each in own:
+        found = [_without(change, current, commit.sha, cache) for change in each.changes]
+        good = [files for files in found if files is not None]
+        if any(good):
+            current |= next(filter(None, good))
+            taken.append(each)
+        elif not good:
+            stuck.append(each)
+    if stuck:
+        why = "lines of these patches were edited after patchkit made them, or the patches are there in part"
+        raise refuse_replacing(stuck, own, commit, clone, why)
+    if not taken:
+        return None
+    before = _files(cache, commit.sha, list(current))
+    changed = {path: file for path, file in current.items() if file is not None and file != before.get(path)}
+    (written,) = write_commits(
+        cache,
+        commit.sha,
+        [
+            NewCommit(
+                message=_message(taken),
+                changes={path: file.data for path, file in changed.items()},
+                gone=tuple(path for path, file in current.items() if file is None and path in before),
+                modes={path: file.mode for path, file in changed.items()},
+            )
+        ],
+        date=commit.date,
+    )
+    return TakenOut(commit=read_object(cache, written.commit), commits=tuple(taken))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    mode: str
+    data: bytes
+
+
+def _files(repository: Repository, treeish: str, paths: Sequence[str]) -> dict[str, _File]:
+    """What a tree has at these paths; folders, links and submodules have no bytes."""
+    modes = {path: entry.mode for path, entry in repository.find_entries(treeish, paths).items()}
+    data = repository.read_blobs(treeish, [path for path, mode in modes.items() if mode in _REGULAR])
+    return {path: _File(mode=mode, data=data.get(path, b"")) for path, mode in modes.items()}
+
+
+def _without(
+    change: tuple[str, str], current: Mapping[str, _File | None], sha: str, cache: Repository
+) -> dict[str, _File | None] | None:
+    """The files of the commit without the change, as far as it is there; None where that is not clear."""
+    before, after = change
+    args = ("diff-tree", "-r", "--no-renames", "--name-only", "-z", before, after)
+    paths = [path.decode("utf-8", "surrogateescape") for path in cache.git.run(*args).split(b"\0") if path]
+    old, new, ours = (_files(cache, tree, paths) for tree in (before, after, sha))
+    found: dict[str, _File | None] = {}
+    for path in paths:
+        was, made = old.get(path), new.get(path)
+        mine = current[path] if path in current else ours.get(path)
+        if mine == made:
+            found[path] = was
+        elif mine == was:
+            continue
+        elif was is None or made is None or mine is None:
+            return None
+        else:
+            data = _merged(mine.data, made.data, was.data, cache.reporter)
+            if data is None:
+                return None
+            if data != mine.data:
+                found[path] = _File(mode=was.mode if mine.mode == made.mode else mine.mode, data=data)
+    return found
+
+
+def _merged(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> bytes | None:
+    """``ours`` without the change from ``theirs`` to ``base``; None unless putting it back gives ``ours``."""
+    if b"\0" in ours + base + theirs:
+        return None
+    without, conflicts = merge_file(ours, base, theirs, reporter)
+    if conflicts:
+        return None
+    again, conflicts = merge_file(without, theirs, base, reporter)
+    return without if not conflicts and again == ours else None
+
+
+def _message(taken: Sequence[OwnCommit]) -> str:
+    many = counted(len(taken), "patch", "patches")
+    rows = "\n".join(f"{each.sha[:12]} {each.id}" for each in taken)
+    trailers = "\n".join(f"{TAKEN_OUT}: {each.sha}" for each in taken)
+    why = "They are below this commit, and come again above it as they are now."
+    return f"take out {many} of patchkit, to apply them again\n\n{why}\n\n{rows}\n\n{trailers}\n"
+
+
+def refuse_replacing(
+    what: Sequence[OwnCommit], own: Sequence[OwnCommit], commit: Commit, clone: Clone, why: str
+) -> UsageError:
+    """The error for commits that are not to be replaced, with the commands that take all of them out."""
+    name = f"without-patchkit-{commit.sha[:7]}"
+    reverts = " ".join(each.sha[:12] for each in own)
+    return UsageError(
+        f"{commit.sha[:12]} has patchkit's own commits, and patchkit cannot replace them",
+        code="ONTO_PATCHED",
+        where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in what],
+        why=why,
+        hint=f"take them out yourself: {clone.command} switch -c {name} {commit.sha[:12]} && {clone.command} "
+        f"revert {reverts}; then the same command with --onto {name}. For a commit of which nothing is left "
+        "an empty commit will do, with the message 'This reverts commit' and its full id",
+    )

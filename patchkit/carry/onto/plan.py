@@ -1,0 +1,368 @@
+"""Every patch classed on a commit of the user's clone, and the plan of those that can be placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import (
+    AnchorError,
+    ErrorGroup,
+    GitError,
+    Location,
+    PatchkitError,
+    SourceError,
+    UsageError,
+)
+from patchkit.base.plain import plain
+from patchkit.base.series_folder import PLAIN
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_patches
+from patchkit.carry.judging.classes import GOOD, Classified
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.onto.own import OwnCommit, find_own, take_out
+from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import find_faults
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.series.selection import Selected, default_of, opt_in_of, opted_in, select_patches
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.repository import Repository
+
+
+def _last_renderings(
+    choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
+) -> tuple[dict[str, Rendering], tuple[str, ...]]:
+    """The last rendering of each chosen patch, from the pins nearest to the build; and their names.
+
+    A pin that cannot be had is told, and its patches are compared with nothing.
+    """
+    wanted = [each.patch for each in choice.selected if each.targets]
+    build = choice.pin.build
+    found: dict[str, Rendering] = {}
+    used: list[str] = []
+    for pin in sorted(choice.lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
+        if not any(each.id not in found and each.builds.covers(pin.build) for each in wanted):
+            continue
+        try:
+            found = {**_render_on(pin, choice, clone, workspace, cache), **found}
+        except (SourceError, GitError, ErrorGroup) as error:
+            workspace.reporter.warn(
+                f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
+                f"{error.message}"
+            )
+            continue
+        used.append(pin.name)
+    return found, tuple(used)
+
+
+def _render_on(
+    pin: Pin, choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
+) -> dict[str, Rendering]:
+    request, reporter = choice.request, workspace.reporter
+    with cache.hold(reporter) as repository:
+        fetched = _copy_from_clone(pin, clone, repository)
+        base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
+        chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
+        upstream = read_upstream(repository, base, choice.series.read)
+    return last_renderings(chosen, upstream, workspace.series)
+
+
+def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | None:
+    """The pin's commit, copied from the clone if that has it whole: then nothing is downloaded."""
+    if pin.commit is None or pin.commit_object is None or repository.has_object(f"{pin.tree}^{{tree}}"):
+        return None
+    if not clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
+        return None
+    try:
+        copy_commit(clone, pin.commit, pin.tree, repository)
+    except GitError:
+        return None
+    return pin.commit
+
+
+_OF_UPSTREAM = ("ggml",)  # every build that patches are for has that folder; a plain series names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OntoPlan:
+    """What would be made. ``verdicts`` has one entry per patch of the series.
+
+    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts that were left
+    out on request. ``is_head``: the clone has the commit checked out.
+    """
+
+    plan: Plan
+    clone: Clone
+    commit: Commit
+    build: BuildFound
+    verdicts: tuple[Classified, ...]
+    reference: tuple[str, ...]
+    dropped: tuple[str, ...]
+    opt_in: tuple[str, ...]
+    is_head: bool
+    replaced: tuple[OwnCommit, ...] = ()
+
+    @property
+    def no_more(self) -> tuple[str, ...]:
+        """The patches of ``replaced`` that are not placed again."""
+        again = {each.id for each in self.plan.patches if each.state == "apply"}
+        return tuple(dict.fromkeys(each.id for each in reversed(self.replaced) if each.id not in again))
+
+    @property
+    def in_range(self) -> frozenset[str]:
+        """Patches that these GPUs would get on this build: those that are in, or have a reason not to be."""
+        return frozenset(
+            each.id
+            for each in self.verdicts
+            if each.patch_class in GOOD
+            or (each.patch_class not in {"off", "out of era"} and self._covers(each.id))
+        )
+
+    def _covers(self, name: str) -> bool:
+        patch = self.plan.series.patch(name)
+        return patch is not None and patch.builds.covers(self.plan.pin.build)
+
+    @property
+    def opt_in_here(self) -> tuple[str, ...]:
+        """Patches for this build that these GPUs get only when they are asked for."""
+        return tuple(sorted(opt_in_of(self.plan.series, self.plan.profiles, self.plan.pin.build)))
+
+    def commit_json(self) -> dict[str, object]:
+        """What is told of the commit, and of how it was taken."""
+        return {
+            "repository": str(self.clone.top),
+            "commit": self.commit.sha,
+            "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
+            "compared_with": list(self.reference),
+            "dropped": list(self.dropped),
+            "opt_in": list(self.opt_in),
+            "opt_in_here": list(self.opt_in_here),
+            "replaced": plain(self.replaced),
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """As ``plan --onto`` shows it."""
+        return {**self.plan.as_json(), "onto": self.commit_json(), "classes": plain(self.verdicts)}
+
+
+def plan_onto(
+    request: Request, onto: Onto, workspace: Workspace, cache: Cache, *, drop_conflicts: bool = False
+) -> OntoPlan:
+    """Copy the commit into the cache, class every patch on it, and plan. The clone is only read.
+
+    What cannot be placed is in ``plan.errors``, or left out with ``drop_conflicts``. Raises as
+    :func:`patchkit.carry.onto.apply.run_onto`.
+    """
+    series_dir = workspace.series
+    lock = load_lock(series_dir.lock)
+    series = load_series(series_dir.patches)
+    profiles = load_profiles(series_dir.profiles, request.archs)
+    clone = open_clone(onto.directory, workspace.reporter)
+    commit = read_commit(clone, onto.revision)
+    refuse_no_llama(clone, commit, series.folders or _OF_UPSTREAM)
+    archs = [profile.arch for profile in profiles]
+    build = build_of(
+        onto,
+        clone,
+        commit,
+        lock,
+        workspace,
+        _relevant(series, profiles, request),
+        lambda number: find_faults(series.faults, number, archs, ()),
+    )
+    request, distrusted = name_patches(request, series, profiles, build.low)
+    chosen = select_patches(
+        series, profiles, build.low, only=request.only, without=request.without, with_=request.with_
+    )
+    pin = pin_of(clone, commit, build.low)
+    with cache.hold(workspace.reporter) as repository:
+        obtain(pin, cache=cache, reporter=workspace.reporter)
+        own = find_own(clone, commit, {patch.id for patch in series.patches}, repository)
+        _refuse_other_gpus(own, request, clone)
+        without = take_out(own, commit, clone, repository)
+        if without is not None:
+            pin = pin_of(clone, without.commit, build.low)
+            obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
+        files = read_upstream(repository, str(pin.commit), series.read)
+    choice = Choice(
+        request=request,
+        lock=lock,
+        pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=chosen,
+        distrusted=distrusted,
+    )
+    choice.warn_of_faults(workspace.reporter)
+    last, reference = _last_renderings(choice, clone, workspace, cache)
+    verdicts, renderings = classify_series(
+        Comparison(
+            workspace=workspace,
+            build=pin.build,
+            chosen=chosen,
+            files=files,
+            last=last,
+            is_pin=False,
+        )
+    )
+    _refuse_patched(chosen, verdicts, files, commit)
+    in_range = {each.patch.id for each in chosen if each.targets}
+    conflicts = tuple(
+        each
+        for each in verdicts
+        if each.patch_class == "conflict" or (each.patch_class == "retired" and each.id in in_range)
+    )
+    dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
+    pin = replace(pin, followed=followed_by(series, renderings))
+    errors = () if drop_conflicts else _errors(conflicts, commit)
+    plan = Plan(
+        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
+        lock=lock,
+        pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=tuple(each.selected for each in renderings),
+        distrusted=distrusted,
+        base=str(pin.commit),
+        patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
+        errors=errors,
+    )
+    return OntoPlan(
+        plan=plan,
+        clone=clone,
+        commit=commit,
+        build=build,
+        verdicts=verdicts,
+        reference=reference,
+        dropped=dropped,
+        opt_in=opted_in(series, profiles, [rendering.patch.id for rendering in renderings], pin.build),
+        is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
+        replaced=without.commits if without is not None else (),
+    )
+
+
+def _refuse_other_gpus(own: Sequence[OwnCommit], request: Request, clone: Clone) -> None:
+    """Refuse to take patches of other GPUs out, which would not come again. Raises ONTO_PATCHED."""
+    others = [each for each in own if each.archs and not set(each.archs) <= set(request.archs)]
+    if others:
+        archs = sorted({arch for each in others for arch in each.archs} | {*request.archs} - {PLAIN})
+        raise UsageError(
+            f"there are patchkit's commits for {' '.join(others[0].archs)} below",
+            code="ONTO_PATCHED",
+            where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in others],
+            why="one branch has the patches of all its GPUs, and they would be lost in a new one",
+            hint=f"name all GPUs: {' '.join(f'--arch {arch}' for arch in archs)}",
+        )
+
+
+def _refuse_patched(
+    chosen: Iterable[Selected], verdicts: Iterable[Classified], files: UpstreamFiles, commit: Commit
+) -> None:
+    """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
+
+    A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
+    and the patch is not there whole. Raises ONTO_PATCHED.
+    """
+    classes = {each.id: each.patch_class for each in verdicts}
+    found: dict[str, str] = {}
+    for selected in chosen:
+        patch = selected.patch
+        if not selected.targets or patch.is_plain or classes[patch.id] not in {*GOOD, "conflict"}:
+            continue
+        for edit in patch.edits:
+            if edit.function is None or edit.file not in files.base:
+                continue
+            scopes = files.upstream_scopes(edit.file)
+            for entity in scopes.entities:
+                text = scopes.source.data[entity.span.start : entity.span.end]
+                if entity.answers_to(edit.function) and _is_guarded(selected, text):
+                    found.setdefault(f"{entity.name} in {edit.file}", patch.id)
+    if found:
+        raise UsageError(
+            f"{commit.sha[:12]} has changes of patchkit already",
+            code="ONTO_PATCHED",
+            where=[Location(path=place, label=patch) for place, patch in found.items()],
+            why="these functions have code for the same GPUs, under the guard that patchkit writes; "
+            "it would be there twice",
+            hint="name your commit without them: --onto REV; or take them out first, with git revert or "
+            "git rebase --onto (git log --committer=patchkit finds them)",
+        )
+
+
+def _is_guarded(selected: Selected, text: bytes) -> bool:
+    """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
+    macros = [f"defined({macro})".encode() for macro in selected.patch.macros]
+    gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
+    return any(
+        all(macro in line for macro in macros) and any(gpu in line for gpu in gpus)
+        for line in text.splitlines()
+    )
+
+
+def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
+    """Patches that these GPUs get at some build: whose range must be decided."""
+    found = []
+    for patch in series.patches:
+        choices = {default_of(series, patch, profile, None) for profile in profiles}
+        named = request.with_opt_in or request.trust is not None or patch.id in request.with_
+        asked = "opt-in" in choices and named
+        left_out = patch.id in request.without or (request.only and patch.id not in request.only)
+        if ("on" in choices or asked) and not left_out:
+            found.append(patch)
+    return found
+
+
+def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitError, ...]:
+    """What is in the way, causes before what follows from them, and last what to do."""
+    found: list[PatchkitError] = []
+    for verdict in sorted(conflicts, key=lambda each: not each.problems):
+        found += verdict.problems
+        if not verdict.problems:
+            lines = verdict.agreement.lines if verdict.agreement is not None else ()
+            found.append(
+                AnchorError(
+                    f"{verdict.id}: {verdict.reason}", code="ONTO_CONFLICT", why="\n".join(lines) or None
+                )
+            )
+    if conflicts:
+        without = " ".join(f"--without {each.id}" for each in conflicts)
+        found.append(
+            AnchorError(
+                f"on {commit.sha[:12]} these patches cannot be placed: "
+                f"{', '.join(each.id for each in conflicts)}",
+                code="ONTO_CONFLICT",
+                why="\n".join(f"{each.id} ({each.patch_class}): {each.reason}" for each in conflicts),
+                hint=f"no branch was made. Leave them out by name: {without}; or whatever does not fit: "
+                "--drop-conflicts; patchkit plan with the same options shows both sides",
+            )
+        )
+    return tuple(found)
+
+
+def _planned(
+    chosen: Iterable[Selected],
+    verdicts: Iterable[Classified],
+    renderings: Iterable[Rendering],
+    *,
+    is_failed: bool,
+) -> Iterable[PlannedPatch]:
+    """Each patch of the series, as ``plan`` shows it."""
+    made = {each.patch.id: each for each in renderings}
+    told = {each.id: each for each in verdicts}
+    for selected in chosen:
+        verdict, rendering = told[selected.patch.id], made.get(selected.patch.id)
+        if rendering is not None:
+            yield PlannedPatch(selected=rendering.selected, placed=rendering.placed, state="apply")
+            continue
+        reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
+        failed = is_failed and verdict.patch_class in {"conflict", "retired"} and bool(selected.targets)
+        yield PlannedPatch(
+            selected=replace(selected, reason=reason), placed=None, state="failed" if failed else "skipped"
+        )

@@ -1,0 +1,1 @@
+"""Remotes that a series follows: pull requests of its patches, forks that it watches."""

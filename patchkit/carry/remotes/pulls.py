@@ -1,0 +1,265 @@
+"""Pull requests that patches come from: what became of each, as far as git alone can know it.
+
+``refs/pull/N/head`` stays when a pull request is closed. ``refs/pull/N/merge`` is there while one is open
+and without conflicts, on hosts that make it at all: that it is gone means closed or in conflict, and git does
+not tell which. A pull request is merged where its head is in the main line, or where a commit of the main
+line ends its subject with ``(#N)``, as GitHub writes it when all commits of one are made into one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.text import one_line
+from patchkit.carry.judging.changed import MOST_FILES, Difference, Versions, compare_changes
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes
+from patchkit.carry.upstream.git import Change, redacted
+
+PullState = Literal[
+    "unchanged", "changed", "merged", "closed or in conflict", "not compared", "not there", "not asked"
+]
+_PULL = re.compile(r"(?P<remote>.+?)/pulls?/(?P<number>[1-9][0-9]{0,9})/?")
+_MAKES_MERGES = re.compile(r"https://(?:[^/@]*@)?github\.com/")
+_NO_FILE = "000000"  # the mode of what is not there
+_SUBMODULE = "160000"
+_MOST_COMMITS = 50_000  # of the main line that are read for a subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPull:
+    """The pull request of a patch; ``recorded`` are the ends of the change that was imported, if it was."""
+
+    patch: str
+    remote: str
+    number: int
+    recorded: tuple[str, str] | None
+
+    @property
+    def head_ref(self) -> str:
+        """Its newest commit, on the remote."""
+        return f"refs/pull/{self.number}/head"
+
+    @property
+    def merge_ref(self) -> str:
+        """What the host makes of it and the main line, while it is open and fits."""
+        return f"refs/pull/{self.number}/merge"
+
+
+def named_pull(patch: Patch) -> NamedPull | None:
+    """The pull request that a submitted patch names by its address, ``REMOTE/pull/N``."""
+    table = patch.upstream
+    if patch.status != "submitted":
+        return None
+    url = table.url if table is not None and table.url is not None else next(iter(patch.links), "")
+    found = _PULL.fullmatch(url)
+    if found is None:
+        return None
+    recorded = (table.base, table.head) if table is not None and table.base and table.head else None
+    return NamedPull(patch=patch.id, remote=found["remote"], number=int(found["number"]), recorded=recorded)
+
+
+def named_pulls(series: Series) -> tuple[NamedPull, ...]:
+    """Those of all patches, in their order."""
+    return tuple(pull for patch in series.patches if (pull := named_pull(patch)) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The commit of the main line that has a pull request, why that is believed, and its first build."""
+
+    commit: str
+    how: str
+    build: int | None
+
+    def __str__(self) -> str:
+        return f"{f'b{self.build}, ' if self.build is not None else ''}{self.commit[:12]}: {self.how}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedPull:
+    """What became of a patch's pull request, when the remote was asked last.
+
+    ``is_offered``: whether it is open and fits the main line; None: the remote does not tell.
+    ``in_pin``: whether the pin that was looked at has it; None: not merged, or not known.
+    """
+
+    patch: str
+    number: int
+    remote: str
+    state: PullState
+    asked: str | None = None
+    recorded: str | None = None
+    head: str | None = None
+    merged: Merged | None = None
+    in_pin: bool | None = None
+    is_offered: bool | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` and ``bump`` show it."""
+        return fields_of(self, "differences", "remote") | {
+            "remote": redacted(self.remote),
+            "differences": plain(self.differences),
+        }
+
+    def lines(self, pin: str) -> Iterator[str]:
+        """For a person; ``pin`` is the one that was looked at."""
+        when = f" (as of {self.asked})" if self.asked is not None else ""
+        yield f"{self.patch}: pull request {self.number} of {redacted(self.remote)}: {self.state}{when}"
+        if self.merged is not None:
+            here = {True: f"{pin} has it", False: f"{pin} does not have it yet", None: f"in {pin}: not known"}
+            yield f"  merged in {one_line(str(self.merged))}; {here[self.in_pin]}"
+        yield from (f"  {note}" for note in self.notes)
+        for difference in self.differences:
+            yield from (f"  {line}" for line in difference.lines())
+
+
+class _Ends(NamedTuple):
+    base: str
+    head: str
+
+
+def ends_of(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[_Ends, ...]:
+    """The changes whose files are read, as far as their commits are here: the recorded, the newest."""
+    head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
+    if head is None or pull.recorded is None:
+        return ()
+    if head == pull.recorded[1]:
+        recorded = _Ends(*pull.recorded)
+        return (recorded,) if all(map(remotes.has, recorded)) else ()
+    base = remotes.merge_base(head, main) if main is not None else None
+    wanted = [_Ends(*pull.recorded), *([_Ends(base, head)] if base is not None else [])]
+    return tuple(ends for ends in wanted if all(map(remotes.has, ends)))
+
+
+def find_merge(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[str, str] | None:
+    """The commit of the main line that has the pull request, and why that is believed."""
+    head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
+    if head is None or main is None:
+        return None
+    if remotes.is_ancestor(head, main):
+        return head, "its newest commit is in the main line"
+    base = remotes.merge_base(head, main)
+    span = main if base is None else f"{base}..{main}"
+    said = [
+        each
+        for each in remotes.log("--first-parent", span, most=_MOST_COMMITS)
+        if each.subject.rstrip().endswith(f"(#{pull.number})")
+    ]
+    return (said[-1].commit, f"the main line says so: {one_line(said[-1].subject)}") if said else None
+
+
+def judge_pull(
+    pull: NamedPull, answer: Answer | None, remotes: FollowedRemotes, pin: Pin, failure: str | None
+) -> FollowedPull:
+    """What became of a pull request; reads only. ``failure`` is why the remote could not be asked now."""
+    found = FollowedPull(
+        patch=pull.patch,
+        number=pull.number,
+        remote=pull.remote,
+        state="not asked",
+        recorded=pull.recorded[1] if pull.recorded else None,
+        notes=(f"not asked now: {failure}",) if failure is not None else (),
+    )
+    if answer is None or pull.head_ref not in answer.refs:
+        return found
+    head = answer.refs[pull.head_ref]
+    found = replace(found, asked=answer.asked, head=head)
+    if head is None:
+        return _noted(replace(found, state="not there"), f"the remote has no {pull.head_ref}")
+    has_merge = answer.refs.get(pull.merge_ref) is not None
+    if has_merge or answer.merges or _MAKES_MERGES.match(pull.remote):
+        found = replace(found, is_offered=has_merge)
+    merge = find_merge(pull, answer, remotes)
+    if merge is not None:
+        merged = Merged(commit=merge[0], how=merge[1], build=answer.builds.get(merge[0]))
+        return replace(found, state="merged", merged=merged, in_pin=_is_in(merged, pin, remotes))
+    if pull.recorded is None:
+        found = _noted(replace(found, state="not compared"), _ends_to_write(head, answer, remotes))
+    elif head == pull.recorded[1]:
+        found = replace(found, state=_standing(found))
+    else:
+        found = _compared(found, pull, answer, remotes)
+    return _noted(found, *_offer(found))
+
+
+def _ends_to_write(head: str, answer: Answer, remotes: FollowedRemotes) -> str:
+    main = answer.refs.get(MAIN)
+    base = remotes.merge_base(head, main) if main is not None else None
+    told = "patch.toml does not say from which commits it was made"
+    if base is None:
+        return told
+    return f'{told}; if these, write below [upstream]: head = "{head}" and base = "{base}"'
+
+
+def _noted(found: FollowedPull, *notes: str) -> FollowedPull:
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def _standing(found: FollowedPull) -> PullState:
+    """Of one that still does what was imported."""
+    return "unchanged" if found.is_offered is not False else "closed or in conflict"
+
+
+def _compared(found: FollowedPull, pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> FollowedPull:
+    """Its newest commit is another one: does it do something else?"""
+    changed = replace(found, state="changed")
+    ends = ends_of(pull, answer, remotes)
+    if len(ends) != 2:  # noqa: PLR2004  the recorded change and the newest one
+        gone = pull.recorded is not None and not all(map(remotes.has, pull.recorded))
+        why = "the remote no longer gives what it was imported from" if gone else "no common history"
+        return _noted(changed, f"what changed cannot be shown: {why}")
+    changes = [remotes.changes(*each) for each in ends]
+    if max(map(len, changes)) > MOST_FILES:
+        return _noted(changed, f"what changed cannot be shown: it has more than {MOST_FILES} files")
+    old, new = (read_versions(each, remotes) for each in changes)
+    if old is None or new is None:
+        return _noted(changed, "what changed cannot be shown: the contents of its files were not fetched")
+    differences = compare_changes(old, new)
+    if differences:
+        return replace(changed, differences=differences)
+    same = f"its newest commit {(found.head or '')[:12]} does the same: another base, or comments only"
+    return _noted(replace(found, state=_standing(found)), same)
+
+
+def blob_ids(changes: Sequence[Change]) -> Iterator[str]:
+    """The contents of files that a change is read from."""
+    for change in changes:
+        for mode, sha in zip(change.modes, change.ids, strict=True):
+            if mode not in (_SUBMODULE, _NO_FILE):
+                yield sha
+
+
+def read_versions(changes: Sequence[Change], remotes: FollowedRemotes) -> tuple[Versions, ...] | None:
+    """The files of a change, before and after; None where not all contents are here."""
+    blobs = remotes.read(blob_ids(changes))
+    if any(sha not in blobs for sha in blob_ids(changes)):
+        return None
+
+    def data(mode: str, sha: str) -> bytes | None:
+        return None if mode == _NO_FILE else blobs.get(sha, sha.encode())
+
+    return tuple(Versions(change.path, *map(data, change.modes, change.ids)) for change in changes)
+
+
+def _offer(found: FollowedPull) -> tuple[str, ...]:
+    name = f"refs/pull/{found.number}/merge"
+    if found.is_offered is None:
+        return (f"open or closed is not known: this remote was never seen to make {name}",)
+    if not found.is_offered:
+        return (f"closed, or in conflict with the main line: there is no {name}, and git alone cannot tell",)
+    return ()
+
+
+def _is_in(merged: Merged, pin: Pin, remotes: FollowedRemotes) -> bool | None:
+    if pin.commit is not None and remotes.has(pin.commit):
+        return remotes.is_ancestor(merged.commit, pin.commit)
+    return pin.build >= merged.build if merged.build is not None else None

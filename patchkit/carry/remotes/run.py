@@ -1,0 +1,303 @@
+"""What a series follows beside upstream's builds: pull requests of its patches, and forks that it watches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
+from patchkit.base.plain import plain
+from patchkit.base.reporter import Reporter
+from patchkit.carry.candidate.target import remote_url
+from patchkit.carry.judging.changed import MOST_FILES, Versions
+from patchkit.carry.remotes.pulls import (
+    FollowedPull,
+    NamedPull,
+    blob_ids,
+    ends_of,
+    find_merge,
+    judge_pull,
+    named_pulls,
+    read_versions,
+)
+from patchkit.carry.remotes.watch import (
+    WatchedFork,
+    branch_ref,
+    fork_blobs,
+    judge_watch,
+    main_line,
+    new_commits,
+)
+from patchkit.carry.series.body import is_as_imported
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.lock import Lock, Pin, Watched
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes, open_followed
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.tags import list_tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Everything that is followed, as the remotes had it when they were asked last."""
+
+    pulls: tuple[FollowedPull, ...] = ()
+    watches: tuple[WatchedFork, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` and ``bump`` show it."""
+        return {"pulls": plain(self.pulls), "watches": plain(self.watches)}
+
+    def lines(self, pin: str, told: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
+        """For a person; ``pin`` is the one that pull requests are looked for in.
+
+        ``told`` is what is to be said besides of a patch with one.
+        """
+        asked = []
+        for each in self.pulls:
+            if each.state != "not asked":
+                asked += [*each.lines(pin), *(f"  {line}" for line in (told or {}).get(each.patch, ()))]
+        for title, followed in (
+            ("pull requests", [*asked, *self._not_asked()]),
+            ("watched forks", [line for each in self.watches for line in each.lines()]),
+        ):
+            if followed:
+                yield ""
+                yield f"{title}:"
+                yield from (f"  {line}" for line in followed)
+        states = [(each.asked, each.notes) for each in self.pulls]
+        states += [(each.asked, each.notes) for each in self.watches]
+        if (None, ()) in states:
+            yield "  patchkit status --fetch asks for what was not asked yet"
+
+    def _not_asked(self) -> Iterator[str]:
+        """Pull requests of which nothing is known, those of one remote together."""
+        for remote in dict.fromkeys(each.remote for each in self.pulls):
+            found = [each for each in self.pulls if each.remote == remote and each.state == "not asked"]
+            if found:
+                named = ", ".join(f"{each.patch} ({each.number})" for each in found)
+                yield f"not asked: {named} of {redacted(remote)}"
+                yield from (
+                    f"  {note}" for note in dict.fromkeys(note for each in found for note in each.notes)
+                )
+
+    def seen(self, lock: Lock) -> tuple[Watched, ...]:
+        """What the lock has to say once this was told: of branches that were asked just now, their tips."""
+        told = {
+            (each.url, each.branch): Watched(url=each.url, branch=each.branch, seen=each.tip)
+            for each in self.watches
+            if each.asked_now and each.tip is not None
+        }
+        wanted = {(each.url, each.branch) for each in self.watches}
+        kept = {(each.url, each.branch): each for each in lock.watched if (each.url, each.branch) in wanted}
+        return tuple(sorted((kept | told).values()))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    """What one remote is asked for; ``is_upstream``: what its main line has is no fork's own."""
+
+    is_upstream: bool = False
+    refs: dict[str, None] = field(default_factory=dict)
+    commits: dict[str, None] = field(default_factory=dict)
+
+
+def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
+    """From the last answers; talks to nobody."""
+    return _judged(series, lock, pin, open_followed(cache, reporter), _wanted(series, lock, None), {}, set())
+
+
+def imported_pulls(
+    series: Series, patches: Path, cache: Cache, reporter: Reporter
+) -> Mapping[str, tuple[Versions, ...]]:
+    """The files of the pull requests that patches are, as they were imported, by patch.
+
+    Of those whose contents are here, and whose edits nobody changed since. Raises CacheError.
+    """
+    remotes = open_followed(cache, reporter)
+    found: dict[str, tuple[Versions, ...]] = {}
+    for pull in named_pulls(series):
+        patch = series.patch(pull.patch)
+        if patch is None or pull.recorded is None or remotes.last(pull.remote) is None:
+            continue
+        if not is_as_imported(patch, patches):
+            continue
+        try:
+            changes = remotes.changes(*pull.recorded)
+            versions = read_versions(changes, remotes) if len(changes) <= MOST_FILES else None
+        except GitError:
+            continue  # what is kept of the remote lacks them, or cannot be read, which its state tells
+        found |= {pull.patch: versions} if versions is not None else {}
+    return found
+
+
+def ask_following(
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    cache: Cache,
+    reporter: Reporter,
+    now: dt.datetime,
+    upstream_url: str | None = None,
+) -> Following:
+    """Ask every remote; one that cannot be asked is told with its last answer.
+
+    ``upstream_url`` is a remote with upstream's main line in place of the lock's.
+
+    Raises CacheError: the disk refused.
+    """
+    wanted = _wanted(series, lock, upstream_url)
+    if not wanted:
+        return Following()
+    failures: dict[str, str] = {}
+    with cache.hold(reporter) as repository:
+        remotes = open_followed(cache, reporter, repository.keep_open)
+        moment = now.astimezone(dt.UTC).isoformat(timespec="seconds")
+        for url, each in wanted.items():
+            reporter.step(f"asking {redacted(url)} for what is followed")
+            try:
+                remotes.ask(url, tuple(each.refs), tuple(each.commits), moment)
+            except CacheError:
+                raise
+            except PatchkitError as error:
+                failures[url] = f"{error.message}{f' ({error.why.splitlines()[0]})' if error.why else ''}"
+        for url in wanted.keys() - failures.keys():
+            try:
+                _complete(url, series, lock, _mains(wanted, remotes), remotes, reporter)
+            except CacheError:
+                raise
+            except PatchkitError as error:
+                reporter.warn(f"not all of {redacted(url)} was to be had: {error.message}")
+        return _judged(series, lock, pin, remotes, wanted, failures, set(wanted) - failures.keys())
+
+
+def _upstream(lock: Lock) -> str | None:
+    try:
+        return remote_url(lock, None)
+    except UsageError:
+        return None
+
+
+def _wanted(series: Series, lock: Lock, upstream_url: str | None) -> Mapping[str, _Wanted]:
+    found: dict[str, _Wanted] = {}
+    forks = {watch.url for watch in series.watches}
+    for pull in named_pulls(series):
+        each = found.setdefault(pull.remote, _Wanted())
+        each.refs.update(dict.fromkeys([MAIN, pull.head_ref, pull.merge_ref]))
+        each.commits.update(dict.fromkeys(pull.recorded or ()))
+        each.is_upstream = pull.remote not in forks
+    upstream = upstream_url or _upstream(lock)
+    if forks and upstream is not None:
+        each = found.setdefault(upstream, _Wanted())
+        each.refs[MAIN] = None
+        each.is_upstream = True
+    for watch in series.watches:
+        each = found.setdefault(watch.url, _Wanted())
+        each.refs[branch_ref(watch)] = None
+        if (seen := lock.seen(watch.url, watch.branch)) is not None:
+            each.commits[seen] = None
+    return found
+
+
+def _mains(wanted: Mapping[str, _Wanted], remotes: FollowedRemotes) -> tuple[str, ...]:
+    """The tips of upstream's main line that are here, as the remotes have it that patches are sent to."""
+    answers = [remotes.last(url) for url, each in wanted.items() if each.is_upstream]
+    found = [main for answer in answers if (main := main_line(answer)) is not None]
+    return tuple(dict.fromkeys(each for each in found if remotes.has(each)))
+
+
+def _complete(
+    url: str,
+    series: Series,
+    lock: Lock,
+    mains: Sequence[str],
+    remotes: FollowedRemotes,
+    reporter: Reporter,
+) -> None:
+    """Have what comparing needs: contents of files, and the builds that have what was merged."""
+    answer = remotes.last(url)
+    if answer is None:
+        return
+    blobs: list[str] = []
+    merged = []
+    for pull in named_pulls(series):
+        if pull.remote == url:
+            blobs += _pull_blobs(pull, answer, remotes)
+            merged += [found[0]] if (found := find_merge(pull, answer, remotes)) is not None else []
+    for watch in series.watches:
+        if watch.url == url:
+            seen = lock.seen(watch.url, watch.branch)
+            blobs += fork_blobs(new_commits(watch, answer, mains, seen, remotes, series)[0])
+    remotes.fetch_blobs(url, blobs)
+    _find_builds(url, answer, [each for each in merged if each not in answer.builds], remotes, reporter)
+
+
+def _pull_blobs(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> Iterator[str]:
+    for ends in ends_of(pull, answer, remotes):
+        changes = remotes.changes(*ends)
+        if len(changes) <= MOST_FILES:
+            yield from blob_ids(changes)
+
+
+def _find_builds(
+    url: str, answer: Answer, merged: Sequence[str], remotes: FollowedRemotes, reporter: Reporter
+) -> None:
+    main = main_line(answer)
+    if not merged or main is None:
+        return
+    try:
+        tags = list_tags(url, reporter).builds
+    except SourceError:
+        return  # a fork has none
+    for commit in merged:
+        behind = remotes.between(commit, main)
+        build = min((build for build, sha in tags.items() if sha in behind), default=None)
+        if build is not None:
+            answer = remotes.note_build(url, answer, commit, build)
+
+
+def _judged(
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    remotes: FollowedRemotes,
+    wanted: Mapping[str, _Wanted],
+    failures: Mapping[str, str],
+    asked: set[str],
+) -> Following:
+    """What all answers come to; where the kept history cannot be read, that is what is told."""
+    answers = {url: remotes.last(url) for url in wanted}
+    try:
+        mains = _mains(wanted, remotes)
+        return _judge(series, lock, pin, remotes, answers, mains, failures, asked)
+    except GitError as error:
+        nothing = dict.fromkeys(answers)
+        told = f"{error.message}; {error.hint}" if error.hint else error.message
+        return _judge(series, lock, pin, remotes, nothing, (), dict.fromkeys(answers, told), set())
+
+
+def _judge(
+    series: Series,
+    lock: Lock,
+    pin: Pin,
+    remotes: FollowedRemotes,
+    answers: Mapping[str, Answer | None],
+    mains: Sequence[str],
+    failures: Mapping[str, str],
+    asked: set[str],
+) -> Following:
+    return Following(
+        pulls=tuple(
+            judge_pull(pull, answers[pull.remote], remotes, pin, failures.get(pull.remote))
+            for pull in named_pulls(series)
+        ),
+        watches=tuple(
+            replace(
+                judge_watch(watch, answers[watch.url], mains, lock, remotes, series, failures.get(watch.url)),
+                asked_now=watch.url in asked,
+            )
+            for watch in series.watches
+        ),
+    )

@@ -1,0 +1,278 @@
+"""Forks that a series watches: what is new there, and which of our patches it resembles, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.plain import fields_of
+from patchkit.base.source import SourceText, Span
+from patchkit.base.text import counted, one_line
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.changed import FunctionChange, function_changes
+from patchkit.carry.judging.drift import list_statements
+from patchkit.carry.remotes.pulls import blob_ids, read_versions
+from patchkit.carry.series.catalogue import Series, Watch
+from patchkit.carry.series.lock import Lock
+from patchkit.carry.series.patch import Edit, Patch
+from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes, Logged
+from patchkit.carry.upstream.git import redacted
+
+MOST_TOLD = 100
+"""New commits of one fork that are told; a fork that was never looked at may have thousands."""
+_RUN = 8  # tokens that a commit and a patch must share in one place; fewer are shared by chance
+_MOST_FILES = 60  # of a commit that is read; a larger one is a merge in one commit
+_MOST_READ = 600  # files of all new commits of one fork
+_MOST_KNOWN = 5000  # commits of a branch before it was rebased
+_LONGEST = 200  # characters of a text of strangers
+_SHOWN = 3  # names of one kind for one patch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resemblance:
+    """A patch of ours, and by what a commit is like it, the strongest first."""
+
+    patch: str
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCommit:
+    """A commit of a fork; ``files`` are those it changes of the ones that the series reads."""
+
+    commit: str
+    author: str
+    subject: str
+    files: tuple[str, ...]
+    resembles: tuple[Resemblance, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        yield f"{self.commit[:12]} {one_line(self.subject)} ({one_line(self.author)})"
+        for each in self.resembles:
+            yield f"  like {each.patch}: {one_line('; '.join(each.by))}"
+        if not self.resembles:
+            yield f"  like none of our patches: {one_line(_listed(self.files))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFork:
+    """What is new on the branch of a ``[[watch]]``: behind ``seen``, or of its own where nothing was seen.
+
+    ``left_out``: how many new commits are not told, the oldest ones.
+    """
+
+    name: str
+    url: str
+    branch: str
+    state: Literal["asked", "not there", "not asked"]
+    asked: str | None = None
+    asked_now: bool = False
+    seen: str | None = None
+    tip: str | None = None
+    commits: tuple[NewCommit, ...] = ()
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` and ``bump`` show it."""
+        return fields_of(self, "url", "asked_now") | {"url": redacted(self.url)}
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        when = f" (as of {self.asked})" if self.asked is not None else ""
+        head = f"{self.name}, {self.branch}"
+        if self.state != "asked":
+            yield f"{head}: {self.state}{when}"
+        else:
+            since = f"since {self.seen[:12]}" if self.seen is not None else "of its own"
+            many = counted(len(self.commits) + self.left_out, "commit")
+            yield f"{head}: {many} {since} that touch what this series reads{when}"
+        yield from (f"  {note}" for note in self.notes)
+        for commit in self.commits:
+            yield from (f"  {line}" for line in commit.lines())
+        if self.left_out:
+            yield f"  ... and {self.left_out} older ones"
+
+
+def watch_name(watch: Watch) -> str:
+    """Its name, or the end of its address."""
+    return watch.name or "/".join(redacted(watch.url).rstrip("/").removesuffix(".git").split("/")[-2:])
+
+
+def branch_ref(watch: Watch) -> str:
+    """The branch on the remote."""
+    return f"refs/heads/{watch.branch}"
+
+
+def new_commits(
+    watch: Watch,
+    answer: Answer,
+    mains: Sequence[str],
+    seen: str | None,
+    remotes: FollowedRemotes,
+    series: Series,
+) -> tuple[tuple[Logged, ...], int, tuple[str, ...]]:
+    """The new commits that are told, how many are left out, and what is to be said of that.
+
+    ``mains`` are tips of upstream's main line, as its remotes have it: what is in them is nobody's own.
+    """
+    tip = answer.refs.get(branch_ref(watch))
+    if tip is None:
+        return (), 0, ()
+    notes = []
+    without = [f"^{main}" for main in mains]
+    if not mains:
+        notes.append("upstream's main line is not known here: its commits are told, too")
+    known: set[tuple[str, str]] = set()
+    if seen is not None and remotes.has(seen):
+        if remotes.is_ancestor(seen, tip):
+            without.append(f"^{seen}")
+        else:
+            notes.append(
+                "the branch was rebased: what has the author, date and subject of a seen one is left out"
+            )
+            before = remotes.log(seen, *without, most=_MOST_KNOWN, paths=series.read)
+            known = {(each.author, each.subject) for each in before}
+    elif seen is not None:
+        notes.append(f"{seen[:12]}, the last one seen, is not to be had any more: all of its own are told")
+    found = remotes.log(tip, *without, most=_MOST_KNOWN, paths=series.read)
+    new = [each for each in found if (each.author, each.subject) not in known]
+    return tuple(new[:MOST_TOLD]), len(new[MOST_TOLD:]), tuple(notes)
+
+
+def fork_blobs(commits: Sequence[Logged]) -> Iterator[str]:
+    """The contents that are read to say what commits resemble."""
+    left = _MOST_READ
+    for commit in commits:
+        left -= len(commit.changes)
+        if len(commit.changes) <= _MOST_FILES and left >= 0:
+            yield from blob_ids(commit.changes)
+
+
+def judge_watch(
+    watch: Watch,
+    answer: Answer | None,
+    mains: Sequence[str],
+    lock: Lock,
+    remotes: FollowedRemotes,
+    series: Series,
+    failure: str | None,
+) -> WatchedFork:
+    """What is new on a branch; reads only. ``failure`` is why the remote could not be asked now."""
+    seen = lock.seen(watch.url, watch.branch)
+    found = WatchedFork(
+        name=watch_name(watch),
+        url=watch.url,
+        branch=watch.branch,
+        state="not asked",
+        seen=seen,
+        notes=(f"not asked now: {failure}",) if failure is not None else (),
+    )
+    if answer is None or branch_ref(watch) not in answer.refs:
+        return found
+    tip = answer.refs[branch_ref(watch)]
+    found = replace(found, asked=answer.asked, tip=tip)
+    if tip is None:
+        return replace(found, state="not there", notes=(*found.notes, "the remote has no such branch"))
+    commits, left_out, notes = new_commits(watch, answer, mains, seen, remotes, series)
+    shapes = [_Shape.of(patch) for patch in series.patches]
+    return replace(
+        found,
+        state="asked",
+        commits=tuple(_told(commit, shapes, remotes) for commit in commits),
+        left_out=left_out,
+        notes=(*found.notes, *notes),
+    )
+
+
+def main_line(answer: Answer | None) -> str | None:
+    """The tip of a remote's main line."""
+    return answer.refs.get(MAIN) if answer is not None else None
+
+
+def _told(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) -> NewCommit:
+    files = tuple(change.path for change in commit.changes)
+    versions = read_versions(commit.changes, remotes) if len(files) <= _MOST_FILES else None
+    changes = function_changes(versions) if versions is not None else ()
+    alike = ((shape.patch, tuple(shape.like(files, changes))) for shape in shapes)
+    return NewCommit(
+        commit=commit.commit,
+        author=commit.author[:_LONGEST],
+        subject=commit.subject[:_LONGEST],
+        files=files[:MOST_TOLD],
+        resembles=tuple(Resemblance(patch=patch, by=by) for patch, by in alike if by),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What a patch touches: files, functions by file, and runs of tokens that only it puts there."""
+
+    patch: str
+    files: frozenset[str]
+    functions: frozenset[tuple[str, str]]
+    runs: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, patch: Patch) -> _Shape:
+        files = patch.touched_files
+        return cls(
+            patch=patch.id,
+            files=files,
+            functions=frozenset((edit.file, edit.function) for edit in patch.edits if edit.function),
+            runs=frozenset(run for edit in patch.edits for run in _own_runs(edit)),
+        )
+
+    def like(self, files: Sequence[str], changes: Sequence[FunctionChange]) -> Iterator[str]:
+        """By what a commit is like the patch, the strongest first."""
+        touched = [
+            each.place
+            for each in changes
+            if any(
+                each.file == file and (each.function == name or each.function.endswith(f"::{name}"))
+                for file, name in self.functions
+            )
+        ]
+        if touched:
+            yield f"function {_listed(touched)}"
+        shared = next((run for each in changes for run in _new_runs(each) if run in self.runs), None)
+        if shared is not None:
+            yield f"tokens '{' '.join(shared)}'"
+        same = [path for path in files if path in self.files]
+        if same and not touched:
+            yield f"file {_listed(same)}"
+
+
+def _own_runs(edit: Edit) -> Iterator[tuple[str, ...]]:
+    """Of the text that an edit puts there, without what it finds there and what a template fills in."""
+    if edit.text is None:
+        return
+    found = _runs(_words(edit.text))
+    stood = set(_runs(_words(edit.at.tokens or ""))) if edit.at is not None else set()
+    yield from (run for run in found if "@" not in run and run not in stood)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        scopes = parse_scopes(SourceText("<text>", text.encode()))
+        statements = list_statements(scopes, Span(0, len(scopes.source.data))).texts
+    except (PatchkitError, RecursionError):
+        return []
+    return " ".join(statements).split(" ")
+
+
+def _new_runs(change: FunctionChange) -> Iterator[tuple[str, ...]]:
+    stood = set(_runs(" ".join(change.removed).split(" ")))
+    yield from (run for run in _runs(" ".join(change.added).split(" ")) if run not in stood)
+
+
+def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

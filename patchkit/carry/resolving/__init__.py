@@ -1,0 +1,1 @@
+"""Resolve: a patch in conflict with a new upstream gets new edits."""

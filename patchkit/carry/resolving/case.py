@@ -1,0 +1,532 @@
+"""A plain patch that a new upstream does not take: what is known of it, and its edits made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.arch import list_profiles
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.plain import plain
+from patchkit.base.series_folder import PLAIN, SeriesDir
+from patchkit.base.text import near_miss
+from patchkit.base.toml import load_toml
+from patchkit.base.workspace import Workspace
+from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
+from patchkit.carry.candidate.lock import holding_results, renew_inputs
+from patchkit.carry.candidate.renames import followed_series
+from patchkit.carry.candidate.staging import copied_series
+from patchkit.carry.importing.run import FoundChange, lift_change
+from patchkit.carry.judging.classes import GOOD, Classified
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
+from patchkit.carry.judging.rendering import Rendering, last_renderings, select_on
+from patchkit.carry.lifting.change import Authorship, FileChange
+from patchkit.carry.lifting.write import NewEdit, NewPatch
+from patchkit.carry.placing.place import PlacedPatch, place_patch
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.resolving.builds import Succession, said_at, succeed, write_succession
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, Pin, load_lock
+from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.series.selection import Selected, default_of, opted_in
+from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.pin import find_pinned, obtain
+from patchkit.carry.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a patch is to go: a pin whose tree is the commit ``base`` of the cache."""
+
+    pin: Pin
+    base: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One patch that is not placed on the target, and everything that is known of it.
+
+    ``patch`` has the edits of all builds, ``selected`` those of the target; ``last`` is how it was placed on
+    ``old``, on ``old_files``. ``files`` is the target with the patches before it. ``differs``: placing by
+    structure and merging give other code.
+    """
+
+    patch: Patch
+    selected: Selected
+    old: Pin
+    old_base: str
+    new: Target
+    last: Rendering
+    old_files: UpstreamFiles
+    files: UpstreamFiles
+    verdict: Classified
+    merged: tuple[MergedFile, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether placing gave a result, and another one than the merge."""
+        agreement = self.verdict.agreement
+        return agreement is not None and agreement.verdict == "differ"
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The three sides, as a person tells them apart."""
+        return case_labels(self.patch.id, self.old, self.new.pin)
+
+    def doubts(self) -> dict[str, str]:
+        """Why git's merge is not taken as it is, by path."""
+        found = {each.path: each.doubt for each in self.merged if each.doubt}
+        if self.differs and not found:
+            why = "placing by structure gives other code than git's merge"
+            found = {each.path: why for each in self.merged if not each.is_new and each.is_left}
+        for problem in self.verdict.problems:
+            if problem.code == "EDIT_THERE_ALREADY":  # git's merge would put it there once more
+                path = next((place.path for place in problem.where[1:]), "")
+                found.setdefault(path, f"{problem.message}, in line {problem.where[-1].line}")
+        return found
+
+
+def case_labels(patch: str, old: Pin, new: Pin) -> tuple[str, str, str]:
+    """Names of the patch, the old and the new upstream in the marks of a conflict."""
+    return (f"{patch} on {old.name}", f"upstream {old.name}", f"upstream {new.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What became of a patch. ``edits`` are new at ``build``, ``ended`` the ids of those that end before it.
+
+    ``how``: ``placed`` (nothing was to be done), ``regenerated`` (git's merge) or ``resolved`` (a person's).
+    ``renewed`` are results of the lock whose files are recorded as they are now, ``stale`` others that were
+    recorded of other files before.
+    """
+
+    patch: str
+    build: int
+    old: int | None
+    how: str
+    edits: tuple[NewEdit, ...] = ()
+    places: Mapping[str, str] | None = None
+    ended: tuple[str, ...] = ()
+    renewed: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """As ``resolve`` shows it."""
+        return {
+            "patch": self.patch,
+            "build": self.build,
+            "old_build": self.old,
+            "state": self.how,
+            "edits": [
+                {"id": e.id, "file": e.file, "function": e.function, "place": (self.places or {}).get(e.id)}
+                for e in self.edits
+            ],
+            "ended": list(self.ended),
+            "lock_renewed": list(self.renewed),
+            "lock_stale": list(self.stale),
+            "warnings": plain(self.warnings),
+        }
+
+
+def patch_named(series: Series, name: str) -> Patch:
+    """The patch; raises UNKNOWN_PATCH."""
+    patch = series.patch(name)
+    if patch is None:
+        known = [each.id for each in series.patches]
+        raise UsageError(
+            f"the series has no patch '{name}'",
+            code="UNKNOWN_PATCH",
+            hint=near_miss(name, known) or f"patches: {', '.join(known)}",
+        )
+    return patch
+
+
+def find_variant(request: BumpRequest, lock: Lock, build: int, workspace: Workspace, patch: str) -> Variant:
+    """The candidate of the lock with which a patch was placed last, as a bump takes it.
+
+    Where the lock records none, a plain patch for no GPU, another one for the first that has it.
+    """
+    if any(result.build <= build for result in lock.results):
+        variants, _ = find_variants(request, lock, build, workspace.series)
+        return next((each for each in variants if patch in (each.had or ())), variants[0])
+    folder = workspace.series.profiles
+    series = load_series(workspace.series.patches)
+    named = patch_named(series, patch)
+    known = request.archs or ((PLAIN,) if named.is_plain else list_profiles(folder))
+    profiles = load_profiles(folder, known)
+    first = next((each for each in profiles if default_of(series, named, each, build) != "off"), profiles[0])
+    archs = request.archs or (first.arch,)
+    with_ = tuple(dict.fromkeys((*request.with_, *opted_in(series, [first], [patch], build))))
+    return Variant(archs=archs, with_=with_, without=(), builds=(), had=None)
+
+
+def find_case(
+    name: str,
+    target: Target,
+    variant: Variant,
+    workspace: Workspace,
+    cache: Cache,
+    repository: Repository,
+) -> Case | Classified:
+    """What there is to resolve; the verdict alone where the patch is placed.
+
+    Raises:
+        UNKNOWN_PATCH: the series has no such patch.
+        RESOLVE_NOT_NEEDED: upstream has it, or it is not for the target.
+        RESOLVE_EARLIER_FIRST: a patch before it is in conflict in the same files, or one that it requires.
+        RESOLVE_NO_BASE: it was never placed on an older pin that is at hand.
+        PatchkitError: of obtaining, reading and placing.
+    """
+    folder, reporter = workspace.series, workspace.reporter
+    series, lock = load_series(folder.patches), load_lock(folder.lock)
+    patch = patch_named(series, name)
+    index = series.patches.index(patch)
+    profiles = load_profiles(folder.profiles, variant.archs)
+    chosen = select_on(series, profiles, target.pin, variant.with_, variant.without)[: index + 1]
+    selected = chosen[-1]
+    if not selected.targets:
+        raise UsageError(
+            f"'{name}' is not for {target.pin.title}: {selected.reason}",
+            code="RESOLVE_NOT_NEEDED",
+            where=patch.where,
+            hint="let its [builds] reach the build, or turn it on for the GPU, if it is to be there",
+        )
+    last, old, old_base, old_files = _last(
+        name, index, variant, target, workspace=workspace, cache=cache, repository=repository, lock=lock
+    )
+    files = read_upstream(repository, target.base, series.read)
+    reporter.step(f"placing '{name}' on {target.pin.title}")
+    verdicts, renderings = classify_series(
+        Comparison(workspace=workspace, build=target.pin.build, chosen=chosen, files=files, last=last)
+    )
+    verdict = verdicts[-1]
+    if verdict.patch_class in GOOD:
+        return verdict
+    _check_state(patch, verdicts, last, target.pin)
+    whole = unmergeable_files(last[name])
+    if whole:
+        raise UsageError(
+            f"'{name}' renames, replaces or sets the mode of {', '.join(whole)}: it is changed by hand",
+            code="RESOLVE_BY_HAND",
+            where=patch.where,
+            why="what is merged becomes edits, and no edit says that of a file",
+            hint=f"docs/guide/patch.md; patchkit plan --upstream {target.pin.name} shows what does not fit",
+        )
+    files = files.fresh()
+    for rendering in renderings:
+        files.write(rendering.placed.changes if rendering.placed is not None else {})
+    before = old_files.fresh()
+    for each, rendering in last.items():
+        if each != name:
+            before.write(rendering.placed.changes if rendering.placed is not None else {})
+    mine = last[name]
+    labels = case_labels(name, old, target.pin)
+    renamed = _renamed(old_base, target.base, repository) if _lost(mine, files) else {}
+    files = _with_files(files, renamed.values(), target, series, repository)
+    merged = merge_rendering(mine, files, labels, reporter, lambda path: renamed.get(path, path))
+    return Case(
+        patch=patch,
+        selected=selected,
+        old=old,
+        old_base=old_base,
+        new=target,
+        last=mine,
+        old_files=before,
+        files=files,
+        verdict=verdict,
+        merged=merged,
+    )
+
+
+def _lost(last: Rendering, files: UpstreamFiles) -> list[str]:
+    return [path for path in last.before if files.read(path) is None]
+
+
+def _with_files(
+    files: UpstreamFiles, paths: Iterable[str], target: Target, series: Series, repository: Repository
+) -> UpstreamFiles:
+    """The same upstream with some files more, which the series does not name yet."""
+    more = [path for path in paths if files.read(path) is None]
+    if not more:
+        return files
+    wider = read_upstream(repository, target.base, (*series.read, *more))
+    wider.write({path: data for path in files.paths if (data := files.read(path)) is not None})
+    return wider
+
+
+def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
+    """The files that have another path in the new upstream, as git finds them by their content."""
+    fields = repository.git.run(
+        "diff-tree",
+        "-r",
+        "-z",
+        "-M",
+        "--diff-filter=R",
+        "--name-status",
+        f"{old}^{{tree}}",
+        f"{new}^{{tree}}",
+    ).split(b"\0")
+    rows = zip(fields[1::3], fields[2::3], strict=False)
+    return {was.decode("utf-8", "replace"): now.decode("utf-8", "replace") for was, now in rows}
+
+
+def _last(
+    name: str,
+    index: int,
+    variant: Variant,
+    target: Target,
+    *,
+    workspace: Workspace,
+    cache: Cache,
+    repository: Repository,
+    lock: Lock,
+) -> tuple[dict[str, Rendering], Pin, str, UpstreamFiles]:
+    """The newest rendering of the patch on an older pin, and of those before it there."""
+    series = load_series(workspace.series.patches)
+    profiles = load_profiles(workspace.series.profiles, variant.archs)
+    older = sorted((pin for pin in lock.pins if pin.build < target.pin.build), key=lambda pin: -pin.build)
+    known = [
+        pin for pin in older if pin.build in variant.compared or find_pinned(repository, pin) is not None
+    ]
+    known = known or older[:1]  # it is fetched then
+    for pin in known:
+        commit = obtain(pin, cache=cache, reporter=workspace.reporter)
+        files = read_upstream(repository, commit, series.read)
+        left_out = {each.patch: each.why for each in pin.left_out}
+        chosen = select_on(series, profiles, pin, variant.with_, variant.without, left_out)[: index + 1]
+        if not chosen[-1].targets:
+            continue
+        workspace.reporter.step(f"placing '{name}' on {pin.title}")
+        last = last_renderings(chosen, files.fresh(), workspace.series)
+        if name in last:
+            return last, pin, commit, files
+    tried = ", ".join(pin.name for pin in known)
+    raise UsageError(
+        f"'{name}' is placed on no pin before {target.pin.title}",
+        code="RESOLVE_NO_BASE",
+        where=patch_named(series, name).where,
+        why=f"tried: {tried}" if tried else "the lock has no older pin",
+        hint="the pin on which it is placed must be in the lock: patchkit apply --upstream bN fetches it",
+    )
+
+
+def _check_state(
+    patch: Patch, verdicts: Sequence[Classified], last: Mapping[str, Rendering], pin: Pin
+) -> None:
+    """Raise where there is nothing to be merged, or something else has to be merged first."""
+    verdict = verdicts[-1]
+    if verdict.patch_class not in {"conflict", "retired"}:
+        raise UsageError(
+            f"'{patch.id}' is {verdict.patch_class} at {pin.title}: {verdict.reason}",
+            code="RESOLVE_NOT_NEEDED",
+            where=patch.where,
+            hint=f"end its range: [builds] last = {pin.build - 1}",
+        )
+    own = _paths(last, patch.id)
+    required = {each.patch for each in patch.requires}
+    for other in verdicts[:-1]:
+        if other.patch_class == "conflict" and (other.id in required or own & _paths(last, other.id)):
+            raise AnchorError(
+                f"'{other.id}' comes first: it is in conflict at {pin.title}, too",
+                code="RESOLVE_EARLIER_FIRST",
+                where=patch.where,
+                why=f"'{patch.id}' stands on what that makes of the same files, or requires it",
+                hint=f"patchkit resolve {other.id} --to {pin.name}",
+            )
+
+
+def _paths(last: Mapping[str, Rendering], name: str) -> set[str]:
+    placed = last[name].placed if name in last else None
+    return set(placed.changes) if placed is not None else set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A succession that is proven on a copy of the series, and where its edits go."""
+
+    change: Succession
+    new: NewPatch
+    places: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def make_edits(
+    case: Case, results: Mapping[str, bytes], workspace: Workspace, cache: Cache, repository: Repository
+) -> Made:
+    """The edits that make ``results`` (by path, of all files) of the target, proven on a copy of the series.
+
+    The old edits of a file stay for the target, too, where they give its result.
+
+    Raises:
+        RESOLVE_NOTHING_LEFT: the results are upstream's own files.
+        RESOLVE_DIFFERS: what was made gives another result, or another one than before on the old pin.
+        IMPORT_NOT_LIFTED, RESOLVE_BUILDS, and the errors of placing.
+    """
+    wanted = [each for each in case.merged if results[each.path] != each.upstream]
+    if not wanted:
+        raise UsageError(
+            f"nothing of '{case.patch.id}' is left at {case.new.pin.title}: upstream's files are the result",
+            code="RESOLVE_NOTHING_LEFT",
+            where=case.patch.where,
+            hint=f"end its range: [builds] last = {case.new.pin.build - 1}",
+        )
+    anew = [each for each in case.merged if not _is_kept(case, each, results[each.path], workspace)]
+    found = FoundChange(
+        build=case.new.pin.build,
+        base=case.new.base,
+        name=case.new.pin.name,
+        files=tuple(
+            FileChange(path=each.path, before=each.upstream, after=results[each.path])
+            for each in anew
+            if results[each.path] != each.upstream
+        ),
+        by=Authorship(),
+    )
+    lock = load_lock(workspace.series.lock)
+    texts, edits, files = lift_change(found, None, lock, repository, workspace)
+    change = succeed(case.patch, case.new.pin.build, (each.was for each in anew), edits, files)
+    new = NewPatch(
+        id=case.patch.id,
+        title=case.patch.title,
+        first_build=case.patch.builds.first,
+        builds_why=case.patch.builds.why,
+        archs=None,
+        edits=change.edits,
+        files=change.files,
+        limits=change.limits,
+    )
+    warnings = _prove(case, results, change, new, workspace, cache)
+    places = {
+        edit.id: f"{text.draft.file}:{text.draft.line}"
+        for edit, text in zip(change.edits, texts, strict=True)
+    }
+    return Made(change=change, new=new, places=places, warnings=warnings)
+
+
+def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
+    """Whether the edits that there are give this result of the file at the target, by themselves."""
+    patch = case.selected.patch
+    edits = tuple(each for each in patch.edits if each.file == file.path)
+    files = tuple(each for each in patch.files if each.path == file.path)
+    if not edits and not files:
+        return False
+    rest: tuple[Edit | NewFile, ...] = (
+        *(e for e in patch.edits if e not in edits),
+        *(f for f in patch.files if f not in files),
+    )
+    part = replace(patch, edits=edits, files=files, of_other_builds=(*patch.of_other_builds, *rest))
+    try:
+        placed = _placed(replace(case.selected, patch=part), case.files, workspace.series)
+    except PatchkitError:
+        return False
+    return placed.changes.get(file.path) == result
+
+
+def _placed(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> PlacedPatch:
+    return place_patch(selected, files, series.patches, series.templates)
+
+
+def _prove(
+    case: Case,
+    results: Mapping[str, bytes],
+    change: Succession,
+    new: NewPatch,
+    workspace: Workspace,
+    cache: Cache,
+) -> tuple[str, ...]:
+    """Place it from a copy of the series: the results at the target, and on the old pin what was there."""
+    with copied_series(workspace.series, cache, "resolve-", "making room for the patch") as stage:
+        write_succession(case.patch, change, new, stage.patches / case.patch.folder)
+        series = load_series(stage.patches)
+        expected = {
+            each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream
+        }
+        placed = _placed(
+            replace(case.selected, patch=_at(series, case.patch.id, case.new.pin)), case.files, stage
+        )
+        was = case.last.placed.changes if case.last.placed is not None else {}
+        again = _placed(
+            replace(case.last.selected, patch=_at(series, case.patch.id, case.old)), case.old_files, stage
+        )
+    for pin, made, wanted in ((case.new.pin, placed.changes, expected), (case.old, again.changes, was)):
+        wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
+        if wrong:
+            raise AnchorError(
+                f"the edits that were made give another result at {pin.title} in {', '.join(wrong)}",
+                code="RESOLVE_DIFFERS",
+                where=[Location(path=path) for path in wrong],
+                hint="write the edits of these files by hand (docs/guide/patch.md)",
+            )
+    return placed.warnings
+
+
+def _at(series: Series, name: str, pin: Pin) -> Patch:
+    return patch_named(followed_series(series, pin), name).for_build(pin.build)
+
+
+def write_resolved(case: Case, made: Made, how: str, workspace: Workspace, text: str) -> Resolved:
+    """Put what was proven into the series, and the new digests of the patch's files into the lock.
+
+    ``text`` is what its patch.toml had when it was read. Raises RESOLVE_CHANGED: it is another one by now;
+    and as :func:`patchkit.carry.resolving.builds.write_succession`.
+    """
+    folder = workspace.series.patches / case.patch.folder
+    path = folder / "patch.toml"
+    lock = load_lock(workspace.series.lock)
+    table = load_toml(path).table
+    holding = holding_results(lock, case.patch.id, workspace.series)
+    if read_patch_text(workspace, case.patch) != text:
+        raise UsageError(
+            f"the patch.toml of '{case.patch.id}' was changed in the meantime",
+            code="RESOLVE_CHANGED",
+            where=case.patch.where,
+            hint="run the command again",
+        )
+    write_succession(case.patch, made.change, made.new, folder)
+    now = load_toml(path).table
+    # A build for which it says what it said gives the tree that it gave: nothing else was touched.
+    same = [key for key in holding if said_at(table, key[0]) == said_at(now, key[0])]
+    renewed = renew_inputs(same, workspace.series)
+    having = [result for result in lock.results if case.patch.id in result.patches]
+    return Resolved(
+        patch=case.patch.id,
+        build=case.new.pin.build,
+        old=case.old.build,
+        how=how,
+        edits=made.change.edits,
+        places=made.places,
+        ended=tuple(dict.fromkeys(e.id if isinstance(e, Edit) else e.path for e in made.change.ended)),
+        renewed=tuple(result.name for result in renewed),
+        stale=tuple(result.name for result in having if result.key not in same),
+        warnings=made.warnings,
+    )
+
+
+def read_patch_text(workspace: Workspace, patch: Patch) -> str:
+    """What the patch.toml of a patch has; raises CacheError."""
+    path = workspace.series.patches / patch.folder / "patch.toml"
+    with disk_errors(path, "reading the patch"):
+        return path.read_text("utf-8")
+
+
+def regenerate(
+    case: Case, workspace: Workspace, cache: Cache, repository: Repository
+) -> Resolved | tuple[PatchkitError, ...]:
+    """Git's merge as the patch's new edits, written; the errors of making them where that cannot be.
+
+    Only for a plain patch without doubts.
+    """
+    text = read_patch_text(workspace, case.patch)
+    try:
+        made = make_edits(
+            case, {each.path: each.merged for each in case.merged}, workspace, cache, repository
+        )
+    except PatchkitError as error:
+        if error.code == "RESOLVE_NOTHING_LEFT":
+            raise
+        return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
+    return write_resolved(case, made, "regenerated", workspace, text)

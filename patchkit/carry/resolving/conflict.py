@@ -1,0 +1,546 @@
+"""What git's merge leaves to a person, as files for an editor, and what the person made of it.
+
+The folder remembers in ``state.json`` what it is of. Nothing in it is trusted: all is worked out again, and
+what differs by its digest is refused. A person's text goes between two lines of a file, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from patchkit.base.errors import AnchorError, ConfigError, Location, PatchkitError, UsageError
+from patchkit.base.files import disk_errors, open_regular, whole_folder
+from patchkit.base.rows import compare_rows
+from patchkit.base.source import SourceText
+from patchkit.base.text import counted, visible
+from patchkit.base.toml import find_places
+from patchkit.base.workspace import Workspace
+from patchkit.carry.cpp.scopes import is_code, parse_scopes
+from patchkit.carry.importing.run import FoundChange, lift_change
+from patchkit.carry.judging.marks import list_conflicts, marks
+from patchkit.carry.judging.merge import MergedFile, lines_of
+from patchkit.carry.lifting.change import Authorship, FileChange
+from patchkit.carry.lifting.write import NewPatch, body_files
+from patchkit.carry.resolving.case import Case, read_patch_text
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.upstream.repository import Repository
+
+STATE = "state.json"
+_MOST_BYTES = 64 << 20  # of a file that comes back from an editor
+_MOST_STATE = 1 << 20
+_WHOLE = 300  # lines of a function that is shown as a whole
+_AROUND = 40  # lines around a conflict in a longer one
+_BESIDE = 15  # lines around one that is in no function
+
+_SLASHES = re.compile(
+    r"(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|m|mm|metal|cl|comp|glsl|vert|frag|wgsl|js|mjs|ts|tsx|jsx|java|kt|swift|go|rs"
+    r"|zig|scss|proto|gradle|inc|ipp)"
+)
+_ANGLES = re.compile(r"(md|html?|xml|svg|vue|svelte)")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+_Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+_Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+-]+$", max_length=200)]
+
+
+class FileState(_Strict):
+    """One file: its path upstream, its name in the folder, and digests of what it was made of."""
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]*$", max_length=255)]
+    upstream: _Sha256
+    merged: _Sha256
+
+
+class FolderState(_Strict):
+    """What a folder is of: ``tree`` of the new build, ``patch_toml`` the digest of that file."""
+
+    version: Literal[1] = 1
+    patch: _Word
+    build: Annotated[int, Field(gt=0, lt=10**9)]
+    tree: _ObjectId
+    archs: Annotated[list[_Word], Field(max_length=100)]
+    with_: Annotated[list[_Word], Field(max_length=1000)]
+    patch_toml: _Sha256
+    files: Annotated[list[FileState], Field(min_length=1, max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Lines ``[first, last)`` of a merged file, from 0; ``inside``: the definition that they are of."""
+
+    first: int
+    last: int
+    inside: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictFile:
+    """One file of the folder: what it is of, why it is there, and where in it the marks are."""
+
+    path: str
+    name: str
+    conflicts: int
+    why: str
+    inside: tuple[str, ...]
+
+
+def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]:
+    """What of a merged file a person has to see: the functions of its conflicts, or of its changes."""
+    rows = file.merged.split(b"\n")
+    conflicts, kept = _conflicts(rows, labels)
+    text = SourceText(file.path, b"\n".join(rows[at] for at in kept))
+    places = [(low, high, at) for low, high, at in conflicts]
+    if not places:
+        blocks = compare_rows((file.upstream or b"").split(b"\n"), text.rows)
+        places = [
+            (kept[min(b.new, len(kept) - 1)], kept[min(b.new_end, len(kept)) - 1] + 1, b.new) for b in blocks
+        ]
+    regions: list[Region] = []
+    for low, high, at in places:
+        first, last, inside = _around(text, at)
+        region = Region(
+            first=min(low, kept[min(first, len(kept) - 1)]),
+            last=max(high, kept[min(last, len(kept) - 1)] + 1),
+            inside=inside,
+        )
+        before = regions[-1] if regions else None
+        if before is not None and region.first <= before.last:
+            name = before.inside if before.inside == region.inside else f"{before.inside}, {region.inside}"
+            regions[-1] = Region(first=before.first, last=max(before.last, region.last), inside=name)
+        else:
+            regions.append(region)
+    return regions
+
+
+def _conflicts(
+    rows: Sequence[bytes], labels: tuple[str, str, str]
+) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Each conflict, as its lines and its place in the text with upstream's side; and that text's lines."""
+    found: list[tuple[int, int, int]] = []
+    kept: list[int] = []
+    at = 0
+    for each in list_conflicts(rows, labels):
+        kept += range(at, each.first)
+        found.append((each.first, each.stop, len(kept)))
+        at = each.stop
+        kept += range(at - 1 - len(each.upstream), at - 1)
+    kept += range(at, len(rows))
+    return found, kept or [0]
+
+
+def _around(text: SourceText, at: int) -> tuple[int, int, str]:
+    """First and last line of what a place is in."""
+    stop = max(0, len(text.rows) - 1 - text.data.endswith(b"\n"))
+    if is_code(text.path):
+        scopes = parse_scopes(text)
+        inside = None
+        for entity in sorted(scopes.definitions, key=lambda each: each.span):
+            first, last = lines_of(text, entity)
+            if first <= at <= last:
+                inside = (first, last, entity.name)
+        if inside is not None:
+            first, last, name = inside
+            if last - first <= _WHOLE:
+                return first, last, name
+            return max(first, at - _AROUND), min(last, at + _AROUND), name
+    return max(0, at - _BESIDE), min(stop, at + _BESIDE), ""
+
+
+def file_names(paths: Sequence[str]) -> dict[str, str]:
+    """A name in the folder for each path: its own, so that editors know the language."""
+    names: dict[str, str] = {}
+    for path in paths:
+        base = path.rpartition("/")[2].lstrip(".") or "file"
+        name, number = base, 1
+        while name.casefold() in {each.casefold() for each in (*names.values(), STATE)}:
+            number += 1
+            name = f"{number}-{base}"
+        names[path] = name
+    return names
+
+
+def comment(path: str, text: str) -> str:
+    """A line of comment in the language of a file."""
+    suffix = path.rpartition(".")[2].lower()
+    shown = visible(text)
+    if _SLASHES.fullmatch(suffix):
+        return f"// {shown}".rstrip()
+    if _ANGLES.fullmatch(suffix):
+        return f"<!-- {shown.replace('--', '- -')} -->"
+    return f"# {shown}".rstrip()
+
+
+def _limits(path: str, number: int, count: int, region: Region) -> tuple[str, str]:
+    """The two lines between which a person writes."""
+    of = f" {number} of {count}" if count > 1 else ""
+    inside = f", {region.inside}" if region.inside else ""
+    begin = f"==== edit below{of}: {path}, line {region.first + 1}{inside} ===="
+    return comment(path, begin), comment(path, f"==== edit above{of} ====")
+
+
+def shown_files(case: Case, doubts: Mapping[str, str]) -> list[MergedFile]:
+    """The files of a case that a person has to see. Raises RESOLVE_FILE_GONE."""
+    for each in case.merged:
+        if each.upstream is None and each.base is not None:
+            raise AnchorError(
+                f"upstream has no {each.path} at {case.new.pin.title}, and no file with that content",
+                code="RESOLVE_FILE_GONE",
+                where=[case.patch.where, Location(path=each.path)],
+                why="there is nothing that the patch could be merged with",
+                hint=f"end its range, [builds] last = {case.new.pin.build - 1}; or write its edits for "
+                "another file, with first_build",
+            )
+    found = [each for each in case.merged if each.path in doubts]
+    return found or [each for each in case.merged if not each.is_new and each.is_left]
+
+
+def write_folder(
+    case: Case,
+    doubts: Mapping[str, str],
+    problems: Sequence[PatchkitError],
+    folder: Path,
+    state: Mapping[str, object],
+    workspace: Workspace,
+    repository: Repository,
+) -> tuple[ConflictFile, ...]:
+    """Write the files of a case and its state, all or nothing; ``state`` is what is known of the request.
+
+    Raises RESOLVE_UNFINISHED: there is such a folder; RESOLVE_FILE_GONE, and CacheError.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(
+            f"{folder} is there already",
+            code="RESOLVE_UNFINISHED",
+            where=Location(path=str(folder)),
+            why="it may have somebody's work",
+            hint=f"patchkit resolve {case.patch.id} --continue, or --abort; or another folder with --into",
+        )
+    files = shown_files(case, doubts)
+    names = file_names([each.path for each in files])
+    made: list[ConflictFile] = []
+    with (
+        disk_errors(folder, "writing the conflict", "name another folder with --into"),
+        whole_folder(folder) as new,
+    ):
+        for file in files:
+            regions = find_regions(file, case.labels)
+            name, why = names[file.path], doubts.get(file.path, "")
+            toml = f"{name}.edits.toml"
+            lines = _header(case, file, why, problems, toml)
+            rows = file.merged.split(b"\n")
+            pieces = [line.encode() for line in lines]
+            for number, region in enumerate(regions, 1):
+                begin, end = _limits(file.path, number, len(regions), region)
+                pieces += [b"", begin.encode(), *rows[region.first : region.last], end.encode()]
+            (new / name).write_bytes(b"\n".join(pieces) + b"\n")
+            (new / toml).write_text(_edits(case, file, workspace, repository), "utf-8", newline="\n")
+            made.append(
+                ConflictFile(
+                    path=file.path,
+                    name=name,
+                    conflicts=file.conflicts,
+                    why=why,
+                    inside=tuple(each.inside for each in regions if each.inside),
+                )
+            )
+        found = FolderState.model_validate({**state, "files": [_state_of(each, names) for each in files]})
+        (new / STATE).write_text(found.model_dump_json(indent=1) + "\n", "utf-8")
+    return tuple(made)
+
+
+def _state_of(file: MergedFile, names: Mapping[str, str]) -> FileState:
+    return FileState(
+        path=file.path,
+        name=names[file.path],
+        upstream=_sha256(file.upstream or b""),
+        merged=_sha256(file.merged),
+    )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _header(
+    case: Case, file: MergedFile, why: str, problems: Sequence[PatchkitError], toml: str
+) -> Iterator[str]:
+    patch, old, new = case.patch, case.old, case.new.pin
+    moved = f" ({file.was} at {old.name})" if file.was != file.path else ""
+    rows = [
+        f"patchkit resolve: '{patch.id}' from {old.title} to {new.title}, {file.path}{moved}",
+        f"{patch.title}",
+        "",
+    ]
+    if file.conflicts:
+        rows += [
+            f"{counted(file.conflicts, 'conflict')}: first the patch as it is on {old.name}, behind |||||||",
+            f"that without it, behind ======= {new.name}. Leave the text that is to be, without marks.",
+        ]
+    else:
+        rows += [f"No conflict of lines: {why or 'look at it'}.", "Change it, or leave it as it is."]
+    if patch.is_plain:
+        rows.append(
+            f"Only what is between the ==== lines counts. Then: patchkit resolve {patch.id} --continue"
+        )
+    else:
+        rows.append(
+            "This patch has a guard: its edits are written by hand, in its patch.toml; this shows where."
+        )
+    rows.append(f"Its edits as they are, and as they would have to be: {toml}")
+    changed = [each for each in case.verdict.drift if each.file in (file.was, file.path)]
+    for drift in changed:
+        rows += ["", f"upstream changed {drift.entity}:"]
+        rows += [f"  by {commit}" for commit in drift.commits]
+        rows += [f"  - {text}" for text in drift.removed] + [f"  + {text}" for text in drift.added]
+    for problem in problems:
+        if not problem.where or any(place.path in (file.was, file.path) for place in problem.where):
+            rows += ["", f"{problem.code}: {problem.message}"]
+            rows += [f"  {place.with_label}" for place in problem.where]
+            rows += [
+                f"  {line}" for text in (problem.why, problem.hint) for line in (text or "").splitlines()
+            ]
+    for row in rows:
+        yield comment(file.path, row)
+
+
+def _edits(case: Case, file: MergedFile, workspace: Workspace, repository: Repository) -> str:
+    """The edits of a file as patch.toml has them, and as lifting makes them of the patch's own lines."""
+    path = workspace.series.patches / case.patch.folder / "patch.toml"
+    text = read_patch_text(workspace, case.patch)
+    pieces = [f"# The edits of {file.was} as they are in {path.name} of '{case.patch.id}':", ""]
+    pieces += list(_tables(text, case, file.was))
+    pieces += [
+        "",
+        f"# As they would have to be from {case.new.pin.name} on, with the patch's side of each conflict.",
+        "# Nobody has proven them: they show the form.",
+        "",
+    ]
+    ours = _with_side(file, case.labels)
+    found = FoundChange(
+        build=case.new.pin.build,
+        base=case.new.base,
+        name=case.new.pin.name,
+        files=(FileChange(path=file.path, before=file.upstream, after=ours),)
+        if ours != file.upstream
+        else (),
+        by=Authorship(),
+    )
+    try:
+        _, edits, files = lift_change(found, None, load_lock(workspace.series.lock), repository, workspace)
+        body, _, _ = body_files(
+            NewPatch(
+                id=case.patch.id,
+                title=case.patch.title,
+                first_build=case.new.pin.build,
+                builds_why="",
+                archs=None,
+                edits=edits,
+                files=files,
+                limits={"first_build": case.new.pin.build},
+            ),
+            {},
+        )
+    except PatchkitError as error:
+        body = f"# That cannot be told: {visible(error.message)}"
+    return "\n".join([*pieces, body.rstrip(), ""])
+
+
+def _tables(text: str, case: Case, path: str) -> Iterator[str]:
+    data = text.encode()
+    places = find_places(data)
+    heads = sorted({at for key, at in places.items() if data.startswith(b"[", at)} | {len(data)})
+    wanted = {each.where.line for each in case.selected.patch.edits if each.file == path}
+    for number, edit in enumerate(case.patch.edits):
+        start = places.get(("edit", number))
+        if edit.where.line in wanted and start is not None:
+            end = next((at for at in heads if at > start), len(data))
+            yield data[start:end].decode("utf-8", "replace").rstrip() + "\n"
+
+
+def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
+    """A merged file with the patch's side of each conflict."""
+    rows = file.merged.split(b"\n")
+    kept: list[bytes] = []
+    at = 0
+    for each in list_conflicts(rows, labels):
+        kept += [*rows[at : each.first], *each.patch]
+        at = each.stop
+    kept += rows[at:]
+    return b"\n".join(kept)
+
+
+def read_state(folder: Path, patch: str) -> FolderState:
+    """What a folder is of. Raises RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD."""
+    path = folder / STATE
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(_MOST_STATE + 1)
+    except OSError as error:
+        raise UsageError(
+            f"there is no work on '{patch}' in {folder}",
+            code="RESOLVE_NO_FOLDER",
+            where=Location(path=str(path)),
+            why=error.strerror,
+            hint=f"begin it: patchkit resolve {patch} --to bN; or name its folder with --into",
+        ) from error
+    try:
+        state = FolderState.model_validate_json(data[: _MOST_STATE + 1])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise _bad_state(
+            path, f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}", patch
+        ) from error
+    if state.patch != patch:
+        raise _bad_state(path, f"it is of the patch '{state.patch}'", state.patch)
+    names = [each.name.casefold() for each in state.files]
+    if len(set(names)) != len(names) or STATE in names:
+        raise _bad_state(path, "two of its files have one name", patch)
+    return state
+
+
+def _bad_state(path: Path, why: str, patch: str) -> ConfigError:
+    return ConfigError(
+        f"{path} is not what patchkit wrote",
+        code="RESOLVE_STATE_BAD",
+        where=Location(path=str(path)),
+        why=why,
+        hint=f"keep your text elsewhere, and begin again: patchkit resolve {patch} --abort",
+    )
+
+
+def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list[MergedFile]:
+    """The files of a case that the folder has, in its order; raises RESOLVE_STALE."""
+    known = {each.path: each for each in case.merged}
+    stale = "" if _sha256(text.encode()) == state.patch_toml else f"the patch.toml of '{case.patch.id}'"
+    files = []
+    for each in state.files:
+        file = known.get(each.path)
+        if (
+            file is None
+            or _sha256(file.upstream or b"") != each.upstream
+            or _sha256(file.merged) != each.merged
+        ):
+            stale = stale or each.path
+            continue
+        files.append(file)
+    if stale:
+        raise _stale(folder, stale, case.patch.id)
+    return files
+
+
+def _stale(folder: Path, what: str, patch: str) -> ConfigError:
+    return ConfigError(
+        f"{folder} is of another state of {visible(what)}",
+        code="RESOLVE_STALE",
+        where=Location(path=str(folder / STATE)),
+        why="the patch, one before it or the pin was changed since",
+        hint=f"keep your text elsewhere, and begin again: patchkit resolve {patch} --abort",
+    )
+
+
+def check_folder(state: FolderState, folder: Path, text: str) -> None:
+    """What can be said of a folder before anything is placed; ``text`` is what patch.toml has.
+
+    Raises RESOLVE_STALE, RESOLVE_MARKS_LEFT and CacheError.
+    """
+    if _sha256(text.encode()) != state.patch_toml:
+        raise _stale(folder, f"the patch.toml of '{state.patch}'", state.patch)
+    begin, end = f"<<<<<<< {state.patch} on ".encode(), f">>>>>>> upstream b{state.build}".encode()
+    for each in state.files:
+        path = folder / each.name
+        with disk_errors(path, "reading the conflict"), open_regular(path) as stream:
+            rows = stream.read(_MOST_BYTES).replace(b"\r", b"").split(b"\n")
+        left = next((at for at, row in enumerate(rows) if row.startswith(begin) or row == end), None)
+        if left is not None:
+            raise _marks_left(path, left, rows[left])
+
+
+def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> bytes:
+    """A merged file with what a person made of its regions.
+
+    Raises RESOLVE_FILE_DAMAGED: the lines around a region are not there; RESOLVE_MARKS_LEFT; CacheError.
+    """
+    with disk_errors(path, "reading the conflict"), open_regular(path) as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise _damaged(path, 1, f"it has more than {_MOST_BYTES >> 20} MiB")
+    rows = file.merged.split(b"\n")
+    regions = find_regions(file, labels)
+    written = [row.removesuffix(b"\r") for row in data.split(b"\n")]
+    tail = b"\r" if SourceText(file.path, file.upstream or b"").newline == b"\r\n" else b""
+    made: list[bytes] = []
+    at, line = 0, 0
+    for number, region in enumerate(regions, 1):
+        limits = _limits(file.path, number, len(regions), region)
+        first, last = (_line(written, limit.encode(), line, path) for limit in limits)
+        if last < first:
+            raise _damaged(path, last + 1, "its ==== lines are in another order")
+        text = written[first + 1 : last]
+        left = next((k for k, row in enumerate(text) if _is_mark(row, file, labels)), None)
+        if left is not None:
+            raise _marks_left(path, first + 1 + left, text[left])
+        is_end = region.last == len(rows)
+        made += rows[at : region.first]
+        made += [row + tail if not (is_end and k == len(text) - 1) else row for k, row in enumerate(text)]
+        at, line = region.last, last
+    return b"\n".join([*made, *rows[at:]])
+
+
+def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
+    return AnchorError(
+        f"{path.name} still has a mark of a conflict",
+        code="RESOLVE_MARKS_LEFT",
+        where=Location(path=str(path), line=at + 1, label=visible(row.decode("utf-8", "replace"))),
+        hint="leave the text that is to be, without the lines <<<<<<<, |||||||, ======= and >>>>>>>",
+    )
+
+
+def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool:
+    if row in marks(labels):
+        return True
+    known = (file.upstream or b"").replace(b"\r", b"").split(b"\n")
+    return row == b"=======" and bool(file.conflicts) and b"=======" not in known
+
+
+def _line(rows: Sequence[bytes], wanted: bytes, start: int, path: Path) -> int:
+    found = [at for at, row in enumerate(rows) if row.rstrip() == wanted]
+    if len(found) != 1 or found[0] < start:
+        told = "is missing" if not found else "is there twice" if len(found) > 1 else "is in another place"
+        raise _damaged(path, (found[0] + 1) if found else 1, f"the line '{wanted.decode()}' {told}")
+    return found[0]
+
+
+def _damaged(path: Path, line: int, why: str) -> AnchorError:
+    return AnchorError(
+        f"{path.name} cannot be read back",
+        code="RESOLVE_FILE_DAMAGED",
+        where=Location(path=str(path), line=line),
+        why=why,
+        hint="put the ==== lines back as they were; what is outside of them does not count",
+    )
+
+
+def remove_folder(folder: Path, state: FolderState) -> tuple[str, ...]:
+    """Take away what patchkit wrote there, and the folder if nothing else is in it; what is left, by name."""
+    with disk_errors(folder, "removing the conflict"):
+        for each in state.files:
+            (folder / each.name).unlink(missing_ok=True)
+            (folder / f"{each.name}.edits.toml").unlink(missing_ok=True)
+        (folder / STATE).unlink(missing_ok=True)
+        left = tuple(sorted(path.name for path in folder.iterdir()))
+        if not left and not folder.is_symlink():
+            folder.rmdir()
+    return left

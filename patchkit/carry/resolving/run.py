@@ -1,0 +1,389 @@
+"""``patchkit resolve``: a plain patch that a new upstream does not take, merged, and its edits made anew.
+
+What git merges without a conflict, with every line in the function that it was in, is written at once. The
+rest becomes files for an editor, and what a person makes of them goes the same way: lifted, placed from a
+copy of the series, compared, and only then written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
+from patchkit.base.plain import plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.bump.history import with_commits
+from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
+from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own_pin
+from patchkit.carry.importing.own import refuse_installed
+from patchkit.carry.judging.classes import Classified
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import Rendering, last_renderings, select_on
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.resolving.case import (
+    Case,
+    Resolved,
+    Target,
+    find_case,
+    find_variant,
+    make_edits,
+    patch_named,
+    read_patch_text,
+    regenerate,
+    write_resolved,
+)
+from patchkit.carry.resolving.conflict import (
+    ConflictFile,
+    FolderState,
+    check_folder,
+    check_state,
+    read_result,
+    read_state,
+    remove_folder,
+    write_folder,
+)
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import GitSource, Lock, Pin, load_lock
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import SourceWanted, obtain, pin_ref
+from patchkit.carry.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveRequest:
+    """``to`` names the new upstream, as for a bump; ``archs`` and ``with_`` a candidate of the lock.
+
+    ``into`` is the folder for what a person has to decide; None: ``PATCH.conflict`` here.
+    """
+
+    patch: str
+    to: str = "latest"
+    archs: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    source: SourceWanted = "auto"
+    upstream_url: str | None = None
+    into: Path | None = None
+
+    @property
+    def bump(self) -> BumpRequest:
+        """The bump that is meant: the same candidate, and where the new upstream comes from."""
+        return BumpRequest(
+            to=self.to,
+            archs=self.archs,
+            with_=self.with_,
+            source=self.source,
+            upstream_url=self.upstream_url,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the conflict goes."""
+        return self.into if self.into is not None else Path(f"{self.patch}.conflict")
+
+    def command(self, *options: str) -> str:
+        """The command that goes on."""
+        into = ["--into", str(self.into)] if self.into is not None else []
+        return shlex.join(["patchkit", "resolve", self.patch, *options, *into])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflicted:
+    """A conflict that a person decides: the folder with its files. ``is_plain``: and goes on with --continue.
+
+    ``problems`` are errors of making the edits of a merge that had no conflict.
+    """
+
+    patch: str
+    build: int
+    old: int
+    folder: Path
+    files: tuple[ConflictFile, ...]
+    is_plain: bool
+    problems: tuple[PatchkitError, ...] = field(default=())
+
+    def as_json(self) -> dict[str, object]:
+        """As ``resolve`` shows it."""
+        return {
+            "patch": self.patch,
+            "build": self.build,
+            "old_build": self.old,
+            "state": "conflict",
+            "folder": str(self.folder),
+            "files": plain(self.files),
+            "is_plain": self.is_plain,
+            "problems": [{"code": each.code, "message": each.message} for each in self.problems],
+        }
+
+
+def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Conflicted:
+    """Merge a patch onto a new upstream: write its new edits, or the folder in which a person decides.
+
+    Raises:
+        RESOLVE_UNFINISHED: the folder is there already.
+        RESOLVE_NOTHING_LEFT: upstream has all of it.
+        PatchkitError: as :func:`patchkit.carry.resolving.case.find_case`, and of finding the target.
+
+    Whatever is raised, KeyboardInterrupt included, the series is as it was.
+    """
+    refuse_installed(workspace.series)
+    patch_named(load_series(workspace.series.patches), request.patch)  # told before anything is fetched
+    lock = load_lock(workspace.series.lock)
+    cache = open_cache(workspace.cache_root)
+    told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
+    bump = request.bump
+    with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
+        target = Target(pin=pin, base=_obtain(bump, pin, told, workspace, cache))
+        variant = find_variant(bump, lock, pin.build, workspace, request.patch)
+        case = find_case(request.patch, target, variant, workspace, cache, repository)
+        if isinstance(case, Classified):
+            return Resolved(patch=request.patch, build=pin.build, old=None, how="placed")
+        done = _regenerated(case, workspace, cache, repository)
+        if isinstance(done, Resolved):
+            return done
+    case = _with_commits(case, bump, told, workspace, cache)
+    with cache.hold(workspace.reporter) as repository:
+        return _hand_over(request, case, done, variant, workspace, repository)
+
+
+def _regenerated(
+    case: Case, workspace: Workspace, cache: Cache, repository: Repository
+) -> Resolved | tuple[PatchkitError, ...]:
+    """What git's merge became, or why it does not: nothing where that is for a person anyway."""
+    if not case.patch.is_plain or case.doubts():
+        return ()
+    return regenerate(case, workspace, cache, repository)
+
+
+def _target(
+    to: str,
+    source: SourceWanted,
+    upstream_url: str | None,
+    lock: Lock,
+    workspace: Workspace,
+    cache: Cache,
+) -> tuple[Pin, Pin]:
+    told = find_target_pin(
+        to,
+        lock=lock,
+        catalogue=workspace.series.patches / "upstreams.toml",
+        source=source,
+        upstream_url=upstream_url,
+        cache=cache,
+        reporter=workspace.reporter,
+    )
+    return told, own_pin(lock, told)
+
+
+def _obtain(request: BumpRequest, pin: Pin, told: Pin, workspace: Workspace, cache: Cache) -> str:
+    return obtain(
+        pin,
+        cache=cache,
+        source=request.source if pin is told else "auto",
+        upstream_url=request.upstream_url if pin.commit is not None else None,
+        fetched=told.commit,
+        reporter=workspace.reporter,
+    )
+
+
+def _with_commits(case: Case, request: BumpRequest, told: Pin, workspace: Workspace, cache: Cache) -> Case:
+    """The case with upstream's commits, where a git remote tells them."""
+    folders = load_series(workspace.series.patches).read
+    (verdict,), _ = with_commits((case.verdict,), request, case.old, told, cache, folders, workspace.reporter)
+    return replace(case, verdict=verdict)
+
+
+def _hand_over(
+    request: ResolveRequest,
+    case: Case,
+    problems: Sequence[PatchkitError],
+    variant: Variant,
+    workspace: Workspace,
+    repository: Repository,
+) -> Conflicted:
+    text = read_patch_text(workspace, case.patch)
+    state = {
+        "patch": case.patch.id,
+        "build": case.new.pin.build,
+        "tree": case.new.pin.tree,
+        "archs": list(variant.archs),
+        "with_": list(variant.with_),
+        "patch_toml": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    found = [*problems, *case.verdict.problems]
+    files = write_folder(case, case.doubts(), found, request.folder, state, workspace, repository)
+    return Conflicted(
+        patch=case.patch.id,
+        build=case.new.pin.build,
+        old=case.old.build,
+        folder=request.folder,
+        files=files,
+        is_plain=case.patch.is_plain,
+        problems=tuple(problems),
+    )
+
+
+def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Resolved, tuple[str, ...]]:
+    """Write what a person made of a conflict into the patch; then the folder goes, but for files of others.
+
+    Raises:
+        RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD, RESOLVE_STALE: there is no such work, or it is of another state.
+        RESOLVE_FILE_DAMAGED, RESOLVE_MARKS_LEFT: the files are not done.
+        RESOLVE_BY_HAND: the patch has a guard.
+        RESOLVE_NOTHING_LEFT: the result is upstream's own.
+        PatchkitError: of making and placing the edits.
+
+    Whatever is raised, KeyboardInterrupt included, patch and folder are as they were.
+    """
+    refuse_installed(workspace.series)
+    folder = request.folder
+    state = read_state(folder, request.patch)
+    lock = load_lock(workspace.series.lock)
+    patch = patch_named(load_series(workspace.series.patches), request.patch)
+    if not patch.is_plain:
+        raise UsageError(
+            f"the edits of '{patch.id}' are written by hand",
+            code="RESOLVE_BY_HAND",
+            where=patch.where,
+            why="it has a guard, and what stands under it is not made of lines",
+            hint=f"change them as docs/guide/patch.md shows; then: {request.command('--abort')}",
+        )
+    check_folder(state, folder, read_patch_text(workspace, patch))
+    cache = open_cache(workspace.cache_root)
+    with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
+        target = _known_target(state, lock, workspace, repository, folder)
+        bump = BumpRequest(archs=tuple(state.archs), with_=tuple(state.with_))
+        variant = find_variant(bump, lock, target.pin.build, workspace, patch.id)
+        case = find_case(request.patch, target, variant, workspace, cache, repository)
+        text = read_patch_text(workspace, patch)
+        if isinstance(case, Classified):
+            raise UsageError(
+                f"'{patch.id}' is placed at {target.pin.title} by now",
+                code="RESOLVE_NOT_NEEDED",
+                where=patch.where,
+                hint=request.command("--abort"),
+            )
+        files = check_state(case, state, folder, text)
+        results = {each.path: each.merged for each in case.merged}
+        errors: list[PatchkitError] = []
+        for file, each in zip(files, state.files, strict=True):
+            try:
+                results[file.path] = read_result(file, folder / each.name, case.labels)
+            except PatchkitError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ErrorGroup("files are not done", errors)
+        made = make_edits(case, results, workspace, cache, repository)
+        done = write_resolved(case, made, "resolved", workspace, text)
+    return done, remove_folder(folder, state)
+
+
+def _known_target(
+    state: FolderState, lock: Lock, workspace: Workspace, repository: Repository, folder: Path
+) -> Target:
+    """The pin of a folder: what the cache keeps under its build, if that is its tree."""
+    known = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    pin = next((each for each in known if (each.build, each.tree) == (state.build, state.tree)), None)
+    if pin is None:
+        # Of a remote, and in no lock yet: the cache has its tree.
+        pin = Pin(build=state.build, tree=state.tree, committed="", sources=(GitSource(url="-"),))
+    ref = pin_ref(pin)
+    base, tree = repository.resolve(f"{ref}^{{commit}}", f"{ref}^{{tree}}")
+    if base is None or tree != state.tree:
+        raise UsageError(
+            f"the cache does not have b{state.build} any more, of which {folder} is",
+            code="RESOLVE_STALE",
+            where=Location(path=str(folder)),
+            hint=f"fetch it: patchkit apply --upstream b{state.build}; or begin again after --abort",
+        )
+    return Target(pin=pin, base=base)
+
+
+def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
+    """Take the folder of a conflict away; what others put there stays, by name. And the build it was of."""
+    state = read_state(request.folder, request.patch)
+    return remove_folder(request.folder, state), state.build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regenerated:
+    """What became of the plain patches in conflict before a bump. ``left``: those for a person, and why."""
+
+    done: tuple[Resolved, ...]
+    left: dict[str, str]
+
+    def as_json(self) -> dict[str, object]:
+        """As ``bump --resolve`` shows it."""
+        return {"regenerated": plain(self.done), "left": dict(self.left)}
+
+
+def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
+    """Write the new edits of every plain patch in conflict at the target that git's merge takes.
+
+    Raises as :func:`run_resolve`, and what finding the variants of a bump raises. Each patch is written by
+    itself: what was written before an error stays, and is right.
+    """
+    refuse_installed(workspace.series)
+    lock = load_lock(workspace.series.lock)
+    cache = open_cache(workspace.cache_root)
+    told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
+    variants, _ = find_variants(request, lock, pin.build, workspace.series)
+    done: list[Resolved] = []
+    left: dict[str, str] = {}
+    with (
+        InterruptNote("the series is as it was") as note,
+        cache.hold(workspace.reporter) as repository,
+    ):
+        target = Target(pin=pin, base=_obtain(request, pin, told, workspace, cache))
+        for variant in variants:
+            for name in _in_conflict(variant, target, workspace, cache, repository):
+                try:
+                    case = find_case(name, target, variant, workspace, cache, repository)
+                    if isinstance(case, Classified):
+                        continue  # what was written for a patch before it was what it lacked
+                    doubts = case.doubts()
+                    made = _regenerated(case, workspace, cache, repository)
+                except PatchkitError as error:
+                    left[name] = error.message
+                    continue
+                if isinstance(made, Resolved):
+                    done.append(made)
+                    names = ", ".join(dict.fromkeys(each.patch for each in done))
+                    note.text = f"new edits of {names} are written, and stay"
+                    left.pop(name, None)
+                else:
+                    why = "; ".join(f"{path}: {doubt}" for path, doubt in doubts.items())
+                    left[name] = why or "; ".join(each.message for each in made)
+    return Regenerated(done=tuple(done), left=left)
+
+
+def _in_conflict(
+    variant: Variant, target: Target, workspace: Workspace, cache: Cache, repository: Repository
+) -> list[str]:
+    """The plain patches of a variant that are in conflict at the target, in order."""
+    folder = workspace.series
+    series, lock = load_series(folder.patches), load_lock(folder.lock)
+    profiles = load_profiles(folder.profiles, variant.archs)
+    last: dict[str, Rendering] = {}
+    for build in variant.compared:
+        pin = lock.pin(build)
+        commit = obtain(pin, cache=cache, reporter=workspace.reporter)
+        chosen = select_on(
+            series, profiles, pin, variant.with_, (), {each.patch: each.why for each in pin.left_out}
+        )
+        last |= last_renderings(chosen, read_upstream(repository, commit, series.read), folder)
+    verdicts, _ = classify_series(
+        Comparison(
+            workspace=workspace,
+            build=target.pin.build,
+            chosen=select_on(series, profiles, target.pin, variant.with_, variant.without),
+            files=read_upstream(repository, target.base, series.read),
+            last=last,
+        )
+    )
+    plain_ones = {patch.id for patch in series.patches if patch.is_plain}
+    return [each.id for each in verdicts if each.patch_class == "conflict" and each.id in plain_ones]

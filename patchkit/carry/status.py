@@ -1,0 +1,313 @@
+"""The state of things: the pins of the lock, which are cached, the candidates made, the patches carried."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import read_candidate
+from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
+from patchkit.carry.candidate.renames import followed_series
+from patchkit.carry.judging.classes import Gone
+from patchkit.carry.judging.premise import find_gone, find_replacement
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.remotes.run import Following, ask_following, read_following
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.series.lock import Lock, Pin, Result, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import load_profiles, targets_of
+from patchkit.carry.series.selection import opted_in
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.pin import find_pinned, pin_ref
+from patchkit.carry.upstream.refs import list_refs
+from patchkit.carry.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedPatch:
+    """``upstream`` is how upstream stands to it; ``builds`` counts from its first build on.
+
+    ``age_days`` is None when patch.toml does not say since when.
+    """
+
+    id: str
+    edits: int
+    upstream: str
+    age_days: int | None
+    builds: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """The carried patches at the default pin; ``bumps`` are those whose reports the cache keeps."""
+
+    build: int
+    patches: tuple[CarriedPatch, ...]
+    bumps: int
+    conflicts: int
+
+    @property
+    def edits(self) -> int:
+        """Of all carried patches."""
+        return sum(patch.edits for patch in self.patches)
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` shows it."""
+        return fields_of(self) | {"edits": self.edits}
+
+
+def read_queue(
+    lock: Lock,
+    series: Series,
+    folder: SeriesDir,
+    repository: Repository | None,
+    reports: Path,
+    today: dt.date,
+) -> Queue:
+    """The queue as it is; reads the sources of the default pin when they are cached. Raises GitError."""
+    pin = lock.pin(None)
+    series = followed_series(series, pin)
+    names = {name for result in lock.results if result.build == pin.build for name in result.patches}
+    carried = [patch.for_build(pin.build) for patch in series.patches if patch.id in names]
+    found = find_pinned(repository, pin) if carried and repository is not None else None
+    files = None
+    if repository is not None and found is not None:
+        files = read_upstream(repository, found, series.read)
+    gone = dict(_gone(carried, files, folder)) if files is not None else {}
+    bumps, conflicts = _past(reports)
+    return Queue(
+        build=pin.build,
+        patches=tuple(
+            CarriedPatch(
+                id=patch.id,
+                edits=len(patch.edits),
+                upstream=patch.standing,
+                age_days=_age_days(patch, today),
+                builds=pin.build - patch.builds.first,
+                warnings=tuple(_warnings(patch, pin, files, gone.get(patch.id, ()), today)),
+            )
+            for patch in carried
+        ),
+        bumps=bumps,
+        conflicts=conflicts,
+    )
+
+
+def _gone(
+    carried: Sequence[Patch], files: UpstreamFiles, folder: SeriesDir
+) -> Iterator[tuple[str, tuple[Gone, ...]]]:
+    """What each patch rests on and upstream does not have, unless a patch before it makes it.
+
+    Nothing is placed here, so the name in what a patch writes is enough: who says retired has to know.
+    """
+    known: set[Gone] = set()
+    texts: list[bytes] = []
+    for patch in carried:
+        found = tuple(
+            each
+            for each in find_gone(patch, files)
+            if each.what == "option" or each in known or not any(_word(each) in text for text in texts)
+        )
+        known.update(found)
+        texts += [path.read_bytes() for path in (folder.patches / patch.folder).iterdir() if path.is_file()]
+        yield patch.id, found
+
+
+def _word(gone: Gone) -> bytes:
+    name = gone.name.partition(" in ")[0].rpartition("::")[2] if gone.what == "function" else gone.name
+    return name.encode()
+
+
+def _age_days(patch: Patch, today: dt.date) -> int | None:
+    begun = patch.upstream.since if patch.upstream is not None else None
+    return (today - begun).days if begun is not None else None
+
+
+def _warnings(
+    patch: Patch, pin: Pin, files: UpstreamFiles | None, gone: Sequence[Gone], today: dt.date
+) -> Iterator[str]:
+    merged_in = patch.upstream.merged_in if patch.upstream is not None else None
+    if merged_in is not None and merged_in <= pin.build:
+        yield f"upstream has it since b{merged_in}, and it is still carried at {pin.name}"
+    expired = patch.expires.expired(pin.build, today) if patch.expires is not None else None
+    if expired is not None:
+        yield expired
+    if not patch.builds.covers(pin.build):
+        yield f"its builds end before {pin.name}, and it is still carried"
+    if files is None:
+        return
+    if gone:
+        yield f"retired: {pin.name} has no {', '.join(map(str, gone))}, and it is still carried"
+    replacement = find_replacement(patch, files)
+    if replacement is not None:
+        place, why = replacement
+        yield f"superseded at {place}: {why}; and it is still carried"
+
+
+def _past(reports: Path) -> tuple[int, int]:
+    """How many bumps there were, and conflicts in them; a report that cannot be read counts for nothing.
+
+    A bump that was tried again counts once, with the most conflicts that one of its tries met.
+    """
+    met: dict[tuple[int, int], int] = {}
+    for path in sorted(reports.glob("bump-*.json")) if reports.is_dir() else []:
+        try:
+            document = json.loads(path.read_text("utf-8"))
+            pins = (document["from"]["build"], document["to"]["build"])
+            # A patch of several sets of the same GPUs is one conflict.
+            found = {
+                (*made["archs"], patch["id"])
+                for made in document["candidates"]
+                for patch in made["patches"]
+                if patch["class"] == "conflict"
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if pins[0] != pins[1]:
+            met[pins] = max(met.get(pins, 0), len(found))
+    return len(met), sum(met.values())
+
+
+Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything. ``cached`` are builds of pins whose verified trees are here.
+
+    ``results`` are those of the lock, each with its opt-in patches; None when a GPU has no profile now.
+    ``candidates`` stand to the lock as is said; ``broken`` are branches that patchkit did not make so.
+    ``faults``: known faults of upstream that the candidates have, or that one of their patches fixes.
+    """
+
+    series: SeriesDir
+    repository: Path
+    lock: Lock
+    cached: frozenset[int]
+    results: tuple[tuple[Result, tuple[str, ...] | None], ...]
+    candidates: tuple[tuple[Candidate, Standing], ...]
+    broken: tuple[PatchkitError, ...]
+    faults: tuple[tuple[Candidate, FaultHere], ...]
+    queue: Queue
+    following: Following
+
+    def as_json(self) -> dict[str, object]:
+        """As ``status`` shows it."""
+        return {
+            "series": {"root": str(self.series.root), "origin": self.series.origin},
+            "repository": str(self.repository),
+            "pins": [
+                pin.as_json()
+                | {
+                    "cached": pin.build in self.cached,
+                    "default": pin.build == self.lock.default,
+                    "left_out": [fields_of(row, "digest") for row in pin.left_out],
+                }
+                for pin in self.lock.pins
+            ],
+            "results": [
+                fields_of(result, "inputs", "rendered", "entities", "where") | {"with": plain(with_)}
+                for result, with_ in self.results
+            ],
+            "candidates": [
+                {
+                    "branch": candidate.branch,
+                    "archs": list(candidate.archs),
+                    "build": candidate.build,
+                    "base": candidate.base,
+                    "tip": candidate.tip,
+                    "patches": list(candidate.ids),
+                    "lock": standing,
+                    "clone": candidate.record.clone if candidate.record is not None else None,
+                }
+                for candidate, standing in self.candidates
+            ],
+            "broken": [
+                {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
+            ],
+            "faults": [
+                {"branch": made.branch, "build": made.build, "patches": list(made.ids)} | found.as_json()
+                for made, found in self.faults
+            ],
+            "queue": self.queue.as_json(),
+            **self.following.as_json(),
+        }
+
+
+def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) -> Status:
+    """Reads the lock, the series and the cache; with ``fetch`` remotes are asked for what is followed.
+
+    Else nothing is changed, and nobody is asked. Raises the errors of lock and series.
+    """
+    lock = load_lock(workspace.series.lock)
+    cache = open_cache(workspace.cache_root)
+    repository = cache.peek(workspace.reporter)
+    refs = list_refs(repository, "refs") if repository is not None else {}
+    candidates: list[tuple[Candidate, Standing]] = []
+    broken: list[PatchkitError] = []
+    own = candidate_ref((PLAIN,), "") if is_plain(workspace.series.profiles) else ""
+    for ref in filter(is_candidate, refs):
+        if repository is None:
+            break  # and there are no refs
+        if not ref.startswith(own):
+            continue  # a plain series has none for a GPU: another series made it
+        try:
+            candidate = read_candidate(repository, ref, refs)
+        except PatchkitError as error:
+            broken.append(error)
+        else:
+            candidates.append((candidate, _standing(candidate, lock)))
+    series = load_series(workspace.series.patches)
+    where = (series, lock, lock.pin(None), cache, workspace.reporter)
+    return Status(
+        series=workspace.series,
+        repository=cache.upstream,
+        lock=lock,
+        cached=frozenset(pin.build for pin in lock.pins if pin_ref(pin) in refs),
+        results=tuple(_read_results(series, workspace.series, lock)),
+        candidates=tuple(candidates),
+        broken=tuple(broken),
+        faults=tuple(_read_faults(series, [candidate for candidate, _ in candidates])),
+        queue=read_queue(
+            lock, series, workspace.series, repository, workspace.cache_root / "reports", now.date()
+        ),
+        following=ask_following(*where, now) if fetch else read_following(*where),
+    )
+
+
+def _read_results(
+    series: Series, folder: SeriesDir, lock: Lock
+) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
+    known = set(targets_of(folder.profiles))
+    for result in lock.results:
+        if known.issuperset(result.archs):
+            profiles = load_profiles(folder.profiles, result.archs)
+            yield result, opted_in(series, profiles, result.patches, result.build)
+        else:
+            yield result, None
+
+
+def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, FaultHere]]:
+    for made in candidates:
+        live = [(patch, made.archs) for patch in made.ids]
+        for found in find_faults(series.faults, made.build, made.archs, live):
+            yield made, found
+
+
+def _standing(candidate: Candidate, lock: Lock) -> Standing:
+    if candidate.record is not None and candidate.record.clone is not None:
+        return "on a clone"
+    recorded = lock.result(candidate.build, candidate.archs, candidate.ids)
+    if recorded is None:
+        return "not recorded"
+    return "recorded" if recorded.commit == candidate.tip else "differs"

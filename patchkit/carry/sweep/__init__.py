@@ -1,0 +1,1 @@
+"""Sweep: what becomes of each patch on many pins, changing nothing."""

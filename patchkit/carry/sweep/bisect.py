@@ -1,0 +1,159 @@
+"""Searching a git remote for the first build at which a patch no longer holds, by bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.reporter import Reporter
+from patchkit.base.text import visible
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.target import own_pin, remote_url, tell_nearest
+from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
+from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.rendering import Rendering, select_on
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Pin, load_lock, name_pin
+from patchkit.carry.series.profile import load_profiles
+from patchkit.carry.sweep.run import Break, Row, Sweep
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.remote import read_pin
+from patchkit.carry.upstream.tags import Tags, build_of_tag, find_tagged, list_tags
+
+_DECLARED = frozenset({"out of era", "off"})
+
+
+def sweep_remote(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    with_: Sequence[str],
+    url: str | None,
+    first: str | None,
+    last: str | None,
+) -> Sweep:
+    """Look at both ends, and for each patch that holds at one and not at the other at what lies between.
+
+    Args:
+        workspace: the series, and the cache that gets the trees.
+        archs: the GPUs of one candidate.
+        with_: opt-in patches to take in.
+        url: the git remote; by default that of the lock.
+        first: a build or release, by default the lock's default pin.
+        last: a build or release, by default the latest build.
+
+    Raises:
+        SWEEP_BUILD_UNKNOWN, RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE, BUMP_REMOTE_UNKNOWN,
+            REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: it cannot be asked so.
+        SourceError, GitError, CacheError: a tree could not be had.
+    """
+    reporter = workspace.reporter
+    lock = load_lock(workspace.series.lock)
+    cache = open_cache(workspace.cache_root)
+    tags = list_tags(where := remote_url(lock, url), reporter)
+    builds = dict(tags.builds)
+    begin = _find_build(first or str(lock.default), tags, builds, cache.root, reporter)
+    end = _find_build(last or "latest", tags, builds, cache.root, reporter)
+    if begin >= end:
+        raise UsageError(
+            f"{_told(begin, tags, builds)} is not before {_told(end, tags, builds)}",
+            code="SWEEP_BUILD_UNKNOWN",
+            hint="--from comes before --to, in the order of builds",
+        )
+    series = load_series(workspace.series.patches)
+    profiles = load_profiles(workspace.series.profiles, archs)
+
+    rows: dict[int, Row] = {}
+    compared: dict[str, Rendering] = {}  # those of the first build
+
+    def look(build: int) -> Row:
+        """The row of a build, made once; all are compared with the first one."""
+        if build in rows:
+            return rows[build]
+        with cache.hold(reporter) as repository:
+            pin = read_pin(repository, where, build, builds[build], tags.releases_of(builds[build]))
+            base = own_pin(lock, pin)  # the cache keeps one base for a build
+            commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
+            files = read_upstream(repository, commit, series.read)
+            pin = replace(pin, releases=base.releases, followed=base.followed)
+        verdicts, renderings = classify_series(
+            Comparison(
+                workspace=workspace,
+                build=pin.build,
+                chosen=select_on(series, profiles, pin, with_),
+                files=files,
+                last=compared,
+            )
+        )
+        if not rows:
+            compared.update({each.patch.id: each for each in renderings})
+        rows[build] = Row(pin=pin, before=begin if rows else None, verdicts=verdicts)
+        return rows[build]
+
+    look(begin)
+    look(end)
+    between = sorted(build for build in builds if begin <= build <= end)
+    found = [_search(look, patch.id, between) for patch in series.patches]
+    return Sweep(
+        archs=tuple(profile.arch for profile in profiles),
+        patches=tuple(patch.id for patch in series.patches),
+        rows=tuple(row for _, row in sorted(rows.items())),
+        breaks=tuple(each for each in found if each is not None),
+    )
+
+
+def _search(look: Callable[[int], Row], patch: str, builds: Sequence[int]) -> Break | None:
+    def verdict(at: int) -> Classified:
+        return next(each for each in look(builds[at]).verdicts if each.id == patch)
+
+    low, high = 0, len(builds) - 1
+    final = verdict(high).patch_class
+    if verdict(low).patch_class not in GOOD or final in GOOD or final in _DECLARED:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if verdict(middle).patch_class == final:
+            high = middle
+        else:
+            low = middle
+    return Break(
+        patch=patch,
+        good=builds[low],
+        bad=builds[high],
+        patch_class=final,
+        reason=verdict(high).reason,
+        commit=_commit(look(builds[high]).pin) if builds[high] - builds[low] == 1 else None,
+    )
+
+
+def _commit(pin: Pin) -> UpstreamCommit | None:
+    if pin.commit is None or pin.commit_object is None:
+        return None
+    subject = pin.commit_object.partition(b"\n\n")[2].partition(b"\n")[0]
+    return UpstreamCommit(commit=pin.commit, subject=subject.decode("utf-8", "replace"))
+
+
+def _told(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
+    return name_pin(build, tags.releases_of(builds[build]))
+
+
+def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, reporter: Reporter) -> int:
+    """The number of a build or release; a release without a build's tag comes to ``builds``."""
+    name = text.strip().lower()
+    found = find_tagged(name, tags, root, reporter)
+    if found is not None:
+        builds[found[0]] = found[1]
+        return found[0]
+    build = build_of_tag(f"b{name.removeprefix('b')}")
+    raise UsageError(
+        f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
+        code="SWEEP_BUILD_UNKNOWN",
+        where=Location(path=redacted(tags.url)),
+        why=tell_nearest(builds, build) if build is not None else None,
+        hint="builds are tags like b11549, releases like v0.5.0",
+    )

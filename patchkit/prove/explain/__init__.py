@@ -1,0 +1,1 @@
+"""Explain: which kernels upstream chooses for a shape or a model, and why."""

@@ -1,0 +1,396 @@
+"""Which kernels run, before and after the patches: for one attention shape, or for a model's operations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import computed_field
+
+from patchkit.base.jobs import run_parallel
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.emulated.cases import Case, whole_blocks
+from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.operations import (
+    OperationCase,
+    operation_cases,
+    precision_of,
+    route_of,
+    run_operations,
+)
+from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
+from patchkit.gpu.emulated.session import CaseRecord, Session
+from patchkit.prove.build import build_sides
+from patchkit.prove.explain.selection import Decision, Selection, select
+from patchkit.prove.gates.base import Count, Many, Record
+from patchkit.prove.gates.launch.account import launch_row
+from patchkit.prove.gates.launch.cast import make_cast
+from patchkit.prove.gates.launch.evidence import LaunchRow
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.toolchain.compile import CompiledKernel, compile_unit, device_job
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import find_toolchain, rocwmma_for
+from patchkit.toolchain.units import SourceTree
+
+
+class LaunchedKernel(LaunchRow):
+    """A launch of one case; from ``vgprs`` on what the compiler made of the kernel, where it is known."""
+
+    family: str
+    units: Many[str]
+    vgprs: Count | None = None
+    sgprs: Count | None = None
+    vgpr_spills: Count | None = None
+    static_lds: Count | None = None
+    waves_per_simd: Count | None = None
+    is_trap: bool = False
+
+
+class Account(Record):
+    """What one side does: the branches it took, and all kernels of the case, in order."""
+
+    side: str
+    supported: bool
+    decisions: Many[Decision]
+    launches: Many[LaunchedKernel]
+
+    @classmethod
+    def of(cls, side: str, selection: Selection, code: Mapping[str, CompiledKernel]) -> Account:
+        """``code`` maps mangled names of launched kernels to what the compiler made of them."""
+        return cls(
+            side=side,
+            supported=selection.is_supported,
+            decisions=selection.decisions,
+            launches=tuple(
+                _with_code(launch, code.get(launch.kernel.name.mangled)) for launch in selection.launches
+            ),
+        )
+
+
+def _with_code(launch: Launch, code: CompiledKernel | None) -> LaunchedKernel:
+    row = launch_row(launch).model_dump() | {"family": launch.kernel.family, "units": launch.kernel.units}
+    if code is None:
+        return LaunchedKernel(**row)
+    figures = code.figures
+    return LaunchedKernel(
+        **row,
+        vgprs=figures.vgprs,
+        sgprs=figures.sgprs,
+        vgpr_spills=figures.vgpr_spills,
+        static_lds=figures.lds_bytes,
+        waves_per_simd=figures.waves,
+        is_trap=code.is_trap,
+    )
+
+
+class Turn(Record):
+    """The first decision that came out otherwise."""
+
+    before: Decision
+    after: Decision
+
+
+class Explanation(Record):
+    """Both sides of one case on one GPU, before and after the patches."""
+
+    arch: str
+    branch: str
+    case: str
+    tools: str
+    accounts: tuple[Account, Account]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def turn(self) -> Turn | None:
+        """Where the two sides part; None when both end alike."""
+        before, after = (account.decisions for account in self.accounts)
+        if not before or not after or before[-1].text == after[-1].text:
+            return None
+        both = zip(before, after, strict=False)
+        old, new = next(
+            (each for each in both if (each[0].kind, each[0].outcome) != (each[1].kind, each[1].outcome)),
+            (before[-1], after[-1]),
+        )
+        return Turn(before=old, after=new)
+
+    def as_json(self) -> dict[str, object]:
+        """The JSON document: what the compiler made of a kernel stands there where it is known."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The candidate for one GPU, with what compiles it; ``tools`` names that for people."""
+
+    subject: Subject
+    branch: str
+    compiler: Compiler
+    tools: str
+
+
+def _ask(workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]) -> _Asked:
+    """Raises what :func:`explain_case` and :func:`explain_paths` raise."""
+    load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
+    repository, candidate = find_candidate(workspace, (arch,), upstream)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    rocwmma = rocwmma_for(toolchain, arch)
+    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
+    return _Asked(
+        subject=make_subject(workspace, repository, candidate, toolchain),
+        branch=candidate.branch,
+        compiler=open_compiler(toolchain, workspace.cache_root, workspace.reporter),
+        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
+    )
+
+
+def explain_case(
+    workspace: Workspace, *, arch: str, case: Case, upstream: PinWanted, environ: Mapping[str, str]
+) -> Explanation:
+    """Run one case on both trees of the candidate for ``arch``.
+
+    Raises:
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to explain.
+        ToolchainMissing: there is no compiler.
+        ToolchainError: upstream or the recorder does not build, or the executed code cannot be told.
+    """
+    asked = _ask(workspace, arch, upstream, environ)
+    device = device_of(asked.subject.profiles[arch])
+    before, after = (
+        _account(side, backend, device, case, asked.compiler)
+        for side, backend in zip(("before", "after"), _backends(asked, arch), strict=True)
+    )
+    return Explanation(
+        arch=arch, branch=asked.branch, case=str(case), tools=asked.tools, accounts=(before, after)
+    )
+
+
+def _backends(asked: _Asked, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
+    """Baseline and candidate, ready to be recorded."""
+    subject = asked.subject
+    built = build_sides(subject, "cpu", is_timed=False)
+    before, after = (
+        build_backend(SourceTree(tree), asked.compiler, arch, programs)
+        for tree, programs in ((subject.baseline, built.before), (subject.candidate, built.after))
+    )
+    return before, after
+
+
+def _account(
+    side: str, backend: RecordedBackend, device: PlayedDevice, case: Case, compiler: Compiler
+) -> Account:
+    """Twice: to learn which units the kernels are in, then with what these kernels really use."""
+    compiler.reporter.step(f"{side} the patches: recording")
+    session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
+    code = _code(select(case, session).launches, backend, device.arch, compiler)
+    return Account.of(side, select(case, replace(session, kernels=code)), code)
+
+
+def _code(
+    launches: Sequence[Launch], backend: RecordedBackend, arch: str, compiler: Compiler
+) -> dict[str, CompiledKernel]:
+    """The launched kernels of attention units, compiled for the GPU."""
+    wanted = {launch.kernel.name.mangled for launch in launches}
+    attention = [launch for launch in launches if launch.kernel.name.base.startswith("flash_attn")]
+    has_rocwmma = rocwmma_for(compiler.toolchain, arch) is not None
+    made = run_parallel(
+        sorted({unit for launch in attention for unit in launch.kernel.units}),
+        lambda unit: compile_unit(
+            device_job(backend.tree, unit, arch, rocwmma=has_rocwmma),
+            compiler,
+        ),
+        reporter=compiler.reporter,
+        what="compiling the launched kernels",
+        unit="units",
+        stop=compiler.stop,
+    )
+    return {kernel.name: kernel for unit in made for kernel in unit.kernels if kernel.name in wanted}
+
+
+NOT_KNOWN = (
+    "which instructions a kernel uses (dot products or matrix units): device code decides that",
+    "what the BLAS library runs, and the types of its calls beyond the conversions before them",
+    "what runs when operations are fused: each case is a graph of one operation",
+    "other matrix sizes and batch sizes than those tried: a threshold lies between two of them",
+    "times",
+)
+_ATTENTION_KV = 4096
+_ATTENTION_BATCHES = (1, 2, 3, 4, 8, 9, 16, 17, 32, 33, 512, 2048)
+# Head sizes of fattn.cu with the grouping that is usual for them; 576/512 is the latent pair, always grouped.
+_HEADS = (
+    *((size, size, gqa) for size in (64, 80, 96, 112, 128, 256) for gqa in (1, 4)),
+    (576, 512, 16),
+)
+_CACHES = ("f16", "q8_0", "q4_0")
+_KV_HEADS = 2
+
+
+class TimedLaunch(LaunchRow):
+    """A launch, and how often it comes."""
+
+    times: Count
+
+
+class Span(Record):
+    """Batches from ``first`` to ``last`` tokens. ``route`` is empty when the CPU computes it.
+
+    ``launches`` are those of the first of these batches, in full.
+    """
+
+    first: Count
+    last: Count
+    route: Many[str]
+    precision: Many[str]
+    launches: Many[TimedLaunch]
+
+    @property
+    def alike(self) -> tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]:
+        """What two spans of different types have in common when the same happens in both."""
+        route = ["dequantize" if name.startswith("dequantize_") else name for name in self.route]
+        return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
+
+
+class Line(Record):
+    """``op`` and ``what`` name the operation; ``sizes`` says which were tried."""
+
+    gpu: str
+    op: str
+    what: str
+    sizes: str
+    before: Many[Span]
+    after: Many[Span]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def changed(self) -> bool:
+        """Whether the patches change what runs."""
+        return [span.alike for span in self.before] != [span.alike for span in self.after]
+
+
+class PathReport(Record):
+    """All lines of the GPUs that were asked for."""
+
+    branch: str
+    build: int
+    tools: str
+    remarks: Many[str]
+    not_known: Many[str] = NOT_KNOWN
+    lines: Many[Line]
+
+
+def explain_paths(
+    workspace: Workspace,
+    *,
+    arch: str,
+    others: Sequence[str],
+    upstream: PinWanted,
+    environ: Mapping[str, str],
+) -> PathReport:
+    """Run every case on both trees of the candidate for ``arch``, as that GPU and as ``others``.
+
+    Raises:
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to run.
+        ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
+    """
+    for name in (arch, *others):
+        load_profile(workspace.series.profiles, name)
+    asked = _ask(workspace, arch, upstream, environ)
+    cast = make_cast(asked.subject, others)
+    before, after = _backends(asked, arch)
+    lines = [
+        line
+        for device in cast.devices
+        if device.arch in {arch, *others}
+        for line in _lines(device, before, after, asked.compiler)
+    ]
+    return PathReport(
+        branch=asked.branch,
+        build=asked.subject.build,
+        tools=asked.tools,
+        remarks=tuple(remark for remark in cast.remarks if others and not remark.endswith("not asked for")),
+        lines=tuple(lines),
+    )
+
+
+_Record = CaseRecord[Case] | CaseRecord[OperationCase]
+_Key = tuple[str, str, str]  # op, what, sizes
+
+
+def _lines(
+    device: PlayedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
+) -> Iterator[Line]:
+    compiler.reporter.step(f"recording every operation as {device.arch}")
+    sides = []
+    for backend in (before, after):
+        session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
+        operations, attention = operation_cases(), _attention_cases()
+        found: dict[_Key, list[_Record]] = {}
+        for operation in run_operations(session, operations).records(operations):
+            found.setdefault(_key_of(operation.case), []).append(operation)
+        for shape in session.run_cases(attention).records(attention):
+            found.setdefault(_attention_key(shape.case), []).append(shape)
+        sides.append(found)
+    for (op, what, sizes), old in sides[0].items():
+        new = sides[1][op, what, sizes]
+        yield Line(gpu=device.arch, op=op, what=what, sizes=sizes, before=_spans(old), after=_spans(new))
+
+
+def _key_of(case: OperationCase) -> _Key:
+    if case.op not in {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS"}:
+        return "others", case.op, f"{case.columns} values per token"
+    experts = f", {case.used} of {case.experts} experts" if case.experts > 1 else ""
+    return case.op, case.type, f"{case.rows} x {case.columns}{experts}"
+
+
+def _attention_cases() -> list[Case]:
+    return [
+        Case(
+            id=f"path-{size}-{gqa}-{kind}-{tokens}",
+            head_size=size,
+            head_size_v=size_v,
+            kv_heads=_KV_HEADS,
+            gqa=gqa,
+            kv=_ATTENTION_KV,
+            tokens=tokens,
+            type_k=kind,
+            type_v=kind,
+        )
+        for size, size_v, gqa in _HEADS
+        for kind in _CACHES
+        if (whole_blocks(size, kind), whole_blocks(size_v, kind)) == (size, size_v)
+        for tokens in _ATTENTION_BATCHES
+    ]
+
+
+def _attention_key(case: Case) -> _Key:
+    sizes = f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: grouped query heads"
+    return "FLASH_ATTN_EXT", f"D={case.sizes} gqa={case.gqa} {case.type_k}", sizes
+
+
+def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for each in sorted(found, key=lambda one: one.case.tokens):
+        route = route_of(each.section) if each.is_supported else ()
+        precision = precision_of(each.section)
+        if spans and (spans[-1].route, spans[-1].precision) == (route, precision):
+            spans[-1] = spans[-1].model_copy(update={"last": each.case.tokens})
+            continue
+        spans.append(
+            Span(
+                first=each.case.tokens,
+                last=each.case.tokens,
+                route=route,
+                precision=precision,
+                launches=tuple(
+                    TimedLaunch(**launch_row(launch).model_dump(), times=times)
+                    for launch, times in Counter(each.section.launches).items()
+                ),
+            )
+        )
+    return tuple(spans)

@@ -1,0 +1,1 @@
+"""Verify: which gates run where, running them, and reusing earlier results."""

@@ -1,0 +1,138 @@
+"""Which gates run on hardware here, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import PLAIN
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
+from patchkit.prove.build import Machine
+from patchkit.prove.gates.base import DeviceSetup, Gate
+from patchkit.prove.gates.emulated import choose_emulated, emulated_on
+from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
+from patchkit.prove.verify.reuse import Reusing, model_identity
+from patchkit.toolchain.parts import BackendName
+
+
+def proven_where(passed: Sequence[str], emulated: Sequence[str] = (), archs: Sequence[str] = ()) -> str:
+    """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU.
+
+    ``archs`` are the candidate's: of one that is for no GPU none is spoken of.
+    """
+    device = gate_names("device", "emulated")
+    proven = "Proven" if tuple(archs) == (PLAIN,) else "Proven without a GPU"
+    places = {
+        proven: [gate for gate in passed if gate not in device],
+        "Proven on the GPU": [gate for gate in passed if gate in device],
+        "Proven on an emulated GPU": emulated,
+    }
+    told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
+    return " ".join(told) or "Nothing is proven."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """``gates`` can run here; ``not_here`` says of every other one why it cannot.
+
+    ``fresh``: what passed before is run again. ``scheduler``: whose workers share the work.
+    """
+
+    backend: BackendName | None
+    gates: tuple[Gate, ...]
+    not_here: Mapping[str, str]
+    fresh: bool = False
+    scheduler: str | None = None
+
+    def own_name(self, asked: str) -> str:
+        """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
+        on_cpu = f"{asked}@cpu"
+        return on_cpu if self.backend == "cpu" and on_cpu in cpu_names() else asked
+
+
+def choose_hardware(  # noqa: PLR0913 - what a user can ask for
+    archs: Sequence[str],
+    backend: BackendName | None,
+    *,
+    model: Path | None,
+    text: Path | None = None,
+    no_gpu: bool = False,
+    runner: Runner | None = None,
+    fresh: bool = False,
+    emulated: bool = False,
+    full: bool = False,
+    scheduler: str | None = None,
+    only: Sequence[str] = (),
+) -> Hardware:
+    """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
+
+    Args:
+        archs: the GPUs of the candidate.
+        backend: what was asked for.
+        model: a GGUF of the user's, for the gates that run models.
+        text: what the gate logits reads with it.
+        no_gpu: run none of them.
+        runner: where programs run, if not here; it is taken to have the GPU.
+        fresh: run gates that passed before, on the same trees and machine, once more.
+        emulated: run them on the emulated GPU, though this machine may have it.
+        full: all cases, where the default on the emulated GPU or the CPU is a sample.
+        scheduler: a Dask scheduler, for compilers and the emulated GPU.
+        only: the gates that are asked for; none: all.
+    """
+    not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
+    if tuple(archs) == (PLAIN,):
+        not_here = {entry.name: entry.plain for entry in entries() if isinstance(entry.plain, str)}
+        no_gpu = no_gpu or backend is None
+    if no_gpu:
+        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh, scheduler=scheduler)
+    found = detect_gpus()
+    elsewhere = runner if isinstance(runner, SshRunner) else None
+    machine: Machine | None = None
+    if backend is not None and not emulated:
+        machine = Machine(backend=backend)
+    elif not emulated and (elsewhere or set(found) & set(archs)):
+        machine = Machine(backend="hip")
+    elif (arch := choose_emulated(archs)) is not None:
+        machine = Machine(backend="hip", emulates=arch, is_fresh=fresh)
+    gates: list[Gate] = []
+    if machine is None:
+        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
+        why = f"needs {' or '.join(archs)}, which is not emulated; {here}"
+        not_here |= dict.fromkeys(gate_names("device", "emulated"), why)
+    else:
+        place = runner or LocalRunner(reporter=NullReporter())
+        setup = DeviceSetup(
+            machine=machine,
+            runner=place,
+            elsewhere=elsewhere,
+            model=model,
+            text=text,
+            full=full,
+            scheduler=scheduler,
+            is_looked_at=machine.is_emulated and not fresh and (not only or "sanitize" in only),
+        )
+        settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+        if machine.is_emulated or machine.is_cpu:
+            settings += ", all cases" if full else ", a sample of the cases"
+        on = emulated_on(machine)
+        gates += [
+            Reusing(
+                inner=load(entry.gate).make(setup),
+                runner=place,
+                settings=settings,
+                fresh=fresh or not entry.is_kept,
+                emulated=on,
+            )
+            for entry in (entries("device", "emulated") if machine.is_emulated else entries("device"))
+        ]
+    running = {gate.name for gate in gates}
+    return Hardware(
+        backend=None if machine is None else machine.backend,
+        gates=tuple(gates),
+        not_here={name: why for name, why in not_here.items() if name not in running},
+        fresh=fresh,
+        scheduler=scheduler,
+    )

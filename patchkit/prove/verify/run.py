@@ -1,0 +1,297 @@
+"""Running the gates over a candidate, in order of cost, and saying what was proven and what was not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import CacheError, PatchkitError, UsageError
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.series_folder import PLAIN
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.candidate.listing import Available, find_available
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.fault import find_faults
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.upstream.cache import alone_with
+from patchkit.carry.upstream.repository import Repository
+from patchkit.prove.gates.base import Gate, GateResult, RunSetup
+from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
+from patchkit.prove.subject import Subject, make_subject
+from patchkit.prove.verify.hardware import Hardware, choose_hardware
+from patchkit.prove.verify.kept import Kept, key_of_run
+from patchkit.prove.verify.policy import load_proven_series
+from patchkit.prove.verify.timings import Stage, Stopwatch
+from patchkit.toolchain.compiler import journal_file, open_store
+from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
+
+NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
+
+
+class UnknownGate(UsageError):
+    """``--gate`` names no gate."""
+
+    code = "UNKNOWN_GATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What ``verify`` found.
+
+    ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
+    that ended the run in the middle. ``nothing``: the candidate has no patch, and where there are some.
+    ``known_faults``: what the candidate's build is known to do wrong on these GPUs, and it does not mend.
+    ``timings``: where the time went, by gate.
+    """
+
+    branch: str
+    archs: tuple[str, ...]
+    base: str
+    tip: str
+    tree: str
+    folder: Path
+    proven_with: tuple[str, ...] = ()
+    known_faults: tuple[str, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+    stopped: str | None = None
+    nothing: Available | None = None
+    timings: tuple[Stage, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate failed."""
+        return any(gate.verdict == "failed" for gate in self.gates)
+
+    def as_json(self) -> dict[str, object]:
+        """The document ``report.json``: of each gate's evidence it says in which file that is."""
+        gates: list[dict[str, object]] = []
+        for gate in self.gates:
+            evidence = str(self.folder / f"{gate.gate}.json") if gate.evidence else None
+            gates.append(gate.as_json() | {"seconds": gate.seconds, "evidence": evidence})
+        return {
+            "ok": not self.failed and self.stopped is None and self.nothing is None,
+            "nothing_to_prove": self.nothing is not None,
+            "available": plain(self.nothing),
+            "stopped": self.stopped,
+            **fields_of(self, "folder", "gates", "stopped", "nothing", "timings"),
+            "gates": gates,
+            "timings": [stage.model_dump(mode="json") for stage in self.timings],
+        }
+
+
+def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most of them out
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: PinWanted,
+    only: Sequence[str],
+    full: bool,
+    environ: Mapping[str, str],
+    candidate: Candidate | None = None,
+    hardware: Hardware | None = None,
+    then: Callable[[Path], None] | None = None,
+) -> Report:
+    """Run the gates, of a candidate without a patch none; evidence goes to ``<cache>/evidence/<tree>``.
+
+    ``candidate`` is one that no branch names yet; by default it is that of
+    ``archs`` on ``upstream``. Without ``hardware`` only the gates run that need no GPU. ``then`` gets the
+    folder of the evidence once it is complete, also when the run ends in the middle. Another run over
+    the same tree is waited for.
+
+    Raises:
+        UnknownGate: ``only`` names none.
+        STORE_PLACE_BAD: ``PATCHKIT_STORE`` is no place of a store.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to verify.
+        ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
+        ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
+            gates before it found.
+    """
+    watch = Stopwatch(workspace.reporter)
+    workspace = replace(workspace, reporter=watch)
+    store = open_store(workspace.cache_root, watch)
+    hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
+    only = tuple(hardware.own_name(name) for name in only)
+    _refuse_unknown(only, hardware, archs)
+    if candidate is None:
+        repository, candidate = find_candidate(workspace, archs, upstream)
+    else:
+        root = workspace.cache_root
+        repository = Repository(
+            path=root / "upstream.git", reporter=workspace.reporter, parses=root / "parses"
+        )
+    tree = repository.tree_of(candidate.tip)
+    report = Report(
+        branch=candidate.branch,
+        archs=candidate.archs,
+        base=candidate.base,
+        tip=candidate.tip,
+        tree=tree,
+        folder=workspace.cache_root / "evidence" / tree,
+        known_faults=_known_faults(workspace, candidate),
+    )
+    if not candidate.commits:
+        available = find_available(workspace.series, candidate.archs, candidate.build)
+        with _alone(report, workspace):
+            return _nothing(replace(report, nothing=available), hardware, then)
+    is_plain = candidate.archs == (PLAIN,)
+    toolchain = None
+    without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
+    if not is_plain and (not only or set(only) - without_compiler):
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+        check_archs(toolchain, candidate.archs, workspace.reporter)
+        report = replace(report, proven_with=_tools(toolchain, candidate))
+    with watch.stage("trees"):
+        subject = make_subject(workspace, repository, candidate, toolchain)
+        if hardware.scheduler is not None:
+            subject = replace(subject, scheduler=hardware.scheduler)
+    setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
+    asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
+    key, fresh = key_of_run(subject, workspace, full=full), hardware.fresh or full
+    anywhere = [
+        Kept(inner=load(entry.gate).make(setup), key=key, folder=report.folder, fresh=fresh)
+        for entry in asked
+    ]
+    gates = (*anywhere, *hardware.gates)
+    not_here = _not_here(only, hardware)
+    results: list[GateResult] = []
+    with _alone(report, workspace):
+        try:
+            for made in _run(gates, subject, only, report.folder, watch):
+                results.append(made)  # noqa: PERF402 - kept when the next one raises
+        except (PatchkitError, KeyboardInterrupt) as error:
+            # What an earlier run proved must not stand beside a run that ended in the middle.
+            results += _cut_short(gates[len(results) :], error, report.folder)
+            code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
+            with contextlib.suppress(PatchkitError):  # a full disk is being told already
+                _finish(
+                    replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
+                )
+            raise
+        store.journal.keep(journal_file(workspace.cache_root, tree))
+        if store.shared is not None:
+            watch.info(f"{store.shared.taken} results came from {store.shared.place}")
+        return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
+
+
+def _alone(report: Report, workspace: Workspace) -> contextlib.AbstractContextManager[None]:
+    """Two runs over one tree would write into one folder, and gates read there what they wrote."""
+    waits = f"waiting for another patchkit that verifies tree {report.tree[:12]}"
+    return alone_with(report.folder, workspace.reporter, waits)
+
+
+def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:
+    faults = load_proven_series(workspace.series.patches).faults
+    live = [(patch, candidate.archs) for patch in candidate.ids]
+    found = find_faults(faults, candidate.build, candidate.archs, live)
+    return tuple(each.sentence() for each in found if each.archs)
+
+
+def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
+    _write(report.folder / "report.json", report.as_json())
+    if then is not None:
+        then(report.folder)
+    return report
+
+
+def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | None) -> Report:
+    """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
+    here = [name for name in gate_names("anywhere") if name in ladder_of(report.archs)]
+    names = dict.fromkeys((*here, *(gate.name for gate in hardware.gates), *hardware.not_here))
+    report = _finish(replace(report, gates=tuple(_skipped(name, NOTHING) for name in names)), None)
+    # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
+    # written first: an older one must not lose what it names.
+    with disk_errors(report.folder, "removing old evidence"):
+        for name in (*gate_names(), *cpu_names()):
+            (report.folder / f"{name}.json").unlink(missing_ok=True)
+    if then is not None:
+        then(report.folder)
+    return report
+
+
+def _cut_short(
+    gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path
+) -> list[GateResult]:
+    """The gate that ``error`` ended, with its evidence, and those behind it."""
+    told = "interrupted in the middle"
+    problems: tuple[PatchkitError, ...] = ()
+    if isinstance(error, PatchkitError):
+        told, problems = error.message, (error,)
+    broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
+    with contextlib.suppress(CacheError):  # as above
+        _write(folder / f"{broken.gate}.json", broken.as_json())
+    return [broken, *(_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:])]
+
+
+def _run(
+    gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path, watch: Stopwatch
+) -> Iterator[GateResult]:
+    stopped: str | None = None
+    for gate in gates:
+        if only and gate.name not in only:
+            yield _skipped(gate.name, "not asked for")
+            continue
+        if stopped is not None:
+            yield _skipped(gate.name, f"gate {stopped} failed")
+            continue
+        subject.reporter.step(f"gate {gate.name}")
+        began = time.monotonic()
+        with watch.stage(gate.name):
+            result = gate.run(subject)
+        _write(folder / f"{gate.name}.json", result.as_json())
+        if isinstance(gate, Kept):
+            gate.stamp()
+        yield replace(result, seconds=round(time.monotonic() - began, 2))
+        if result.verdict == "failed":
+            stopped = gate.name
+
+
+def _skipped(name: str, why: str) -> GateResult:
+    return GateResult(gate=name, verdict="not run", summary=why)
+
+
+def _not_here(only: Sequence[str], hardware: Hardware) -> list[GateResult]:
+    return [_skipped(name, "not asked for" if only else why) for name, why in hardware.not_here.items()]
+
+
+def _refuse_unknown(only: Sequence[str], hardware: Hardware, archs: Sequence[str]) -> None:
+    anywhere = plain_names() if tuple(archs) == (PLAIN,) else gate_names("anywhere")
+    here = (*anywhere, *(gate.name for gate in hardware.gates))
+    for name in only:
+        if name in here:
+            continue
+        if name in hardware.not_here:
+            raise UnknownGate(
+                f"gate '{name}' cannot run here: it {hardware.not_here[name]}",
+                hint=f"gates that can: {', '.join(here)}",
+            )
+        others = tuple(name for name in hardware.not_here if name not in here)
+        hint = f"gates: {', '.join((*here, *others))}"
+        raise UnknownGate(f"there is no gate '{name}'", hint=hint)
+
+
+def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
+    rocwmma = {arch: rocwmma_for(toolchain, arch) for arch in candidate.archs}
+    told = [
+        f"clang {toolchain.clang_version} ({toolchain.clang})",
+        f"HIP headers {toolchain.hip_version} ({'ROCm' if toolchain.kind == 'rocm' else 'SDK of patchkit'})",
+    ]
+    for arch, one in rocwmma.items():
+        kind = f" ({one.kind})" if one is not None and one.kind != "git" else ""  # git's version names itself
+        what = "none" if one is None else f"{one.version}{kind}"
+        told.append(f"rocWMMA for {arch}: {what}")
+    return tuple(told)
+
+
+def _write(path: Path, document: object) -> None:
+    write_whole(path, json.dumps(document, indent=1) + "\n", "writing evidence")
+
+
+def failures(report: Report) -> list[PatchkitError]:
+    """Every problem of every gate."""
+    return [problem for gate in report.gates for problem in gate.problems]

@@ -1,0 +1,35 @@
+"""``bump --trust``: the patches that a word stands for on the new build, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.series_folder import SeriesDir
+from patchkit.carry.bump.request import BumpRequest, find_variants
+from patchkit.carry.series.lock import load_lock
+
+
+@pytest.mark.parametrize(
+    ("word", "with_", "without"),
+    [
+        ("measured", (), {"mmvq-batch-limits", "mmq-rolled-loops"}),
+        ("published", (), set()),
+    ],
+)
+def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_, without) -> None:
+    folder = SeriesDir(root=checkout, origin="checkout")
+    request = BumpRequest(to="b11549", archs=("gfx1151",), trust=word)
+    (variant,), newer = find_variants(request, load_lock(folder.lock), 11549, folder)
+    assert newer == ()
+    assert (variant.with_, without <= {*variant.without}) == (with_, True)
+    assert not without or not {"mmq-rows", "mmq-batch-limits"} & {*variant.without}
+
+
+def test_more_trust_adds_what_is_opt_in(checkout: Path) -> None:
+    folder = SeriesDir(root=checkout, origin="checkout")
+    request = BumpRequest(to="b11549", archs=("gfx1151",), trust="faults")
+    (variant,), _ = find_variants(request, load_lock(folder.lock), 11549, folder)
+    assert "ssm-conv-tail" in variant.with_
+    assert "--trust faults" in request.command(to="b11549")

@@ -1,0 +1,285 @@
+"""To which place a hunk goes: its own line, the only one, or none and an error that lists them."""
+
+from __future__ import annotations
+
+import pytest
+from refusing import refused
+
+from patchkit.base.errors import ErrorGroup, Location
+from patchkit.carry.lifting.hunks import Settled, keep_below, parse_diff, settle_diff
+
+PATH = "a/tests.cpp"
+TESTS = """\
+#include "tests.h"
+
+struct test_one : public test_case {
+    double error() override {
+        return 5e-4;
+    }
+
+    int flops(int n) override {
+        return n;
+    }
+};
+
+struct test_two : public test_case {
+    double error() override {
+        return 5e-4;
+    }
+
+    int flops(int n) override {
+        return 2*n;
+    }
+};
+"""
+FIRST, SECOND = 4, 14  # the lines of error() in both
+
+
+def hunk(line: int, heading: str = "", *, old: str = "5e-4", new: str = "7e-4") -> str:
+    """A change of error(), with so much around it that both tests have it."""
+    lines = [
+        f"@@ -{line},5 +{line},5 @@{' ' if heading else ''}{heading}",
+        "     double error() override {",
+        f"-        return {old};",
+        f"+        return {new};",
+        "     }",
+        " ",
+        "     int flops(int n) override {",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def diff(*hunks: str, path: str = PATH, index: str = "") -> bytes:
+    return f"diff --git a/{path} b/{path}\n{index}--- a/{path}\n+++ b/{path}\n{''.join(hunks)}".encode()
+
+
+def settled(data: bytes, text: str | bytes = TESTS, path: str = PATH) -> Settled:
+    raw = text.encode() if isinstance(text, str) else text
+    return settle_diff(data, 1, {path: raw}, Location(path="the.patch"))
+
+
+def at(line: int) -> str:
+    """The tests with the change of :func:`hunk` at a line."""
+    rows = TESTS.split("\n")
+    rows[line] = rows[line].replace("5e-4", "7e-4")
+    return "\n".join(rows)
+
+
+def made(found: Settled) -> str:
+    data = found.made[PATH]
+    assert data is not None
+    return data.decode()
+
+
+@pytest.mark.parametrize("line", [FIRST, SECOND])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_hunk_that_fits_at_its_own_line_goes_there(line: int, *, named: bool) -> None:
+    heading = {FIRST: "struct test_one : public test_case {", SECOND: "struct test_two : public test_case {"}
+    found = settled(diff(hunk(line, heading[line] if named else "")))
+    assert made(found) == at(line)
+    # Without a name only the number tells which of the two it is, and that is said.
+    assert [each.others for each in found.moved] == ([] if named else [1])
+
+
+def test_a_number_proves_nothing_in_another_file_than_the_diff_was_made_of() -> None:
+    stale = "index f41a6f3..0000001 100644\n"
+    with refused("IMPORT_AMBIGUOUS", match="the file is another one than the diff was made of"):
+        settled(diff(hunk(FIRST), index=stale))
+    assert made(settled(diff(hunk(FIRST, "struct test_one : public test_case {"), index=stale))) == at(FIRST)
+    exact = settled(diff(hunk(FIRST), index=f"index {blob(TESTS)[:8]}..0000001 100644\n"))
+    assert (made(exact), exact.moved) == (at(FIRST), ())
+
+
+def test_a_number_proves_nothing_where_another_hunk_of_the_file_has_moved() -> None:
+    include = '@@ -11,2 +11,3 @@\n #include "tests.h"\n+#include "more.h"\n \n'
+    with refused("IMPORT_AMBIGUOUS", match="fits in 2 places"):
+        settled(diff(include, hunk(SECOND)))
+
+
+def test_hunks_out_of_order_are_an_error() -> None:
+    later = (
+        "@@ -17,2 +17,2 @@\n     int flops(int n) override {\n-        return 2*n;\n+        return 3*n;\n"
+    )
+    with refused("IMPORT_NOT_APPLYING", match="is above the hunk before it"):
+        settled(diff(later, hunk(1)))
+
+
+def test_a_method_beside_it_is_another_function() -> None:
+    text = (
+        "class Model:\n    def first(self):\n        a = 1\n        return a\n\n"
+        "    def second(self):\n        b = 1\n        return 1\n"
+    )
+    rows = "@@ -7,2 +7,2 @@     def first(self):\n         b = 1\n-        return 1\n+        return 2\n"
+    with refused("IMPORT_OTHER_FUNCTION"):
+        settled(diff(rows, path="model.py"), text, "model.py")
+
+
+def test_huge_numbers_and_headings_are_read_in_no_time() -> None:
+    assert parse_diff(diff(f"@@ -1,{'9' * 5000} +1 @@\n x\n"))[0].hunks == ()
+    named = "struct test_one : public test_case {" + "x" * 200_000
+    assert settled(diff(hunk(FIRST, named))).made
+
+
+def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
+    below = diff(hunk(FIRST), path=f"vendor/llama.cpp/{PATH}")
+    others = (
+        (
+            b"diff --git a/app/LICENSE b/app/COPYING\nsimilarity index 100%\n"
+            b"rename from app/LICENSE\nrename to app/COPYING\n"
+        ),
+        b"diff --git a/app/x/README.md b/app/x/README.md\nold mode 100644\nnew mode 100755\n",
+        b"diff --git a/app/__init__.py b/app/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n",
+    )
+    kept, left_out = keep_below(b"".join([others[0], below, *others[1:]]), "vendor/llama.cpp", 1)
+    assert kept == below
+    assert left_out == ("app/COPYING", "app/x/README.md", "app/__init__.py")
+
+
+@pytest.mark.parametrize("heading", ["", "struct test_two : public test_case {"])
+@pytest.mark.parametrize("line", [1, FIRST + 1, SECOND - 1, 200])
+def test_a_stale_number_and_several_places_is_an_error_that_lists_them(line: int, heading: str) -> None:
+    with refused("IMPORT_AMBIGUOUS", match="fits in 2 places, none at its own line") as caught:
+        settled(diff(hunk(line, heading)))
+    assert [(str(place), place.label) for place in caught.value.where] == [
+        ("the.patch", None),
+        (f"{PATH}:{FIRST + 1}", f"in test_one::error: @@ -{FIRST},5 +{FIRST},5 @@"),
+        (f"{PATH}:{SECOND + 1}", f"in test_two::error: @@ -{SECOND},5 +{SECOND},5 @@"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "struct test_two : public test_case {",
+        "struct test_two",
+        "test_two",
+        "struct test_three : public test_case {",
+        "int flops_of_three(int n) {",
+    ],
+)
+def test_the_right_number_and_the_name_of_something_else_is_an_error(heading: str) -> None:
+    with refused("IMPORT_OTHER_FUNCTION", match=r"line 5 is in 'test_one::error'") as caught:
+        settled(diff(hunk(FIRST, heading)))
+    assert f"{PATH}:{FIRST + 1}" in map(str, caught.value.where)
+
+
+def test_the_only_place_is_taken_and_how_far_it_is_away_is_told() -> None:
+    text = TESTS.replace("return 2*n", "return 3*n").replace("5e-4", "6e-4", 1)
+    found = settled(diff(hunk(2, "struct test_two : public test_case {")), text)
+    assert made(found) == text.replace("5e-4", "7e-4")
+    (moved,) = found.moved
+    assert (moved.number, moved.line, moved.offset) == (1, SECOND + 1, SECOND - 2)
+    assert (moved.inside, moved.heading) == ("test_two::error", "")
+    assert str(moved) == f"hunk 1 of {PATH}: at line 15 in test_two::error, 12 lines below its number"
+    assert f"@@ -{SECOND},5 +{SECOND},5 @@ struct test_two".encode() in found.data
+
+
+@pytest.mark.parametrize("heading", ["struct test_one : public test_case {", "struct test_three {"])
+def test_the_only_place_is_refused_where_the_heading_names_something_else(heading: str) -> None:
+    # The lines of test_one are others now, and those of test_two happen to be what the hunk asks for.
+    text = TESTS.replace("5e-4", "6e-4", 1)
+    with refused("IMPORT_OTHER_FUNCTION", match="test_two::error"):
+        settled(diff(hunk(FIRST, heading)), text)
+
+
+def test_a_function_of_another_name_at_the_very_line_is_told() -> None:
+    text = TESTS.replace("test_one", "test_first").replace("5e-4", "6e-4").replace("6e-4", "5e-4", 1)
+    (moved,) = settled(diff(hunk(FIRST, "struct test_one : public test_case {")), text).moved
+    assert (moved.offset, moved.heading) == (0, "struct test_one : public test_case {")
+    assert "names 'struct test_one : public test_case {', which is not around it" in str(moved)
+
+
+def test_of_the_very_file_that_the_diff_names_any_driver_may_have_made_the_heading() -> None:
+    index = "index f41a6f3..0000001 100644\n"
+    with refused("IMPORT_AMBIGUOUS"):
+        settled(diff(hunk(FIRST, "Any(words)"), index=index))
+    index = f"index {blob(TESTS)[:8]}..0000001 100644\n"
+    assert settled(diff(hunk(FIRST, "Any(words)"), index=index)).is_exact
+    with refused("IMPORT_OTHER_FUNCTION"):  # but the name of something that is there is that
+        settled(diff(hunk(FIRST, "struct test_two : public test_case {"), index=index))
+
+
+def blob(text: str) -> str:
+    from patchkit.carry.upstream.git import object_id
+
+    return object_id("blob", text.encode())
+
+
+def test_later_hunks_are_looked_for_below_the_earlier_ones() -> None:
+    # By its own number the second is right, though what one had in front of them is not in the diff any more.
+    moved_by_ten = hunk(SECOND, "struct test_two : public test_case {").replace("+14,5", "+24,5")
+    found = settled(diff(hunk(FIRST), moved_by_ten))
+    assert made(found) == TESTS.replace("5e-4", "7e-4")
+    again = diff(hunk(FIRST), hunk(FIRST))
+    with refused("IMPORT_AMBIGUOUS"):
+        settled(again.replace(b"@@ -4,5 +4,5 @@", b"@@ -3,5 +3,5 @@", 1))
+    with refused("IMPORT_AMBIGUOUS"):
+        settled(again)  # the second fits below the first only, far from its number
+
+
+def test_every_hunk_without_a_place_of_its_own_is_told() -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        settled(diff(hunk(1), path=PATH) + diff(hunk(2)))
+    assert [error.code for error in caught.value.errors] == ["IMPORT_AMBIGUOUS"] * 2
+
+
+def test_a_hunk_without_context_is_nowhere() -> None:
+    for text in ("@@ -2,0 +3 @@\n+int x;\n", '@@ -1 +1 @@\n-#include "tests.h"\n+#include "t.h"\n'):
+        with refused("IMPORT_AMBIGUOUS", match="no lines of context"):
+            settled(diff(text))
+
+
+def test_what_is_between_definitions_has_a_place_though_another_one_is_above_it() -> None:
+    text = "int a() {\n    return 1;\n}\n\nint b() {\n    return 2;\n}\n\nint d() {\n    return 4;\n}\n"
+    rows = [
+        "     return 2;",
+        " }",
+        " ",
+        "+int c() {",
+        "+    return 3;",
+        "+}",
+        "+",
+        " int d() {",
+        "     return 4;",
+        " }",
+    ]
+    added = "\n".join(["@@ -6,6 +6,10 @@ int was_here() {", *rows, ""])
+    (moved,) = settled(diff(added), text).moved
+    assert (moved.offset, moved.inside, moved.heading) == (0, "", "int was_here() {")
+
+
+def test_the_same_file_twice_is_changed_twice() -> None:
+    first = diff(hunk(FIRST))
+    second = diff(hunk(FIRST, old="7e-4", new="8e-4"))
+    assert made(settled(first + second)) == at(FIRST).replace("7e-4", "8e-4")
+
+
+def test_line_ends_and_a_missing_last_one_are_a_part_of_the_lines() -> None:
+    dos = TESTS.replace("\n", "\r\n")
+    assert settled(diff(hunk(FIRST)), dos).made == {}
+    lines = hunk(FIRST).replace("\n", "\r\n").replace("\r\n", "\n", 1)
+    assert settled(diff(lines), dos).made == {PATH: at(FIRST).replace("\n", "\r\n").encode()}
+    end = "@@ -19,3 +19,3 @@\n         return 2*n;\n     }\n-};\n\\ No newline at end of file\n+};\n"
+    assert settled(diff(end)).made == {}
+    assert settled(diff(end), TESTS.removesuffix("\n")).made == {PATH: TESTS.encode()}
+
+
+def test_a_diff_is_read_as_git_reads_it() -> None:
+    quoted = b'--- "a/caf\\303\\251 \\"1\\".txt"\t2026-01-01\n+++ b/x y.txt\t\n@@ -1 +1 @@\n-a\n+--- b\n'
+    dated = (
+        b"Index: c\n--- c.orig 2026-01-01 10:00:00\n+++ c\n@@ -0,0 +1,2 @@ f\n+@@ -1 +1 @@\n+\n-- \n2.39\n"
+    )
+    parts = parse_diff(b"words\n" + quoted + dated)
+    assert [(part.old, part.new) for part in parts] == [('a/café "1".txt', "b/x y.txt"), ("c.orig", "c")]
+    assert [[each.lines for each in part.hunks] for part in parts] == [
+        [(b"-a\n", b"+--- b\n")],
+        [(b"+@@ -1 +1 @@\n", b"+\n")],
+    ]
+
+
+def test_only_what_is_below_a_folder_is_kept() -> None:
+    outside = diff(hunk(FIRST), path="README.md")
+    data = b"words\n" + outside + diff(hunk(FIRST), path="vendor/llama.cpp/a.cpp") + outside
+    kept, others = keep_below(data, "vendor/llama.cpp", 1)
+    assert kept == b"words\n" + diff(hunk(FIRST), path="vendor/llama.cpp/a.cpp")
+    assert others == ("README.md",)
