@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
+from patchkit.base.upstreams import recognise, upstream_of
 from patchkit.carry.cpp.ast import is_cpp
 from patchkit.carry.cpp.doubt import Names, find_misspelt
 from patchkit.carry.cpp.lexer import Token, TokenKind
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap, parse_scopes
 from patchkit.carry.placing.confirm import find_new_issues
-from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.placing.tree import UpstreamFiles, header_folders
 
 Answer = Literal["refused", "refused by brackets", "warned", "nothing"]
 
@@ -54,7 +55,8 @@ def folder_files(tree: Path) -> UpstreamFiles:
         for folder, _, files in os.walk(tree)
         for name in files
     ]
-    base = {name: (tree / name).read_bytes() for name in names if name.rpartition("/")[0] in HEADER_FOLDERS}
+    headers = header_folders(upstream_of(tree))
+    base = {name: (tree / name).read_bytes() for name in names if name.rpartition("/")[0] in headers}
 
     def read(more: Sequence[str]) -> Mapping[str, bytes]:
         return {name: (tree / name).read_bytes() for name in more}
@@ -84,7 +86,8 @@ def commit_files(clone: Path, commit: str) -> UpstreamFiles:
             found[name], data = data[:size], data[size + 1 :]
         return found
 
-    base = [name for name in names if name.rpartition("/")[0] in HEADER_FOLDERS and is_cpp(name)]
+    headers = header_folders(recognise(names.__contains__))
+    base = [name for name in names if name.rpartition("/")[0] in headers and is_cpp(name)]
     return UpstreamFiles(read(base), names, read)
 
 

@@ -131,6 +131,14 @@ def find_texts() -> Path:
     return _complete(find_series_dir(None), (f"templates/{TEXTS}",)).templates / TEXTS
 
 
+def find_upstreams() -> Path:
+    """The folder with a description of each upstream project: always patchkit's own.
+
+    Raises SERIES_DIR_INCOMPLETE.
+    """
+    return _complete(find_series_dir(None), ("upstreams",)).root / "upstreams"
+
+
 def _refuse_impossible(path: Path) -> None:
     """Raise OSError for a path that the system will not look at; since Python 3.14 ``is_dir`` says no."""
     try:

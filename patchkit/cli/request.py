@@ -39,16 +39,17 @@ class ArchMissing(UsageError):
 
 def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
     """6900 of ``6900`` or ``b6900``, and ``v0.5.0`` as it is; a callback of options."""
-    from patchkit.carry.series.lock import RELEASE
+    from patchkit.base.upstreams import llama_cpp
 
     if value is None:
         return None
-    if RELEASE.fullmatch(value):
+    tags = llama_cpp().tags
+    if tags.is_release(value):
         return value
-    text = value.removeprefix("b")
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
+    build = tags.asked_build(value)
+    if build is None:
         raise click.BadParameter("it is no build such as b6900, and no release such as v0.5.0", ctx, param)
-    return int(text)
+    return build
 
 
 ARCHS = click.option(

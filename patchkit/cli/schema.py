@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from patchkit.base.arch import Family
 from patchkit.base.toml import TomlTable
+from patchkit.base.upstreams import Upstream
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile
@@ -28,6 +29,7 @@ _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
     "patches/lock.schema.json": ("patchkit lock", (Lock,)),
     "patches/patch.schema.json": ("patchkit patch", (Patch,)),
     "patches/series.schema.json": ("patchkit series", (SeriesWithPolicy,)),
+    "upstreams/schema.json": ("patchkit description of an upstream project", (Upstream,)),
 }
 
 

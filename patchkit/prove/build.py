@@ -9,6 +9,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import check_candidate, find_candidate
 from patchkit.carry.candidate.record import Candidate, Wish
@@ -233,7 +234,7 @@ def _below(path: str, root: Path) -> str:
 
 
 # What a user wants to run; the gates need only the first two.
-PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
+PROGRAMS = (*GATE_PROGRAMS, *llama_cpp().programs.for_users)
 
 # As upstream names its programs. Its CMake has targets that are none, and some of them do harm: "install"
 # writes to the system, "clean" throws builds away; and what begins with a dash is an option of cmake.

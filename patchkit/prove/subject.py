@@ -17,11 +17,12 @@ from patchkit.base.arch import list_profiles
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN, arch_options
+from patchkit.base.upstreams import upstream_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Candidate, CandidateCommit
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
-from patchkit.carry.placing.tree import OPTIONS_FILE, ROCWMMA_OPTION, declares_option
+from patchkit.carry.placing.tree import ROCWMMA_OPTION, declares_option
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profile, load_profiles
@@ -104,7 +105,7 @@ class Subject:
     @property
     def offers_rocwmma(self) -> bool:
         """Whether the baseline can be built with rocWMMA: upstream dropped the option after build 10068."""
-        path = self.baseline / OPTIONS_FILE
+        path = self.baseline / upstream_of(self.baseline).ggml_options
         return path.is_file() and declares_option(ROCWMMA_OPTION, path.read_bytes())
 
     @property
@@ -130,7 +131,10 @@ class Subject:
     @property
     def backend_files(self) -> tuple[str, ...]:
         """The changed files that a backend is built from; all of them where none is."""
-        found = [path for path in self.changed_files if path.startswith("ggml/") or _is_of_build(path)]
+        folders = upstream_of(self.baseline).folders.backends
+        found = [
+            path for path in self.changed_files if path.partition("/")[0] in folders or _is_of_build(path)
+        ]
         return tuple(found) or self.changed_files
 
     def patches_of(self, path: str, line: int | None = None) -> tuple[str, ...]:

@@ -17,9 +17,11 @@ from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.jobs import cores
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import Reporter
+from patchkit.base.upstreams import upstream_of
 from patchkit.base.watching import follow_file
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain, rocwmma_for
+from patchkit.toolchain.parts import GPU_LIBRARIES
 from patchkit.toolchain.remarks import Diagnostic, parse_diagnostics
 from patchkit.toolchain.sdk.flags import wave_macro
 
@@ -275,14 +277,7 @@ def _missing(why: str) -> ToolchainError:
     )
 
 
-_TARGET = "ggml-hip"
-_LEFT_OUT = (
-    "LLAMA_CURL",
-    "LLAMA_BUILD_TESTS",
-    "LLAMA_BUILD_TOOLS",
-    "LLAMA_BUILD_EXAMPLES",
-    "LLAMA_BUILD_SERVER",
-)
+_TARGET = GPU_LIBRARIES["hip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +326,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
 
 def _project(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Project:
     settings = cmake_settings(compiler.toolchain, [arch])
+    upstream = upstream_of(tree).cmake
     return Project(
         source=tree,
         folder=folder,
@@ -340,7 +336,8 @@ def _project(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Project
             "GGML_HIP": True,
             "GGML_HIP_ROCWMMA_FATTN": rocwmma_for(compiler.toolchain, arch) is not None,
             "GPU_TARGETS": arch,
-            **dict.fromkeys(_LEFT_OUT, False),
+            **upstream.always,
+            **upstream.without_programs,
         },
         environment=settings.environment,
     )

@@ -12,11 +12,11 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import Completed, run_tool
 from patchkit.toolchain.cmake import find_cmake, find_ninja
 from patchkit.toolchain.machine import Source, host_compiler
-from patchkit.toolchain.parts import programs_part
+from patchkit.toolchain.parts import CPU_LIBRARY, programs_part
 from patchkit.toolchain.sides import Workshop, build_part
 
 _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
-_BACKEND = "ggml-cpu"  # programs load it when they run, from their own folder
+_BACKEND = CPU_LIBRARY  # programs load it when they run, from their own folder
 # A name is bare, in quotes or in brackets, by what the project asks of CMake.
 _ADD_TEST = re.compile(r'^add_test\((?:\[=*\[|")?([^\]\s"]+)(?:\]=*\]|")? "([^"]+)"', re.MULTILINE)
 # A build sees its tree through a link of that name beside its own folder.

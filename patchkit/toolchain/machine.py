@@ -12,7 +12,7 @@ from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.cmake import cmake_settings
 from patchkit.toolchain.hip import Toolchain, rocwmma_for, toolchain_identity
-from patchkit.toolchain.parts import BackendName, Part, cpu_part, gpu_part, programs_part
+from patchkit.toolchain.parts import CPU_LIBRARY, BackendName, Part, cpu_part, gpu_part, programs_part
 from patchkit.toolchain.sides import BuiltSide, Workshop, assemble, build_part
 
 _ANSWER_S = 60.0
@@ -65,7 +65,7 @@ def build_side(
             ),
             programs,
         ),
-        (cpu_part(source.root, compiler=compiler), ("ggml-cpu",)),
+        (cpu_part(source.root, compiler=compiler), (CPU_LIBRARY,)),
     ]
     if backend == "hip":
         part = _hip_part(source.root, archs, toolchain, compiler, with_rocwmma=with_rocwmma)

@@ -8,50 +8,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.upstreams import Upstream, llama_cpp, upstream_of
 from patchkit.toolchain.store import key_of
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]
 
 _FORMAT = 1  # of a build folder; a change makes every old one unknown
-_BACKENDS = "ggml/src"  # below it, every folder "ggml-*" is a backend
-# What CMake and the compilers read for the programs; the rest is documentation, scripts and Python.
-READ_BY_PROGRAMS = (
-    "CMakeLists.txt",
-    "cmake",
-    "common",
-    "ggml",
-    "include",
-    "licenses",
-    "src",
-    "tests",
-    "tools",
-    "vendor",
-)
-_READ_BY_BACKENDS = ("CMakeLists.txt", "cmake", "ggml")
+_BACKENDS = "src"  # in ggml's own repository; below it, every folder "ggml-*" is a backend
 _GPU_FOLDERS: Mapping[BackendName, frozenset[str]] = {
     "cpu": frozenset(),
     "hip": frozenset({"ggml-cuda", "ggml-hip"}),
     "cuda": frozenset({"ggml-cuda"}),
 }
-_GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cuda"}
+GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cuda"}
 
-GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
+CPU_LIBRARY = "ggml-cpu"
+BACKEND_LIBRARIES = tuple(f"lib{name}" for name in (CPU_LIBRARY, *GPU_LIBRARIES.values()))
+"""How the file names of the backends' libraries begin."""
+OPERATION_TESTS = "test-backend-ops"
+"""ggml's own tests of operations: every project on ggml can build them."""
+GATE_PROGRAMS = (OPERATION_TESTS, llama_cpp().programs.bench)
 """What the gates run of upstream's programs."""
 
 # Programs that load their backends at run time, and need nothing but a C++ library.
-MODULES: Mapping[str, bool] = {
+_MODULES: Mapping[str, bool] = {
     "BUILD_SHARED_LIBS": True,
     "GGML_BACKEND_DL": True,
     "GGML_NATIVE": False,  # upstream refuses it with GGML_BACKEND_DL
     "GGML_OPENMP": False,  # ggml's own threads: one library less to find at run time
     "GGML_CCACHE": False,  # where there is one we set the launcher ourselves, with the folders it needs
-    "LLAMA_CURL": False,
-    "LLAMA_OPENSSL": False,
-    "LLAMA_BUILD_EXAMPLES": False,
 }
 _EVERYWHERE: Mapping[str, str | bool] = {
-    **MODULES,
+    **_MODULES,
     "CMAKE_BUILD_TYPE": "Release",
     "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
     "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries lie in one folder, wherever that is
@@ -66,18 +55,6 @@ LEAN = Path(__file__).with_name("lean.cmake")
 LEAN_ENTRY = "PATCHKIT_LEAN"
 """The entry of parts that are built with it: ``programs`` or ``backend``."""
 _LEAN_DIGEST = "PATCHKIT_LEAN_DIGEST"
-_PROGRAMS: Mapping[str, str | bool] = {
-    "GGML_CPU": False,  # a part of its own
-    "LLAMA_BUILD_SERVER": True,
-    "LLAMA_BUILD_TESTS": True,
-    "LLAMA_BUILD_TOOLS": True,
-}
-_NO_PROGRAMS: Mapping[str, str | bool] = {
-    "LLAMA_BUILD_COMMON": False,
-    "LLAMA_BUILD_SERVER": False,
-    "LLAMA_BUILD_TESTS": False,
-    "LLAMA_BUILD_TOOLS": False,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +110,14 @@ def programs_part(
     part of its own and always built as upstream builds it; with ``has_cpu`` it can be built in this build,
     too, for upstream's own tests, which CTest runs where they lie.
     """
-    entries = {**_EVERYWHERE, **_PROGRAMS, "LLAMA_BUILD_NUMBER": str(build), "LLAMA_BUILD_COMMIT": commit}
-    if has_cpu:
-        entries["GGML_CPU"] = True
+    upstream = upstream_of(tree)
+    entries = {
+        **_everywhere(upstream),
+        **upstream.cmake.with_programs,
+        "GGML_CPU": has_cpu,  # without, it is a part of its own
+        upstream.cmake.build_number: str(build),
+        upstream.cmake.build_commit: commit,
+    }
     if not is_timed:
         entries |= _UNTIMED
         if wanted and set(wanted) <= set(GATE_PROGRAMS):
@@ -143,7 +125,7 @@ def programs_part(
     return Part(
         name="programs",
         backend="cpu",
-        sources=_digest(tree, READ_BY_PROGRAMS, frozenset({"ggml-cpu"} if has_cpu else ())),
+        sources=_digest(tree, upstream.folders.programs, frozenset({CPU_LIBRARY} if has_cpu else ())),
         entries=entries,
         compiler=compiler,
     )
@@ -151,12 +133,13 @@ def programs_part(
 
 def cpu_part(tree: Path, *, compiler: str) -> Part:
     """The CPU backend, for the instructions that upstream takes when it must not ask this machine."""
+    upstream = upstream_of(tree)
     return Part(
         name="cpu",
         backend="cpu",
-        sources=_digest(tree, _READ_BY_BACKENDS, frozenset({"ggml-cpu"})),
-        entries={**_EVERYWHERE, **_NO_PROGRAMS, **_lean("backend")},
-        library="ggml-cpu",
+        sources=_digest(tree, upstream.folders.backends, frozenset({CPU_LIBRARY})),
+        entries={**_everywhere(upstream), **upstream.cmake.without_programs, **_lean("backend")},
+        library=CPU_LIBRARY,
         compiler=compiler,
     )
 
@@ -170,15 +153,20 @@ def gpu_part(
     compiler: str,
 ) -> Part:
     """The backend of a GPU, with the entries of its toolchain."""
+    upstream = upstream_of(tree)
     return Part(
         name="gpu",
         backend=backend,
-        sources=_digest(tree, _READ_BY_BACKENDS, _GPU_FOLDERS[backend]),
-        entries={**_EVERYWHERE, **_NO_PROGRAMS, "GGML_CPU": False, **entries},
+        sources=_digest(tree, upstream.folders.backends, _GPU_FOLDERS[backend]),
+        entries={**_everywhere(upstream), **upstream.cmake.without_programs, "GGML_CPU": False, **entries},
         environment=environment,
-        library=_GPU_LIBRARIES[backend],
+        library=GPU_LIBRARIES[backend],
         compiler=compiler,
     )
+
+
+def _everywhere(upstream: Upstream) -> dict[str, str | bool]:
+    return {**_EVERYWHERE, **upstream.cmake.always}
 
 
 def _lean(kind: Literal["programs", "backend"]) -> dict[str, str]:
@@ -205,7 +193,7 @@ def _files(tree: Path, names: Sequence[str]) -> Iterator[Path]:
 
 def _digest(tree: Path, names: Sequence[str], backends: frozenset[str]) -> str:
     """Of the backends' folders only those in ``backends``."""
-    above = tree / _BACKENDS
+    above = tree / upstream_of(tree).ggml_path(_BACKENDS)
 
     def is_other_backend(path: Path) -> bool:
         if above not in path.parents:

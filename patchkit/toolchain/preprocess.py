@@ -18,7 +18,7 @@ from patchkit.toolchain.opened import obtain_by_opened
 from patchkit.toolchain.remarks import parse_diagnostics
 from patchkit.toolchain.steps import listing_words
 from patchkit.toolchain.store import key_of
-from patchkit.toolchain.units import INCLUDE_FOLDERS, SourceTree
+from patchkit.toolchain.units import SourceTree, include_folders
 
 _FORMAT = 3
 _TIMEOUT_S = 300.0
@@ -133,7 +133,7 @@ def _run(reading: Reading, compiler: Compiler, layout: Sequence[str], *, stdin: 
         *_ALWAYS,
         *layout,
         *reading.flags,
-        *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
+        *(f"-I{folder}" for folder in include_folders(reading.tree.root)),
         reading.unit if stdin is None else "-",
     ]
     completed = run_clang(

@@ -18,7 +18,7 @@ from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
 from patchkit.toolchain.compiler import open_store
-from patchkit.toolchain.parts import LEAN, LEAN_ENTRY, BackendName, Part
+from patchkit.toolchain.parts import BACKEND_LIBRARIES, LEAN, LEAN_ENTRY, BackendName, Part
 from patchkit.toolchain.store import key_of, shared_key
 from patchkit.toolchain.tree import follow_tree
 
@@ -266,7 +266,7 @@ def put_file(source: Path, target: Path) -> None:
 def _libraries(folder: Path) -> Iterator[Path]:
     """The shared libraries the programs link; backends are parts of their own."""
     for path in sorted(folder.glob("lib*.so*")):
-        if path.name.startswith(("libggml-cpu", "libggml-hip", "libggml-cuda")):
+        if path.name.startswith(BACKEND_LIBRARIES):
             continue
         yield path
 

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.upstreams import upstream_of
 
 _OPTION = re.compile(r'set\s*\(\s*GGML_CUDA_FA_QUANTS\s+"([^"]+)"')
 _TYPES = re.compile(r"set\s*\(\s*FA_TYPES\s+([^)]+)\)")
 _CALL = re.compile(r"^\s*ggml_cuda_fattn_vec_instances\s*\(", re.MULTILINE)
-_INSTANCE = "ggml/src/ggml-cuda/template-instances/fattn-vec-instance-{}.cu"
+_INSTANCE = "template-instances/fattn-vec-instance-{}.cu"
 
 
 def kv_definitions(tree: Path) -> tuple[str, ...]:
     """The ``-D`` options that the CMake of a tree gives every GPU unit for this; none in older trees."""
     option = _option(tree)
-    types = _TYPES.search(_text(tree / "ggml/cmake/common.cmake"))
+    types = _TYPES.search(_text(tree / upstream_of(tree).ggml_path("cmake/common.cmake")))
     if option is None or types is None:
         return ()
     compiled = _combinations(option)
@@ -39,12 +40,13 @@ def kv_units(tree: Path, build_list: str) -> tuple[str, ...]:
     option = _option(tree)
     if option is None or _CALL.search(build_list) is None:
         return ()
-    names = (_INSTANCE.format(combination) for combination in _combinations(option))
+    upstream = upstream_of(tree)
+    names = (upstream.gpu_file(_INSTANCE.format(combination)) for combination in _combinations(option))
     return tuple(sorted(name for name in names if (tree / name).is_file()))
 
 
 def _option(tree: Path) -> str | None:
-    found = _OPTION.search(_text(tree / "ggml/CMakeLists.txt"))
+    found = _OPTION.search(_text(tree / upstream_of(tree).ggml_options))
     return found[1] if found is not None else None
 
 
@@ -59,16 +61,22 @@ def _text(path: Path) -> str:
 
 Platform = Literal["cuda", "hip", "musa"]
 
-# Below it lies everything a unit can reach; the rest of upstream is not needed to compile one.
-GPU_SOURCES = "ggml"
-# ggml_add_backend_library (ggml/src/CMakeLists.txt) gives a backend its parent folder, ggml-base its headers.
-INCLUDE_FOLDERS = ("ggml/src", "ggml/include")
+# ggml_add_backend_library (src/CMakeLists.txt) gives a backend its parent folder, ggml-base its headers.
+_INCLUDE_FOLDERS = ("src", "include")
 
-_LISTS: dict[Platform, str] = {
-    "cuda": "ggml/src/ggml-cuda/CMakeLists.txt",
-    "hip": "ggml/src/ggml-hip/CMakeLists.txt",
-    "musa": "ggml/src/ggml-musa/CMakeLists.txt",
-}
+
+def library_folder(tree: Path) -> str:
+    """The folder with everything that a unit can reach; the rest of the tree is not needed to compile one."""
+    upstream = upstream_of(tree)
+    return posixpath.commonpath([upstream.ggml_path(name) for name in _INCLUDE_FOLDERS]) or "."
+
+
+def include_folders(tree: Path) -> tuple[str, ...]:
+    """The folders in which CMake lets a unit look for headers, in order."""
+    upstream = upstream_of(tree)
+    return tuple(upstream.ggml_path(name) for name in _INCLUDE_FOLDERS)
+
+
 _COMMAND = re.compile(r"^\s*(if|elseif|else|endif|file)\s*\(\s*(.*?)\s*\)\s*$", re.IGNORECASE)
 _GLOB = re.compile(r'GLOB\s+\w+\s+"([^"]+\.cu)"')
 # A unit by its name, alone on a line or behind list(APPEND ...: the vector kernels of builds 8672 to 10566.
@@ -91,7 +99,7 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     Raises:
         BUILD_LIST_MISSING: the list is gone, or none of its globs matches.
     """
-    path = _LISTS[platform]
+    path = upstream_of(tree).ggml_path(f"src/ggml-{platform}/CMakeLists.txt")
     file = tree / path
     folder = posixpath.dirname(path)
     units: set[str] = set()
@@ -137,6 +145,7 @@ class SourceTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._folders = include_folders(root)
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._files: dict[str, str] = {}
         self._units: dict[str, str] = {}
@@ -254,7 +263,7 @@ class SourceTree:
         return tuple(own), tuple(system)
 
     def _resolve(self, path: str, name: str) -> str | None:
-        for folder in (posixpath.dirname(path), *INCLUDE_FOLDERS):
+        for folder in (posixpath.dirname(path), *self._folders):
             joined = posixpath.normpath(posixpath.join(folder, name))
             if not joined.startswith("../") and (self.root / joined).is_file():
                 return joined

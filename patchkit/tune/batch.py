@@ -19,6 +19,7 @@ from patchkit.base.errors import ConfigError, Location, ToolchainError, UsageErr
 from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.series.lock import Pin, load_lock
@@ -35,7 +36,7 @@ from patchkit.tune.profile_text import write_profile
 from patchkit.tune.request import TuneRequest
 from patchkit.tune.timed import matrices_of, product_cases
 
-_FILE = "ggml/src/ggml-cuda/mmvq.cu"
+_FILE = llama_cpp().gpu_file("mmvq.cu")
 _CHOICE = "ggml_cuda_should_use_mmvq"
 _FIRST = b"\n    return ggml_is_quantized(type) && ne11 <= 1;\n"
 COLUMNS = range(2, 9)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.occupancy import HardwareLimits, limits_of, waves_by_vgprs
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.series.profile import ArchProfile, TunedTile, TunedWmma
@@ -43,7 +44,7 @@ def binding_bounds(limits: HardwareLimits, base: int) -> tuple[int, ...]:
     return tuple(sorted({base, *range(free + 1, _MOST + 1)}))
 
 
-UNIT_FOLDER = "ggml/src/ggml-cuda/patchkit-tune"  # of the overlay; never part of a candidate branch
+UNIT_FOLDER = llama_cpp().gpu_file("patchkit-tune")  # of the overlay; never part of a candidate branch
 
 Setting = tuple[int, ...]
 

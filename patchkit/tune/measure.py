@@ -16,6 +16,7 @@ from patchkit.base.files import write_whole
 from patchkit.base.occupancy import HardwareLimits, resident_waves
 from patchkit.base.process import ToolCrashed, ToolFailed, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
+from patchkit.base.upstreams import llama_cpp
 from patchkit.toolchain.compile import (
     CompiledKernel,
     CompiledUnit,
@@ -107,7 +108,7 @@ def with_prelude(job: Job, prelude: Path | None) -> Job:
 
 _FORMAT = 1  # of a kept outcome; a change makes every old one unknown
 _MEASURE_TIMEOUT_S = 300.0  # sixty times what the slowest candidate of build 6900 takes (5 s alone on a core)
-_FLAGS = ("-Iggml/src/ggml-cuda",)  # units lie in a folder of their own below it
+_FLAGS = (f"-I{llama_cpp().gpu_folder}",)  # units lie in a folder of their own below it
 _MEASURE_FILE = "outcome.json"
 
 

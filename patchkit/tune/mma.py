@@ -29,6 +29,7 @@ from itertools import product
 from patchkit.base.errors import UsageError
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import KernelName
 from patchkit.gpu.modelled.shape import ModelShape, load_models
@@ -60,7 +61,7 @@ from patchkit.tune.table import (
 from patchkit.tune.timed import attention_cases, is_attention_of
 from patchkit.tune.wmma import cut_behind
 
-MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
+MMA_FILE = llama_cpp().gpu_file("fattn-mma-f16.cuh")
 _TABLE = "ggml_cuda_fattn_mma_get_config_rdna"
 _MACRO = "GGML_CUDA_FATTN_MMA_CONFIG_CASE"
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k2", "nbatch_v2", "nbatch_combine", "q_in_reg")

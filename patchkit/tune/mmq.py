@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from patchkit.base.errors import ToolchainError
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.gpu.emulated.names import KernelName
 from patchkit.gpu.modelled.recording import Timed
@@ -48,9 +49,8 @@ from patchkit.tune.table import definitions, local_includes, numbers, table_rows
 from patchkit.tune.timed import PROMPTS, expert_cases, matrices_of, product_cases
 from patchkit.tune.wmma import cut_behind
 
-_SOURCES = "ggml/src/ggml-cuda"
-MMQ_FILE = f"{_SOURCES}/mmq.cuh"
-MMQ_PARTS = (f"{_SOURCES}/mmq-load-tiles.cuh", f"{_SOURCES}/mmq-vec-dot.cuh")
+MMQ_FILE = llama_cpp().gpu_file("mmq.cuh")
+MMQ_PARTS = (llama_cpp().gpu_file("mmq-load-tiles.cuh"), llama_cpp().gpu_file("mmq-vec-dot.cuh"))
 _MACRO = "CASE"
 _FOLDER = f"{UNIT_FOLDER}/mmq"
 _HEADERS = ("common.cuh", "vecdotq.cuh", "mma.cuh")
@@ -213,7 +213,7 @@ class MmqFamily(TimedFamily):
 
 def config_file(gpu_family: str) -> str:
     """The file with the table of a GPU family, as ``rdna3_5``."""
-    return f"{_SOURCES}/mmq-config-{gpu_family.replace('_', '-')}.cuh"
+    return llama_cpp().gpu_file(f"mmq-config-{gpu_family.replace('_', '-')}.cuh")
 
 
 def make_mmq_family(

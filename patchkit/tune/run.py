@@ -23,7 +23,7 @@ from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import Toolchain, find_toolchain
 from patchkit.toolchain.tree import files_digest, overlay_tree
-from patchkit.toolchain.units import GPU_SOURCES, SourceTree
+from patchkit.toolchain.units import SourceTree, library_folder
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
@@ -186,7 +186,7 @@ def _overlay(site: Site, files: Mapping[str, bytes]) -> SourceTree:
     Raises:
         TREE_ENTRY_REFUSED, CacheError: exporting failed.
     """
-    return SourceTree(overlay_tree(site.source.root, files, "tune", below=GPU_SOURCES))
+    return SourceTree(overlay_tree(site.source.root, files, "tune", below=library_folder(site.source.root)))
 
 
 def _report(

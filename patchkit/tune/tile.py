@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import KernelName
@@ -42,7 +43,7 @@ from patchkit.tune.table import definitions, numbers, table_rows, tables, with_o
 from patchkit.tune.timed import attention_cases, is_attention_of
 from patchkit.tune.wmma import cut_behind
 
-TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
+TILE_FILE = llama_cpp().gpu_file("fattn-tile.cuh")
 _TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"
 _MACRO = "GGML_CUDA_FATTN_TILE_CONFIG_CASE"
 _HEADERS = ("common.cuh", "fattn-common.cuh")

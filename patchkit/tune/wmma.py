@@ -15,6 +15,7 @@ from typing import cast
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.placing.context import make_context, make_guard
@@ -48,8 +49,8 @@ from patchkit.tune.family import (
 )
 from patchkit.tune.timed import attention_cases
 
-KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
-TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
+KERNEL_FILE = llama_cpp().gpu_file("fattn-wmma-f16.cu")
+TABLE_FILE = llama_cpp().gpu_file("fattn-wmma-config.cuh")
 _TABLE_NAME = TABLE_FILE.rpartition("/")[2]
 _PARAMETERS = ("kq_stride", "nwarps", "min_waves")
 _TYPES = {"f16": "half", "f32": "float"}

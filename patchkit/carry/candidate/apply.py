@@ -8,6 +8,7 @@ from pathlib import Path
 from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.base.text import counted
+from patchkit.base.upstreams import recognise
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.handover import Handover, hand_over, upstream_url
@@ -23,7 +24,7 @@ from patchkit.carry.candidate.lock import (
 )
 from patchkit.carry.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
 from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
-from patchkit.carry.placing.tree import OPTIONS_FILE, declares_option
+from patchkit.carry.placing.tree import declares_option
 from patchkit.carry.series.fault import check_faults
 from patchkit.carry.series.lock import Result
 from patchkit.carry.series.selection import opted_in
@@ -195,8 +196,9 @@ def cmake_command(choice: Choice, source: Path | None, repository: Repository, b
     Options of ggml that upstream's file of options at ``base`` does not have are left out: CMake warns of
     what nobody reads. Where there is no such file, all stay.
     """
-    has_file = OPTIONS_FILE in repository.find_entries(base, [OPTIONS_FILE])
-    declared = repository.read_blobs(base, [OPTIONS_FILE])[OPTIONS_FILE] if has_file else None
+    file = recognise(lambda path: path in repository.find_entries(base, [path])).ggml_options
+    has_file = file in repository.find_entries(base, [file])
+    declared = repository.read_blobs(base, [file])[file] if has_file else None
     options: dict[str, str] = {}
     macros = {macro for each in choice.selected if each.targets for macro in each.patch.macros}
     for profile in choice.profiles:

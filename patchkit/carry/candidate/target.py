@@ -10,6 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import upstream_url
 from patchkit.carry.candidate.plan import Request
@@ -20,7 +21,6 @@ from patchkit.carry.upstream.pin import SourceWanted
 from patchkit.carry.upstream.remote import read_pin
 from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
 
-_BUILD = re.compile(r"b?([1-9][0-9]{0,8})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SHOWN = 3
 
@@ -179,9 +179,9 @@ def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
 
 def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequence[str] = ()) -> UsageError:
     name = wanted.strip().lower()
-    number = _BUILD.fullmatch(name)
-    why = tell_nearest(builds, int(number[1]) if number is not None else max(builds, default=0))
-    if name.startswith("v") or name == "latest-release" or not builds:
+    tags = llama_cpp().tags
+    why = tell_nearest(builds, tags.asked_build(name) or max(builds, default=0))
+    if name.startswith(tags.release) or name == "latest-release" or not builds:
         why = f"releases it has: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
     return UsageError(
         f"'{visible(wanted)}' is no build, release or commit that is known",

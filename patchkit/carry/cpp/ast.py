@@ -46,12 +46,6 @@ Pass = Literal["host", "device"]
 _ROOT = "/upstream/"
 _HEADERS = ("prelude.h", "declarations.h")
 
-INCLUDE_FOLDERS = (
-    "ggml/include", "ggml/src", "ggml/src/ggml-cuda", "include", "src", "common", "ggml/src/ggml-cpu",
-    "tools/mtmd",
-)  # fmt: skip
-"""Where upstream's own files look for what they include, beside their own folder: builds 6628 to 11549."""
-
 _CPP = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hip", ".hpp")
 
 # libclang 18 (LLVM 18) predates these targets. Their parse runs as the named relative, with the
@@ -83,6 +77,17 @@ _FUNCTIONS = frozenset(
         _KINDS.CONVERSION_FUNCTION,
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preprocessing:
+    """``defines``: macros set to 1; ``folders``: where includes are looked up after the file's own folder."""
+
+    defines: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+NOTHING = Preprocessing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +153,28 @@ def parse_tree(
     *,
     arch: str,
     which: Pass,
-    defines: Sequence[str],
+    preprocessing: Preprocessing = NOTHING,
     with_skipped: bool = True,
     with_names: bool = False,
     kept: Path | None = None,
 ) -> Tree:
     """Parse ``files[path]`` as HIP, or as C, for one pass; includes are looked up among ``files`` only.
 
-    ``files`` maps paths relative to upstream's root to bytes; ``defines`` are macro names set to 1;
+    ``files`` maps paths relative to upstream's root to bytes;
     without ``with_skipped`` the tree does not know what the preprocessor left out; with ``with_names`` it
     says which names are unknown even when there is no issue. ``kept`` is a folder of trees of earlier runs.
     Raises the errors of :func:`patchkit.carry.cpp.libclang.parse_unit`.
     """
     read = tuple(sorted(_reachable(path, files).items()))
     return _obtain(
-        path, read, arch, which, tuple(defines), with_skipped=with_skipped, with_names=with_names, kept=kept
+        path,
+        read,
+        arch,
+        which,
+        preprocessing,
+        with_skipped=with_skipped,
+        with_names=with_names,
+        kept=kept,
     )
 
 
@@ -171,6 +183,7 @@ def read_includes(
     known: Mapping[str, bytes],
     others: frozenset[str],
     read: Callable[[Sequence[str]], Mapping[str, bytes]],
+    folders: Sequence[str],
 ) -> dict[str, bytes]:
     """What the files at ``paths`` include that is among ``others`` and not yet ``known``, and so on.
 
@@ -183,7 +196,7 @@ def read_includes(
         named = {
             place
             for path in waiting
-            for place in _places(path, found[path] if path in found else known[path])
+            for place in _places(path, found[path] if path in found else known[path], folders)
             if not place.startswith("vendor/")
         }
         missing = sorted(named & others - known.keys() - found.keys())
@@ -192,11 +205,11 @@ def read_includes(
     return found
 
 
-def _places(path: str, data: bytes) -> Iterator[str]:
+def _places(path: str, data: bytes, folders: Sequence[str]) -> Iterator[str]:
     """Every path at which an include of a file may be, in the order in which clang looks."""
     for quoted, angled, _ in _INCLUDE.findall(data):
         name = (quoted or angled).decode("utf-8", "replace")
-        for folder in (posixpath.dirname(path), *INCLUDE_FOLDERS):
+        for folder in (posixpath.dirname(path), *folders):
             place = posixpath.normpath(posixpath.join(folder, name))
             if not place.startswith(".."):
                 yield place
@@ -251,14 +264,14 @@ def _obtain(
     files: tuple[tuple[str, bytes], ...],
     arch: str,
     which: Pass,
-    defines: tuple[str, ...],
+    preprocessing: Preprocessing,
     *,
     with_skipped: bool,
     with_names: bool,
     kept: Path | None,
 ) -> Tree:
     """The tree: from memory, from ``kept``, or parsed. All that a parse can see makes the key."""
-    arguments = _arguments(path, arch, which, defines)
+    arguments = _arguments(path, arch, which, preprocessing)
     if kept is None or any(os.environ.get(name) for name in _MORE_INCLUDES):
         return _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
     key = hashlib.sha256(_own_digest())
@@ -339,7 +352,7 @@ def _parse(
     return Tree(definitions, issues, skipped, _unknown(unit), frozenset(declared | _own_names()))
 
 
-def _arguments(path: str, arch: str, which: Pass, defines: Sequence[str]) -> list[str]:
+def _arguments(path: str, arch: str, which: Pass, preprocessing: Preprocessing) -> list[str]:
     if path.endswith(".c"):
         arguments = ["-xc", "-std=gnu11"]
     else:
@@ -350,10 +363,10 @@ def _arguments(path: str, arch: str, which: Pass, defines: Sequence[str]) -> lis
             arguments += [f"-U__{target}__", f"-D__{arch}__=1"]
     # clang's guesses at what a misspelt name was meant to be cost time, and are its, not upstream's.
     arguments += ["-ferror-limit=0", "-w", "-nostdinc", "-fno-spell-checking"]
-    arguments += ["-D__HIP_PLATFORM_AMD__", *(f"-D{name}=1" for name in defines)]
+    arguments += ["-D__HIP_PLATFORM_AMD__", *(f"-D{name}=1" for name in preprocessing.defines)]
     for header in _own_headers():
         arguments += ["-include", header]
-    arguments += [f"-I{_ROOT}{folder}" for folder in INCLUDE_FOLDERS]
+    arguments += [f"-I{_ROOT}{folder}" for folder in preprocessing.folders]
     return arguments
 
 

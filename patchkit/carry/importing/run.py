@@ -12,6 +12,7 @@ from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitErro
 from patchkit.base.plain import plain
 from patchkit.base.series_folder import is_plain
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.cpp.scopes import is_code
@@ -39,13 +40,12 @@ from patchkit.carry.lifting.write import (
     write_patch,
 )
 from patchkit.carry.onto.pin import AsBuild, as_build_number, find_build, ggml_version
-from patchkit.carry.placing.tree import OPTIONS_FILE
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.patch import BREAKS_MAIL
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.upstream.cache import Cache, open_cache
-from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_file
+from patchkit.carry.upstream.clone import Clone, Commit, open_clone
 from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
 
@@ -303,7 +303,7 @@ def build_below(
     said = as_build_number(as_build, clone, pins)
     if said is not None:
         return said
-    version = ggml_version(read_file(clone, base, OPTIONS_FILE) or b"")
+    version = ggml_version(clone, base)
     known = find_build(clone, base, version, pins)
     return known.low if known is not None else None
 
@@ -313,7 +313,7 @@ def _of_pull(request: ImportRequest, workspace: Workspace, repository: Repositor
         raise UsageError(
             "--pr needs --url, the remote that has the pull request",
             code="IMPORT_NO_PULL",
-            hint=f"--pr {request.pull} --url https://github.com/ggml-org/llama.cpp",
+            hint=f"--pr {request.pull} --url {llama_cpp().url}",
         )
     said = as_build_number(request.as_build, None, load_lock(workspace.series.lock).pins)
     pull = read_pull(request.url, request.pull, repository, workspace.cache_root)

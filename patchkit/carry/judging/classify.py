@@ -20,7 +20,7 @@ from patchkit.carry.judging.premise import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
-from patchkit.carry.placing.tree import HEADER_FOLDERS, UpstreamFiles
+from patchkit.carry.placing.tree import UpstreamFiles, header_folders
 from patchkit.carry.placing.whereabouts import add_whereabouts
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
@@ -331,7 +331,7 @@ def _classify(
                 agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
                 if found.certain or agrees:
                     return verdict, again if verdict.patch_class in GOOD else None
-    if gone and not resemblances and _was_looked_for(selected):
+    if gone and not resemblances and _was_looked_for(selected, files):
         return _retired(selected, gone, rendering.errors), None
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
     before = last.before if last is not None else {}
@@ -393,19 +393,19 @@ def _not_chosen(
     superseded = _superseded(comparison, selected) if ended else None
     if superseded is not None:
         return superseded
-    looked = _was_looked_for(selected)
+    looked = _was_looked_for(selected, files)
     if ended and gone and looked and not _is_elsewhere(comparison, selected, gone, files):
         return _retired(selected, gone, ())
     return _verdict(selected, "out of era", reason, gone=gone)
 
 
-def _was_looked_for(selected: Selected) -> bool:
+def _was_looked_for(selected: Selected, files: UpstreamFiles) -> bool:
     """Whether what is gone was looked for everywhere it may be: of ggml-cuda's folders all sources are read.
 
     What a plain patch edits elsewhere may have gone to any other file, which nobody reads.
     """
     folders = {edit.file.rpartition("/")[0] for edit in selected.patch.edits}
-    return folders <= set(HEADER_FOLDERS)
+    return folders <= set(header_folders(files.project))
 
 
 def _is_elsewhere(

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.candidate.target import catalogue_pins
-from patchkit.carry.onto.releases import is_llama_cpp, newest_below, releases_at
-from patchkit.carry.placing.tree import OPTIONS_FILE
+from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file, read_object
 from patchkit.carry.upstream.refs import list_refs
-from patchkit.carry.upstream.tags import build_of_tag
-
-_VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +38,15 @@ class BuildFound:
 
     def __str__(self) -> str:
         if self.high == self.low:
-            return f"b{self.low}"
-        return f"b{self.low} or newer" if self.high is None else f"b{self.low} to b{self.high}"
+            return build_name(self.low)
+        last = f" to {build_name(self.high)}" if self.high is not None else " or newer"
+        return f"{build_name(self.low)}{last}"
 
 
-def ggml_version(cmake: bytes) -> str | None:
-    """``0.9.4`` from ggml/CMakeLists.txt; None where it is not written there (builds before 6400 or so)."""
-    parts = {name.decode(): value.decode() for name, value in _VERSION.findall(cmake)}
-    found = [parts.get(name) for name in ("MAJOR", "MINOR", "PATCH")]
-    return ".".join(part for part in found if part is not None) if None not in found else None
+def ggml_version(clone: Clone, commit: Commit) -> str | None:
+    """``0.9.4``: the version of ggml that a commit states; None where it states none."""
+    stated = llama_cpp().versions.ggml
+    return stated.read(read_file(clone, commit, stated.file) or b"")
 
 
 def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence[Pin]) -> BuildFound | None:
@@ -94,9 +90,14 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
             ancestor = clone.git.attempt("merge-base", "--is-ancestor", pin.commit, commit.sha)
             if ancestor.status == 0:
                 known[pin.build] = pin.commit
-    listed = clone.ask("for-each-ref", f"--merged={commit.sha}", "--format=%(refname)", "refs/tags/b*")
+    listed = clone.ask(
+        "for-each-ref",
+        f"--merged={commit.sha}",
+        "--format=%(refname)",
+        build_tags(),
+    )
     for ref in listed:
-        build = build_of_tag(ref.removeprefix("refs/tags/"))
+        build = llama_cpp().tags.build_number(ref.removeprefix("refs/tags/"))
         if build is not None:
             known[build] = ref
     # Of a project whose history was merged with llama.cpp's the tags are of that project.
@@ -190,7 +191,7 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
     hint = "say the newest upstream build that is in it: --as-build bNUMBER"
     if known is None and clone is not None and clone.ask("rev-parse", "--verify", "--quiet", tag):
         commit = read_commit(clone, tag)
-        version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+        version = ggml_version(clone, commit)
         found = find_build(clone, commit, version, pins)
         guessed = by_version(version, pins) if version is not None else None
         known = found.low if found is not None and found != guessed else None
@@ -258,7 +259,7 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
     refuse_no_llama(clone, commit, ("ggml",))
     lock = load_lock(workspace.series.lock)
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
-    version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+    version = ggml_version(clone, commit)
     found = find_build(clone, commit, version, pins)
     return pin_of(clone, commit, 0 if found is None else found.low)
 
@@ -280,7 +281,7 @@ def build_of(
     Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
     """
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
-    version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+    version = ggml_version(clone, commit)
     said = as_build_number(onto.as_build, clone, pins)
     if said is not None:
         called = name_pin(said, (onto.as_build,) if isinstance(onto.as_build, str) else ())

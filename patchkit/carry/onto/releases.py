@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from patchkit.carry.series.lock import RELEASE, Pin
+from patchkit.base.upstreams import llama_cpp
+from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.clone import Clone, Commit, read_commit, read_file
-from patchkit.carry.upstream.tags import build_of_tag, sorted_releases
+from patchkit.carry.upstream.tags import sorted_releases
 
-_CMAKE = "CMakeLists.txt"
-_VERSION = re.compile(rb"^[ \t]*set\(LLAMA_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 _MOST = 20  # releases above the newest tagged build that are looked at
-_HEADERS = ("include/llama.h", "llama.h")  # the second until b3263; no other project on ggml has either
 
 
 def is_llama_cpp(clone: Clone, sha: str) -> bool:
@@ -21,13 +18,13 @@ def is_llama_cpp(clone: Clone, sha: str) -> bool:
     Other projects on ggml have a folder ``ggml`` of the same layout, and builds of their own: whisper.cpp,
     for example, has tags from b2250 to b4938.
     """
-    return bool(clone.ask("ls-tree", "--full-tree", sha, "--", *_HEADERS))
+    return bool(clone.ask("ls-tree", "--full-tree", sha, "--", *llama_cpp().identity))
 
 
 def releases_at(clone: Clone, sha: str) -> tuple[str, ...]:
     """The releases that a commit is tagged as."""
-    names = clone.ask("for-each-ref", f"--points-at={sha}", "--format=%(refname:strip=2)", "refs/tags/v*")
-    return sorted_releases(name for name in names if RELEASE.fullmatch(name))
+    names = clone.ask("for-each-ref", f"--points-at={sha}", "--format=%(refname:strip=2)", _release_tags())
+    return sorted_releases(name for name in names if llama_cpp().tags.is_release(name))
 
 
 def newest_below(
@@ -40,9 +37,11 @@ def newest_below(
     called so; else, on the main line, as many more as there are commits above ``tagged``, or all of them.
     """
     beyond = [f"--no-merged={tagged[1]}"] if tagged is not None else []
-    refs = clone.ask("for-each-ref", f"--merged={commit.sha}", *beyond, "--format=%(refname)", "refs/tags/v*")
+    refs = clone.ask(
+        "for-each-ref", f"--merged={commit.sha}", *beyond, "--format=%(refname)", _release_tags()
+    )
     found: dict[int, str] = {}
-    for ref in [ref for ref in refs if RELEASE.fullmatch(ref.removeprefix("refs/tags/"))][:_MOST]:
+    for ref in [ref for ref in refs if llama_cpp().tags.is_release(ref.removeprefix("refs/tags/"))][:_MOST]:
         number = _number(clone, ref, tagged, pins)
         if number is not None and (tagged is None or number > tagged[0]):
             found[number] = ref
@@ -52,7 +51,10 @@ def newest_below(
 def _number(clone: Clone, ref: str, tagged: tuple[int, str] | None, pins: Sequence[Pin]) -> int | None:
     name = ref.removeprefix("refs/tags/")
     commit = read_commit(clone, ref)
-    if _version(read_file(clone, commit, _CMAKE) or b"") != name:
+    upstream = llama_cpp()
+    stated = upstream.versions.project
+    version = stated.read(read_file(clone, commit, stated.file) or b"")
+    if version is None or f"{upstream.tags.release}{version}" != name:
         return None
     known = next((pin.build for pin in pins if name in pin.releases), None)
     if known is not None or not _is_on_main_line(clone, commit):
@@ -63,15 +65,19 @@ def _number(clone: Clone, ref: str, tagged: tuple[int, str] | None, pins: Sequen
     return clone.count(commit.sha) if is_whole else None
 
 
-def _version(cmake: bytes) -> str | None:
-    """``v0.5.0`` from upstream's own CMake file."""
-    parts = {name.decode(): value.decode() for name, value in _VERSION.findall(cmake)}
-    found = [parts.get(name) for name in ("MAJOR", "MINOR", "PATCH")]
-    return f"v{'.'.join(part for part in found if part is not None)}" if None not in found else None
+def build_tags() -> str:
+    """The pattern of git for the tags of builds."""
+    return f"refs/tags/{llama_cpp().tags.patterns[0]}"
+
+
+def _release_tags() -> str:
+    return f"refs/tags/{llama_cpp().tags.patterns[1]}"
 
 
 def _is_on_main_line(clone: Clone, commit: Commit) -> bool:
     """Whether a build's tag, or the branch that a remote shows first, has the commit."""
-    where = ("refs/remotes/*/HEAD", "refs/tags/b*")
+    where = ("refs/remotes/*/HEAD", build_tags())
     refs = clone.ask("for-each-ref", f"--contains={commit.sha}", "--format=%(refname)", *where)
-    return any(ref.endswith("/HEAD") or build_of_tag(ref.removeprefix("refs/tags/")) for ref in refs)
+    return any(
+        ref.endswith("/HEAD") or llama_cpp().tags.build_number(ref.removeprefix("refs/tags/")) for ref in refs
+    )

@@ -9,15 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from patchkit.base.source import SourceText
-from patchkit.carry.cpp.ast import Pass, Tree, has_device_pass, parse_tree, read_includes
+from patchkit.base.upstreams import GPU_FOLDER, Upstream, recognise
+from patchkit.carry.cpp.ast import Pass, Preprocessing, Tree, has_device_pass, parse_tree, read_includes
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.carry.upstream.repository import Repository
 
-HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
-"""Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
-
-OPTIONS_FILE = "ggml/CMakeLists.txt"
-"""Where ggml's build options are declared at builds 6628 to 11549."""
+_GGML_HEADERS = ("include", "src", GPU_FOLDER, f"{GPU_FOLDER}/vendors")
 
 REGULAR, EXECUTABLE = "100644", "100755"
 """git's modes of files."""
@@ -39,6 +36,7 @@ class UpstreamFiles:
     ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
     ``modes`` are those that are not 100644. ``parses``: a folder of what was parsed before. ``search`` finds
     texts in all files of the tree, as :meth:`patchkit.carry.upstream.repository.Repository.search`.
+    ``project`` is recognised by the paths where it is not given.
     """
 
     def __init__(
@@ -50,10 +48,12 @@ class UpstreamFiles:
         modes: Mapping[str, str] = MappingProxyType({}),
         parses: Path | None = None,
         search: Search | None = None,
+        project: Upstream | None = None,
     ) -> None:
         self._base = base
         self._search = search
         self._others = frozenset(others)
+        self.project = project or recognise(lambda path: path in base or path in self._others)
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
         self._base_modes = modes
@@ -81,13 +81,14 @@ class UpstreamFiles:
             modes=self._base_modes,
             parses=self._parses,
             search=self._search,
+            project=self.project,
         )
         fresh._included = self._included  # upstream's own, so the same for everybody
         return fresh
 
     def without_any(self) -> UpstreamFiles:
         """No upstream at all: for a parse that finds nothing but the files that are brought along."""
-        return UpstreamFiles({}, parses=self._parses)
+        return UpstreamFiles({}, parses=self._parses, project=self.project)
 
     def with_others(self, files: Mapping[str, bytes | None], modes: Mapping[str, str]) -> UpstreamFiles:
         """Another upstream: with these contents, where None is a file that it does not have, and modes."""
@@ -100,6 +101,7 @@ class UpstreamFiles:
             modes={**self._base_modes, **modes},
             parses=self._parses,
             search=self._search,
+            project=self.project,
         )
         made._included = {path: data for path, data in self._included.items() if path not in files}
         return made
@@ -184,10 +186,13 @@ class UpstreamFiles:
         with_names: bool,
     ) -> list[dict[tuple[Pass, str], Tree]]:
         files = {**self._base, **self._included, **self._overlay, **added}
-        if self._read_more is not None and any(not _is_cuda(source.path) for source in sources):
+        folders = self.project.folders.include
+        seen = Preprocessing(defines=tuple(defines), folders=folders)
+        kernels = f"{self.project.gpu_folder}/"  # what is included there is in folders that are always read
+        if self._read_more is not None and not all(source.path.startswith(kernels) for source in sources):
             files |= {source.path: source.data for source in sources}
             paths = [source.path for source in sources]
-            more = read_includes(paths, files, self._others - self._gone, self._read_more)
+            more = read_includes(paths, files, self._others - self._gone, self._read_more, folders)
             self._included |= more
             files |= more
         for path in self._gone - added.keys():
@@ -200,7 +205,7 @@ class UpstreamFiles:
                 {**files, source.path: source.data},
                 arch=arch,
                 which=which,
-                defines=defines,
+                preprocessing=seen,
                 # What the preprocessor leaves out matters only in an edited version of upstream's file.
                 with_skipped=source.path in self._base and self._base[source.path] != source.data,
                 with_names=with_names,
@@ -213,9 +218,9 @@ class UpstreamFiles:
             return [{one: next(parsed) for one in some} for some in passes]
 
 
-def _is_cuda(path: str) -> bool:
-    """Whether everything that the file includes lies in the folders that are always read."""
-    return path.startswith("ggml/src/ggml-cuda/")
+def header_folders(project: Upstream) -> tuple[str, ...]:
+    """The folders in which files of GPU kernels find what they include, at builds 6628 to 11549."""
+    return tuple(project.ggml_path(folder) for folder in _GGML_HEADERS)
 
 
 ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
@@ -234,8 +239,10 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
 
     Raises GIT_OBJECT_MISSING, GitError.
     """
-    wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *read])
     entries = repository.list_files(commit)
+    names = frozenset(entry.path for entry in entries)
+    project = recognise(names.__contains__)
+    wanted = frozenset([*(f"{folder}/" for folder in header_folders(project)), *read])
     paths = [
         entry.path
         for entry in entries
@@ -248,9 +255,10 @@ def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> U
     regular = frozenset(entry.path for entry in entries if entry.mode in (REGULAR, EXECUTABLE))
     return UpstreamFiles(
         repository.read_blobs(commit, sorted(paths)),
-        (entry.path for entry in entries),
+        names,
         lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
         modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
         parses=repository.parses,
         search=lambda texts: repository.search(commit, texts),
+        project=project,
     )

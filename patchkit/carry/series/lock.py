@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.text import counted
 from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
+from patchkit.base.upstreams import build_name, llama_cpp
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -30,14 +31,19 @@ _PART = r"\.?[A-Za-z0-9_+-][A-Za-z0-9_.+-]*"  # neither . nor ..
 TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
 
 
-RELEASE = re.compile(r"v(0|[1-9][0-9]{0,5})(\.(0|[1-9][0-9]{0,5})){2}")
-"""What upstream calls a release: ``v0.5.0``; nothing follows the numbers, as in upstream's own scripts."""
-Release = Annotated[str, StringConstraints(pattern=rf"^{RELEASE.pattern}$")]
+def _release(name: str) -> str:
+    if not llama_cpp().tags.is_release(name):
+        raise ValueError("it must be the tag of a release, as v0.5.0")
+    return name
+
+
+Release = Annotated[str, AfterValidator(_release)]
+"""The tag of a release, ``v0.5.0``; nothing follows the numbers, as in upstream's own scripts."""
 
 
 def name_pin(build: int, releases: Sequence[str]) -> str:
     """``v0.5.0 (b11549)``, as a person is told a build; ``b11549`` where it is no release."""
-    return f"{', '.join(releases)} (b{build})" if releases else f"b{build}"
+    return f"{', '.join(releases)} ({build_name(build)})" if releases else build_name(build)
 
 
 def _no_truth(value: object) -> object:
@@ -152,7 +158,7 @@ class Pin(TomlTable):
     @property
     def name(self) -> str:
         """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
-        return f"b{self.build}" if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
+        return build_name(self.build) if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
 
     @property
     def title(self) -> str:
@@ -190,7 +196,8 @@ class Pin(TomlTable):
 
 def _is_target(name: str) -> bool:
     """Whether a bump may know it: a build or a release."""
-    return RELEASE.fullmatch(name) is not None or re.fullmatch(r"b[1-9][0-9]{0,8}", name) is not None
+    tags = llama_cpp().tags
+    return tags.is_release(name) or tags.build_number(name) is not None
 
 
 PinWanted = str | Pin | None

@@ -9,6 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import own_pin, remote_url, tell_nearest
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
@@ -23,7 +24,7 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import read_pin
-from patchkit.carry.upstream.tags import Tags, build_of_tag, find_tagged, list_tags
+from patchkit.carry.upstream.tags import Tags, find_tagged, list_tags
 
 _DECLARED = frozenset({"out of era", "off"})
 
@@ -149,7 +150,7 @@ def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, repor
     if found is not None:
         builds[found[0]] = found[1]
         return found[0]
-    build = build_of_tag(f"b{name.removeprefix('b')}")
+    build = llama_cpp().tags.asked_build(name)
     raise UsageError(
         f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
         code="SWEEP_BUILD_UNKNOWN",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.series.lock import commit_date
 from patchkit.carry.upstream.cache import is_ours
 from patchkit.carry.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
@@ -130,7 +131,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             code="CLONE_UNSUPPORTED",
             where=Location(path=git_dir),
             why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
-            hint="use a clone of llama.cpp itself: git clone https://github.com/ggml-org/llama.cpp",
+            hint=f"use a clone of llama.cpp itself: git clone {llama_cpp().url}",
         )
     if is_ours(Path(common)):
         raise GitError(

@@ -16,12 +16,11 @@ from patchkit.base.errors import SourceError, UsageError
 from patchkit.base.files import working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
-from patchkit.carry.series.lock import RELEASE
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.upstream.followed import limited
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
 
-_BUILD = re.compile(r"b([1-9][0-9]{0,8})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _LISTED = re.compile(r"([0-9a-f]{40})\trefs/tags/([^\^]*)(\^\{\})?")
 _NEAR = 256  # commits below a release in which a build is looked for first: about nine days
@@ -29,12 +28,6 @@ _MOST = 12000  # as many as upstream ever had; a build further off is looked at 
 _MOST_COUNTED = 20  # releases without a build's tag that are looked at for the newest one
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
-
-
-def build_of_tag(name: str) -> int | None:
-    """11549 of ``b11549``; None for the name of anything else."""
-    found = _BUILD.fullmatch(name)
-    return int(found[1]) if found is not None else None
 
 
 def sorted_releases(names: Iterable[str]) -> tuple[str, ...]:
@@ -68,7 +61,8 @@ def list_tags(url: str, reporter: Reporter) -> Tags:
     """
     where = checked_url(url)
     reporter.step(f"asking {redacted(url)} for its builds and releases")
-    finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, "b*", "v*")
+    names = llama_cpp().tags
+    finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, *names.patterns)
     if finished.status != 0:
         raise SourceError(
             f"{redacted(url)} cannot be asked for its builds",
@@ -83,8 +77,8 @@ def list_tags(url: str, reporter: Reporter) -> Tags:
         # An annotated tag comes twice, the second time with the commit that it names.
         if row is not None and (row[3] or row[2] not in found):
             found[row[2]] = row[1]
-    builds = {build: sha for name, sha in found.items() if (build := build_of_tag(name)) is not None}
-    releases = {name: sha for name, sha in found.items() if RELEASE.fullmatch(name)}
+    builds = {build: sha for name, sha in found.items() if (build := names.build_number(name)) is not None}
+    releases = {name: sha for name, sha in found.items() if names.is_release(name)}
     if not builds and not releases:
         raise SourceError(
             f"{redacted(url)} has no tag that names a build or a release",
@@ -109,7 +103,7 @@ def find_tagged(name: str, tags: Tags, root: Path, reporter: Reporter) -> tuple[
         return (newest[1], releases[newest[0]]) if newest is not None else None
     if name in releases:
         return number_release(root, tags, name, reporter), releases[name]
-    build = build_of_tag(f"b{name.removeprefix('b')}")
+    build = llama_cpp().tags.asked_build(name)
     if build in builds or not _COMMIT.fullmatch(name):
         return next(((at, sha) for at, sha in builds.items() if at == build), None)
     commits = {sha for sha in (*builds.values(), *releases.values()) if sha.startswith(name)}

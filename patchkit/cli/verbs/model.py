@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.files import check_output, write_output
+from patchkit.base.upstreams import llama_cpp
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
@@ -328,9 +329,6 @@ def _as_source(exported: ExportedTree, pin: Pin) -> Source:
     return Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
 
 
-_ROCWMMA_KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
-
-
 def _recorders(
     timings: Timings, tree: Kernels, stack: contextlib.ExitStack, *, with_rocwmma: bool
 ) -> dict[str, Recorder]:
@@ -353,7 +351,7 @@ def _recorders(
         pin = find_onto_pin(tree.onto, workspace, (timings.gpu.device.arch,))
         upstream = source_of_commit(workspace, replace(tree.onto, revision=pin.commit or tree.onto.revision))
     found = {"upstream": timings.record(upstream, stack, rocwmma=False)}
-    if with_rocwmma and found["upstream"].tree.has(_ROCWMMA_KERNEL):
+    if with_rocwmma and found["upstream"].tree.has(llama_cpp().gpu_file("fattn-wmma-f16.cu")):
         found["rocWMMA"] = timings.record(upstream, stack)
     try:
         repository, candidate = find_candidate(workspace, (timings.gpu.device.arch,), pin)

@@ -12,7 +12,7 @@ from patchkit.gpu.emulated.kept_runs import KeptRuns
 from patchkit.gpu.emulated.runtime import HostLibrary, build_host_library
 from patchkit.toolchain.compile import LINE_TABLES
 from patchkit.toolchain.compiler import Compiler
-from patchkit.toolchain.parts import Part
+from patchkit.toolchain.parts import GPU_LIBRARIES, Part
 from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file
 from patchkit.toolchain.store import STORES
 from patchkit.toolchain.units import SourceTree
@@ -86,7 +86,7 @@ def _with_library(side: BuiltSide, library: HostLibrary, compiler: Compiler) -> 
         backend="hip",
         sources=library.key,
         entries={},
-        library="ggml-hip",
+        library=GPU_LIBRARIES["hip"],
         compiler=compiler.identity,
     )
     folder = side.folder.parent / f"emulated-{side.identity[:16]}-{library.key[:16]}"

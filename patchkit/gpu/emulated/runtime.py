@@ -13,11 +13,13 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.base.upstreams import llama_cpp, upstream_of
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.gpu.emulated.checks import check_names, native_checks
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_all
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.parts import GPU_LIBRARIES
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree, platform_units
@@ -135,7 +137,7 @@ def build_driver(
     argv = ["-std=c++17", "-O1", *_WARNINGS]
     places = [
         "-Wno-deprecated-declarations",  # those that build 11549 warns of are the ones that every build has
-        *("-isystem", str(tree / "ggml/include"), str(_NATIVE / source)),
+        *("-isystem", str(tree / upstream_of(tree).ggml_path("include")), str(_NATIVE / source)),
         *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{programs.folder}",
     ]
@@ -154,10 +156,11 @@ def build_model_driver(compiler: Compiler, tree: Path, programs: BuiltSide, stub
         CacheError: the disk refused.
     """
     argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
-    libraries = ("-lllama", "-lggml", "-lggml-base")
+    upstream = upstream_of(tree)
+    libraries = (f"-l{upstream.targets.library}", "-lggml", "-lggml-base")
     places = [
         "-Wno-deprecated-declarations",  # as above
-        *("-isystem", str(tree / "include"), "-isystem", str(tree / "ggml/include")),
+        *(word for folder in upstream.folders.api for word in ("-isystem", str(tree / folder))),
         *("-isystem", str(compiler.toolchain.root / "include"), str(_NATIVE / MODEL_DRIVER)),
         *(f"-L{programs.folder}", *libraries, f"-L{stub}", "-lamdhip64", "-ldl"),
         f"-Wl,-rpath-link,{programs.folder}",
@@ -206,10 +209,10 @@ def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, wh
 
 
 # The unit whose executed basic blocks are recorded on request: upstream's choice of the attention kernel.
-SELECTION_UNIT = "ggml/src/ggml-cuda/fattn.cu"
+SELECTION_UNIT = llama_cpp().gpu_file("fattn.cu")
 
 _LIBRARY_TIMEOUT_S = 600.0
-_LIBRARY = "libggml-hip.so"
+_LIBRARY = f"lib{GPU_LIBRARIES['hip']}.so"
 # Loaded at run time by the programs (GGML_BACKEND_DL), so that both sides share the programs. -O0 because
 # nothing here runs long and what host code decides does not depend on it: its code takes a seventh of the
 # time of -O1 (0.2 s for 1.4, a unit of matrix products at build 11549).

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.base.upstreams import GPU_FOLDER, llama_cpp
 from patchkit.gpu.emulated.cases import Case, CaseAborted, OpRow, SupportMalformed, case_line, parse_support
 from patchkit.gpu.emulated.device import PlayedDevice, device_text
 from patchkit.gpu.emulated.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
@@ -25,6 +26,7 @@ from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.emulated.runtime import RecordedBackend
 from patchkit.toolchain.compile import CompiledKernel
 from patchkit.toolchain.compiler import Compiler
+from patchkit.toolchain.parts import OPERATION_TESTS
 from patchkit.toolchain.store import key_of
 
 # Marks of a case and of its end, native/drivers/fattn_cases.cpp.
@@ -149,7 +151,7 @@ _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
 # An assertion about a shape. Errors of the runtime, memory among them, end otherwise: "ROCm error".
 _ASSERTED = re.compile(
-    rb"^(?:\S*/)?ggml/src/ggml-cuda/\S+:\d+: (?:GGML_ASSERT\(.*\) failed|fatal error)$", re.MULTILINE
+    rb"^(?:\S*/)?%s/\S+:\d+: (?:GGML_ASSERT\(.*\) failed|fatal error)$" % GPU_FOLDER.encode(), re.MULTILINE
 )
 _OF_REFUSAL = ("message", "why", "hint", "case")
 _MISCONFIGURED = 86  # exit_misconfigured, native/runtime/recorder.hpp
@@ -208,7 +210,7 @@ class Session:
             RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program did not end well.
             SupportMalformed: it printed something else.
         """
-        program = str(self.backend.programs.folder / "test-backend-ops")
+        program = str(self.backend.programs.folder / OPERATION_TESTS)
         return self._run([program, "support", "-o", "FLASH_ATTN_EXT", "--output", "csv"], {}).support()
 
     def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
@@ -233,7 +235,7 @@ class Session:
         """
         path = model_file(run.model, self.compiler.cache_root, self.compiler.reporter)
         argv = [
-            str(self.backend.programs.folder / "llama-bench"),
+            str(self.backend.programs.folder / llama_cpp().programs.bench),
             *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
             *("-p", str(run.prompt), "-n", str(run.generated), "-d", str(run.depth)),
         ]

@@ -18,11 +18,12 @@ from patchkit.base.files import disk_errors
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.kept_runs import REPORT, is_clean_report
 from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.toolchain.parts import BACKEND_LIBRARIES, OPERATION_TESTS
 from patchkit.toolchain.sides import BuiltSide, Keeping, put_file
 
 Mode = Literal["test", "support"]
 
-PROGRAM = "test-backend-ops"
+PROGRAM = OPERATION_TESTS
 # Without -b, CPU devices are skipped; with a name that no device has, everything is, with status 0.
 _COLUMNS = frozenset({"op_name", "op_params", "supported", "error_message"})
 _HEADER = '"op_name"'
@@ -95,7 +96,7 @@ def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
     with disk_errors(folder, "preparing test-backend-ops"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(side.folder.iterdir()):
-            is_backend = path.name.startswith(("libggml-cpu", "libggml-hip", "libggml-cuda"))
+            is_backend = path.name.startswith(BACKEND_LIBRARIES)
             if path.name == PROGRAM or (path.name.startswith("lib") and not is_backend):
                 put_file(path, folder / path.name)
         put_file(reference.cpu, folder / reference.cpu.name)

@@ -9,17 +9,14 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter, Work
+from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.store import Store, key_of
 
 _NATIVE = Path(__file__).parent / "native"
-_LIBRARIES: dict[str, Sequence[str]] = {
-    "attention_check": ("ggml", "ggml-base"),
-    "logits": ("llama", "ggml", "ggml-base"),
-}
-_INCLUDES = ("include", "ggml/include")
+_RUNS_MODELS = frozenset({"logits"})  # the other drivers call ggml alone
 _TIMEOUT_S = 600.0
 _CXX, _OBJECT = "c++", "driver.o"
 # Deprecated names are the ones that every build has.
@@ -41,7 +38,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     headers = sorted(built.part.key for built in side.parts if built.part.name == "programs")
     of_object = key_of({"driver": name, "source": texts, "flags": _FLAGS, "programs": headers})
     compile_argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
-    for include in _INCLUDES:
+    for include in upstream_of(tree).folders.api:
         compile_argv += ["-isystem", str(tree / include)]
 
     def run(argv: Sequence[str], work: Work) -> None:
@@ -60,9 +57,11 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
         reporter.step(f"building the driver {name}")
         run([*compile_argv, "-c", str(source), "-o", str(folder / _OBJECT)], "compile")
 
+    project = [upstream_of(tree).targets.library] if name in _RUNS_MODELS else []
+
     def link_it(folder: Path) -> None:
         made = store.obtain(of_object, compile_it) / _OBJECT
-        libraries = [f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]
+        libraries = [f"-L{side.folder}", *(f"-l{library}" for library in (*project, "ggml", "ggml-base"))]
         places = [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
         run([_CXX, "-pthread", str(made), *libraries, *places, "-o", str(folder / name)], "link")
 

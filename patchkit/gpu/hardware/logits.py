@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.hardware.program import Place, Ran, run_program
 from patchkit.toolchain.sides import BuiltSide
 
@@ -159,7 +160,7 @@ def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distan
     return Distance.model_validate_strings(match.groupdict())
 
 
-PROGRAM = "llama-perplexity"
+PROGRAM = llama_cpp().programs.perplexity
 _MEAN = re.compile(r"^Mean +KLD: +(\S+) ±", re.MULTILINE)
 _WORST = re.compile(r"^Maximum KLD: +(\S+)$", re.MULTILINE)
 _PERPLEXITY = re.compile(r"^Mean PPL\(Q\) +: +(\S+) ±", re.MULTILINE)

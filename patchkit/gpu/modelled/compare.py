@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.modelled.against import (
     Compared,
     Errors,
@@ -36,7 +37,7 @@ from patchkit.gpu.modelled.whole import ComparedModel, ModelPoint, compare_model
 from patchkit.toolchain.machine import Source
 
 # Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
-_TABLE = "ggml/src/ggml-cuda/mmq-config-rdna3-5.cuh"
+_TABLE = llama_cpp().gpu_file("mmq-config-rdna3-5.cuh")
 _DIFFERS = 0.04  # from which on a measured difference has a sign
 
 

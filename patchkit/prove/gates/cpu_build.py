@@ -11,21 +11,18 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.text import counted
+from patchkit.base.upstreams import upstream_of
 from patchkit.prove.build import CandidateBuildFailed, blame_candidate_build
 from patchkit.prove.gates.base import Evidence, GateResult, Many, RunSetup
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured
 from patchkit.toolchain.ctests import open_tests
 from patchkit.toolchain.machine import Source
-from patchkit.toolchain.parts import READ_BY_PROGRAMS
 from patchkit.toolchain.sides import Workshop
 
 NAME = "cpu-build"
 NOT_FOR_THE_CPU = "no plain patch changes what is built for the CPU"
-# Of which target a file is, by how its path begins; common/ and each tool have theirs in a CMakeLists.txt.
-_TARGETS = (("src/", "llama"), ("include/", "llama"), ("ggml/src/ggml-cpu/", "ggml-cpu"), ("ggml/", "ggml"))
-_COMMON = "common"  # links all of the libraries: what is of no other target is of this one
-_GPU_FOLDERS = ("ggml/src/ggml-cuda/", "ggml/src/ggml-hip/", "ggml/src/ggml-musa/")
+_GPU_FOLDERS = ("src/ggml-cuda", "src/ggml-hip", "src/ggml-musa")  # in ggml's own repository
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")
 
@@ -120,25 +117,28 @@ def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: 
 def host_files(subject: Subject) -> tuple[str, ...]:
     """Files that plain patches change or add, and that CMake or the CPU build reads, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
+    upstream = upstream_of(subject.baseline)
+    kernels = tuple(f"{upstream.ggml_path(folder)}/" for folder in _GPU_FOLDERS)
     return tuple(
         sorted(
             path
             for path in files
-            if path.partition("/")[0] in READ_BY_PROGRAMS and not path.startswith(_GPU_FOLDERS)
+            if path.partition("/")[0] in upstream.folders.programs and not path.startswith(kernels)
         )
     )
 
 
 def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
     """The targets of upstream's build that the files are part of, sorted."""
+    upstream = upstream_of(subject.baseline)
+    folders, targets = upstream.folders, upstream.targets
     found = set()
     for path in files:
         first, *rest = path.split("/")
-        if first == "tests":
+        if first == folders.tests:
             continue
-        fixed = next((target for start, target in _TARGETS if path.startswith(start)), None)
-        tool = _named_in(subject, f"tools/{rest[0]}") if first == "tools" and len(rest) > 1 else None
-        found.add(fixed or tool or _named_in(subject, _COMMON) or _COMMON)
+        tool = _named_in(subject, f"{first}/{rest[0]}") if first == folders.tools and len(rest) > 1 else None
+        found.add(targets.of(path) or tool or _named_in(subject, targets.common) or targets.common)
     return tuple(sorted(found))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.upstreams import upstream_of
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.gates.blocks import Block, Row, Table, columns
 from patchkit.prove.gates.cpu_build import NOT_FOR_THE_CPU, ended_by_tool, host_files, source_of
@@ -135,13 +136,17 @@ def choose_tests(
 
 def about(program: str, files: Sequence[str], subject: Subject) -> tuple[str, ...]:
     """Which of the files the source of a test names."""
-    source = subject.candidate / "tests" / f"{program}.cpp"
+    own = _source_of(program, subject)
+    source = subject.candidate / own
     if not source.is_file():
         return ()
     included = {found[1].decode("utf-8", "replace") for found in _INCLUDE.finditer(source.read_bytes())}
     stems = {name.rpartition("/")[2].partition(".")[0] for name in included}
-    own = f"tests/{source.name}"
     return tuple(path for path in files if path == own or _stem(path) in stems)
+
+
+def _source_of(program: str | None, subject: Subject) -> str:
+    return f"{upstream_of(subject.candidate).folders.tests}/{program}.cpp"
 
 
 def _stem(path: str) -> str:
@@ -180,7 +185,7 @@ def _failed(
     return CpuTestFailed(
         f"upstream's {test.name} fails, and passes without the patches",
         where=[Location(path=path, label=", ".join(subject.patches_of(path)) or None) for path in named]
-        or Location(path=f"tests/{test.program}.cpp"),
+        or Location(path=_source_of(test.program, subject)),
         why="\n".join(line[:200] for line in lines),
         hint=f"again: ctest --test-dir {after.folder} -R '^{test.name}$' --output-on-failure; "
         f"the change: patchkit diff --patch {patches[0] if patches else 'ID'}",

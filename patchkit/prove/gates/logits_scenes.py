@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.models import Model, SmallModel
 from patchkit.gpu.emulated.recurrent import RecurrentModel
 from patchkit.gpu.hardware.logits import Scene, scenes
@@ -158,5 +159,5 @@ def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
 
 def knows(tree: Path, model: Model) -> bool:
     """Whether that llama.cpp has the model's architecture."""
-    names = (tree / "src" / "llama-arch.cpp").read_text("utf-8", "replace")
+    names = (tree / upstream_of(tree).architectures).read_text("utf-8", "replace")
     return f'"{model.architecture}"' in names

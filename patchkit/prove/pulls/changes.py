@@ -9,13 +9,13 @@ from typing import Literal
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import TEXTS, is_editors
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.upstream.git import Change, Git
 from patchkit.carry.upstream.repository import Repository
 
 RepositoryKind = Literal["patchkit", "fork"]
 
 _SERIES_MARKS = ("patches/upstream.lock", "arch_profiles")
-_UPSTREAM_MARKS = ("ggml/CMakeLists.txt", "ggml/src/ggml-cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +98,18 @@ def _fork_point(repository: Repository, base: str, head: str) -> str:
 
 
 def _kind(repository: Repository, head: str) -> RepositoryKind:
-    marks = repository.find_entries(head, [*_SERIES_MARKS, *_UPSTREAM_MARKS])
+    upstream = llama_cpp()
+    of_fork = (upstream.ggml_options, upstream.gpu_folder)
+    marks = repository.find_entries(head, [*_SERIES_MARKS, *of_fork])
     if all(mark in marks for mark in _SERIES_MARKS):
         return "patchkit"
-    if all(mark in marks for mark in _UPSTREAM_MARKS):
+    if all(mark in marks for mark in of_fork):
         return "fork"
     raise UsageError(
         f"{head[:12]} is neither patchkit nor llama.cpp",
         code="GATE_REPOSITORY_UNKNOWN",
         where=Location(path=str(repository.path)),
-        why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(_UPSTREAM_MARKS)} of the other",
+        why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(of_fork)} of the other",
         hint="name the clone with --repo DIR",
     )
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from patchkit.toolchain.tree import overlay_tree
-from patchkit.toolchain.units import GPU_SOURCES
+from patchkit.toolchain.units import library_folder
 
 _KERNEL = b"__global__"
 # What a scan has to see; all else is passed over. Numbers, because of the marks between their digits.
@@ -68,8 +68,8 @@ def hollow_trees(before: Path, after: Path, paths: Collection[str]) -> tuple[Pat
             if same:
                 made[path] = _without(text, same)
     return (
-        overlay_tree(before, changes[0], "hollow", below=GPU_SOURCES),
-        overlay_tree(after, changes[1], "hollow", below=GPU_SOURCES),
+        overlay_tree(before, changes[0], "hollow", below=library_folder(before)),
+        overlay_tree(after, changes[1], "hollow", below=library_folder(before)),
     )
 
 

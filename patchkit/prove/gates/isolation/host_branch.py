@@ -9,7 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.tree import overlay_tree
-from patchkit.toolchain.units import GPU_SOURCES
+from patchkit.toolchain.units import library_folder
 
 _DEAD = b"(false)"
 _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")
@@ -36,7 +36,7 @@ def closed_tree(subject: Subject) -> Path:
         lines = (subject.candidate / path).read_bytes().split(b"\n")
         closed = [b"#if 0" if line.rstrip(b"\r") in conditions else line for line in lines]
         changes[path] = b"\n".join(closed)
-    return overlay_tree(subject.candidate, changes, "closed", below=GPU_SOURCES)
+    return overlay_tree(subject.candidate, changes, "closed", below=library_folder(subject.candidate))
 
 
 def dead_tree(subject: Subject) -> Path:
@@ -59,7 +59,7 @@ def dead_tree(subject: Subject) -> Path:
             pieces += [data[at:start], _DEAD]
             at = end
         changes[path] = b"".join([*pieces, data[at:]])
-    return overlay_tree(subject.candidate, changes, "dead", below=GPU_SOURCES)
+    return overlay_tree(subject.candidate, changes, "dead", below=library_folder(subject.candidate))
 
 
 def host_expressions(data: bytes) -> Iterator[tuple[int, int]]:

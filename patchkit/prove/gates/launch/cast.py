@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.arch import FactNotForDecisions
+from patchkit.base.upstreams import upstream_of
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.gpu.emulated.device import PlayedDevice, device_of
 from patchkit.prove.subject import Subject
@@ -58,7 +59,7 @@ def make_cast(subject: Subject, others: Sequence[str] | None) -> Cast:
 
 def _use_of_wave_size(root: Path) -> str | None:
     """The first place in a tree's GPU sources that names the headers' constant (file:line), or None."""
-    sources = (path for path in (root / "ggml/src/ggml-cuda").rglob("*") if path.suffix in _SOURCES)
+    sources = (path for path in (root / upstream_of(root).gpu_folder).rglob("*") if path.suffix in _SOURCES)
     for path in sorted(sources):
         found = _WAVE_SIZE.search(data := path.read_bytes())
         if found is not None:

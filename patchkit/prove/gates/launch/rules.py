@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.text import counted
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.series.promises import CasePromise
 from patchkit.carry.series.wmma import KV_PADDING
 from patchkit.gpu.emulated.cases import Case, OpRow
@@ -18,7 +19,7 @@ from patchkit.prove.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRu
 from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
 from patchkit.prove.subject import PatchPart
 
-_WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+_WMMA_UNIT = llama_cpp().gpu_file("fattn-wmma-f16.cu")
 _MATRIX_FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549
 # The product with a quantized matrix: compiled for one block size, as attention is; and what prepares it.
 # The last one is of our own patch.

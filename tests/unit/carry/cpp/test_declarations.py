@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.cpp.ast import is_cpp, parse_tree, read_includes
 
 FOLDER = "ggml/src/ggml-cuda"
@@ -37,7 +38,7 @@ RIGHT = (
 @pytest.mark.parametrize("text", RIGHT)
 def test_right_code_has_no_issue(text, which):
     path = f"{FOLDER}/t.cu"
-    tree = parse_tree(path, {path: text.encode() + b"\n"}, arch="gfx1151", which=which, defines=())
+    tree = parse_tree(path, {path: text.encode() + b"\n"}, arch="gfx1151", which=which)
     assert tree.issues == ()
 
 
@@ -51,7 +52,7 @@ int f(float * restrict x, size_t n) {
 }
 """
     found = {
-        path: parse_tree(path, {path: text}, arch="gfx1151", which="host", defines=())
+        path: parse_tree(path, {path: text}, arch="gfx1151", which="host")
         for path in ("ggml/src/t.c", "ggml/src/t.cpp")
     }
     assert found["ggml/src/t.c"].issues == ()
@@ -62,9 +63,7 @@ int f(float * restrict x, size_t n) {
 def test_templates_are_read_but_not_instantiated():
     text = b"template <int n> struct s { typedef typename s<n + 1>::t t; };\ns<0>::t f() { return 1; }\n"
     path = f"{FOLDER}/t.cu"
-    tree = parse_tree(
-        path, {path: text + b"int g() { return 1 }\n"}, arch="gfx1151", which="host", defines=()
-    )
+    tree = parse_tree(path, {path: text + b"int g() { return 1 }\n"}, arch="gfx1151", which="host")
     assert [issue.message for issue in tree.issues] == ["expected ';' after return statement"]
 
 
@@ -74,13 +73,13 @@ def test_an_include_is_found_through_the_folder_above():
         path: b'#include "../h.cuh"\ncount_t f(long x) { return (count_t) x; }\n',
         other: b"typedef int count_t;\n",
     }
-    assert parse_tree(path, files, arch="gfx1151", which="device", defines=()).issues == ()
+    assert parse_tree(path, files, arch="gfx1151", which="device").issues == ()
 
 
 def test_names_are_told_when_there_is_an_issue():
     path = f"{FOLDER}/t.cu"
     text = b"int known; void f() { known = other.member + far::away<near>(1); int = known; }\n"
-    tree = parse_tree(path, {path: text}, arch="gfx1151", which="host", defines=())
+    tree = parse_tree(path, {path: text}, arch="gfx1151", which="host")
     assert tree.issues
     assert {b"other", b"far"} <= tree.unknown
     assert b"known" in tree.declared - tree.unknown
@@ -109,7 +108,7 @@ def test_names_are_told_when_there_is_an_issue():
 )
 def test_what_looks_like_a_declaration(text, name, declared):
     path = f"{FOLDER}/t.cu"
-    tree = parse_tree(path, {path: text.encode() + b"\n}\n"}, arch="gfx1151", which="host", defines=())
+    tree = parse_tree(path, {path: text.encode() + b"\n}\n"}, arch="gfx1151", which="host")
     assert (name.encode() in tree.declared) == declared
 
 
@@ -120,7 +119,7 @@ def test_a_text_made_to_be_slow_is_read_all_the_same(piece):
     path, other = f"{FOLDER}/t.cu", f"{FOLDER}/slow.cuh"
     slow = b"#if 0\n" + piece.encode() * 50_000 + b"\n#endif\n"
     files = {path: b'#include "slow.cuh"\nint late = 1\n', other: slow}
-    tree = parse_tree(path, files, arch="gfx1151", which="host", defines=())
+    tree = parse_tree(path, files, arch="gfx1151", which="host")
     assert b"late" in tree.declared
 
 
@@ -140,7 +139,9 @@ def test_includes_are_read_as_far_as_they_go_and_no_further():
         return {path: tree[path] for path in paths}
 
     main = {"tools/server/server.cpp": b'#include "server.h"\n#include <nlohmann/json.hpp>\n'}
-    found = read_includes(["tools/server/server.cpp"], main, frozenset(tree), read)
+    found = read_includes(
+        ["tools/server/server.cpp"], main, frozenset(tree), read, llama_cpp().folders.include
+    )
     assert sorted(found) == ["common/common.h", "include/llama.h", "src/deep.h", "tools/server/server.h"]
     assert asked == [
         ("tools/server/server.h",),

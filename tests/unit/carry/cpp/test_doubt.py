@@ -14,7 +14,7 @@ PATH = "src/t.cpp"
 
 def doubt(text, before=None):
     tree, base = (
-        parse_tree(PATH, {PATH: each.encode()}, arch="gfx1151", which="host", defines=(), with_names=True)
+        parse_tree(PATH, {PATH: each.encode()}, arch="gfx1151", which="host", with_names=True)
         for each in (text, before or text)
     )
     scopes = parse_scopes(SourceText(PATH, text.encode()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from patchkit.carry.cpp.ast import Tree, _obtain, _own_digest, parse_tree
+from patchkit.carry.cpp.ast import Preprocessing, Tree, _obtain, _own_digest, parse_tree
 
 FILES: Mapping[str, bytes] = {
     "ggml/src/ggml-cuda/a.cu": b"""#include "b.cuh"
@@ -26,7 +26,7 @@ PATH = "ggml/src/ggml-cuda/a.cu"
 
 
 def ask(kept: Path | None, **options: Any) -> Tree:
-    asked = {"files": FILES, "arch": "gfx1151", "which": "host", "defines": (), **options}
+    asked = {"files": FILES, "arch": "gfx1151", "which": "host", **options}
     _obtain.cache_clear()  # as another process would
     return parse_tree(PATH, asked.pop("files"), kept=kept, **asked)
 
@@ -79,7 +79,7 @@ def test_an_entry_that_was_spoiled_is_parsed_again(tmp_path: Path, kind: str) ->
         {"files": {**FILES, PATH: FILES[PATH].replace(b"two", b"ten")}},
         {"files": {**FILES, "ggml/src/ggml-cuda/b.cuh": b"#define ONE\n"}},
         {"files": {PATH: FILES[PATH]}},
-        {"defines": ("ONE",)},
+        {"preprocessing": Preprocessing(defines=("ONE",))},
         {"which": "device"},
         {"arch": "gfx1201"},
         {"with_names": True},

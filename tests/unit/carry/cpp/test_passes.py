@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.carry.cpp.ast import parse_tree
+from patchkit.carry.cpp.ast import Preprocessing, parse_tree
 
 PATH = "ggml/src/ggml-cuda/t.cu"
 
 
 def tree(text, which="device", arch="gfx1151", defines=("GGML_USE_HIP",), **files):
     data = {PATH: text.encode()} | {name.replace("__", "/"): body for name, body in files.items()}
-    return parse_tree(PATH, data, arch=arch, which=which, defines=defines)
+    return parse_tree(PATH, data, arch=arch, which=which, preprocessing=Preprocessing(defines=defines))
 
 
 def names(text, **kwargs):

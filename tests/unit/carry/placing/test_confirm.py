@@ -45,9 +45,7 @@ def confirm(edit, here):
         confirm_entities(before, scopes, applied, [(anchor, applied.spans)])
         trees = [
             {
-                (which, "gfx1151"): parse_tree(
-                    "t.cu", {"t.cu": text.data}, arch="gfx1151", which=which, defines=()
-                )
+                (which, "gfx1151"): parse_tree("t.cu", {"t.cu": text.data}, arch="gfx1151", which=which)
                 for which in ("host", "device")
             }
             for text in (before.source, applied.after)

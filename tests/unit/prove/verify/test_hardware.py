@@ -8,7 +8,7 @@ import pytest
 
 from patchkit.base.errors import GateError
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.placing.tree import OPTIONS_FILE, ROCWMMA_OPTION
+from patchkit.carry.placing.tree import ROCWMMA_OPTION
 from patchkit.gpu.hardware.runner import choose_runner
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.emulated import emulator_digest, not_proven_on, verdict_on
@@ -76,7 +76,7 @@ def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove(make_sub
 
 
 def test_a_candidate_is_run_without_rocwmma_if_it_is_built_without(make_subject) -> None:
-    offered = {OPTIONS_FILE: f'option({ROCWMMA_OPTION} "ggml: use rocWMMA" OFF)\n'}
+    offered = {"ggml/CMakeLists.txt": f'option({ROCWMMA_OPTION} "ggml: use rocWMMA" OFF)\n'}
     assert not make_subject(offered, macros=("GGML_USE_HIP", ROCWMMA_OPTION)).is_without_rocwmma
     plain = make_subject(offered, macros=("GGML_USE_HIP",))
     assert plain.is_without_rocwmma
@@ -85,7 +85,7 @@ def test_a_candidate_is_run_without_rocwmma_if_it_is_built_without(make_subject)
         "a build with GGML_HIP_ROCWMMA_FATTN: it was run without, as the candidate is built",
     )
     # Later trees have no such kernel, and no option.
-    assert not make_subject({OPTIONS_FILE: "project(ggml)\n"}).is_without_rocwmma
+    assert not make_subject({"ggml/CMakeLists.txt": "project(ggml)\n"}).is_without_rocwmma
 
 
 def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:

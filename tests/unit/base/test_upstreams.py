@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from patchkit.base.errors import ErrorGroup
+from patchkit.base.upstreams import build_name, llama_cpp, load_upstream, recognise, upstream_of
+
+SHIPPED = llama_cpp()
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "is_release"),
+    [
+        ("b11549", 11549, False),
+        ("v0.5.0", None, True),
+        ("b0", None, False),
+        ("b011549", None, False),
+        ("b11549-fix", None, False),
+        ("v0.5", None, False),
+        ("v0.05.0", None, False),
+        ("v0.5.0-rc1", None, False),
+        ("11549", None, False),
+    ],
+)
+def test_tags_are_read_as_builds_or_releases_or_neither(name, build, is_release):
+    assert SHIPPED.tags.build_number(name) == build
+    assert SHIPPED.tags.is_release(name) == is_release
+
+
+@pytest.mark.parametrize(("text", "build"), [("b6900", 6900), ("6900", 6900), ("b", None), ("6900x", None)])
+def test_a_user_may_leave_out_the_letter_of_a_build(text, build):
+    assert SHIPPED.tags.asked_build(text) == build
+    assert build is None or SHIPPED.tags.build_number(build_name(build)) == build
+
+
+def test_paths_of_ggmls_own_repository_are_mapped():
+    assert SHIPPED.ggml_path("src/ggml-hip/CMakeLists.txt") == "ggml/src/ggml-hip/CMakeLists.txt"
+    assert SHIPPED.ggml_path("tests/test-backend-ops.cpp") == "tests/test-backend-ops.cpp"
+    assert SHIPPED.gpu_file("mmq.cu") == "ggml/src/ggml-cuda/mmq.cu"
+    with pytest.raises(KeyError):
+        SHIPPED.ggml_path("scripts/x.py")
+
+
+def test_versions_are_read_from_cmake():
+    ggml = SHIPPED.versions.ggml
+    text = b"project(x)\nset(GGML_VERSION_MAJOR 0)\n  set(GGML_VERSION_MINOR 9)\nset(GGML_VERSION_PATCH 4)\n"
+    assert ggml.read(text) == "0.9.4"
+    assert ggml.read(text.replace(b"PATCH", b"PATCHES")) is None
+    assert SHIPPED.versions.project.read(text) is None
+
+
+def test_a_file_belongs_to_the_target_of_the_first_matching_path():
+    expected = {
+        "src/llama.cpp": "llama",
+        "ggml/src/ggml-cpu/ops.cpp": "ggml-cpu",
+        "ggml/src/ggml.c": "ggml",
+        "common/arg.cpp": None,
+    }
+    assert {path: SHIPPED.targets.of(path) for path in expected} == expected
+
+
+def test_a_project_is_recognised_by_its_files(tmp_path):
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "llama.h").touch()
+    assert upstream_of(tmp_path).name == "llama.cpp"
+    assert recognise({"llama.h"}.__contains__).name == "llama.cpp"
+
+
+def test_a_description_with_an_unknown_key_names_it(tmp_path):
+    text = (tmp_path / "x.toml", "name = 'x'\nfolder = 'ggml'\n")
+    text[0].write_text(text[1])
+    with pytest.raises(ErrorGroup) as caught:
+        load_upstream(text[0])
+    assert "folder" in "\n".join(error.message for error in caught.value.errors)
