@@ -48,7 +48,7 @@ inline u32 lanes_with_places(const u32x & offsets, u32 exec) {
     if (exec != 0 && (lane_bits(offsets != offsets[std::countr_zero(exec)]) & exec) == 0) {
         return exec & (0 - exec);
     }
-    return exec == ~0u && __builtin_reduce_or(offsets.lo ^ offsets.hi) == 0 ? exec >> (lanes / 2) : exec;
+    return exec == ~0u && __builtin_reduce_or(first_half(offsets) ^ second_half(offsets)) == 0 ? exec >> (lanes / 2) : exec;
 }
 
 // Bytes from the start of the block's LDS.
@@ -65,7 +65,7 @@ inline u32x lds_addresses(const instruction * i, const wave & w, int n, u32 unit
 // Bytes from the start of each lane's scratch.
 inline u32x scratch_offsets(const instruction * i, const wave & w) {
     const u32 start = (has(i->from[role::base]) ? read_scalar(i, w, i->from[role::base]) : 0) + u32(i->immediate);
-    return has(i->from[role::address]) ? read_bits(i, w, i->from[role::address]) + start : u32x(start);
+    return has(i->from[role::address]) ? read_bits(i, w, i->from[role::address]) + start : splat<u32x>(start);
 }
 
 // Of a scalar load; those of whole dwords ignore the two lowest bits.

@@ -403,7 +403,7 @@ u8 queues_of(const instruction * i, const wave & w, const facts & f) {
 // The two halves of a WGP have a cache each: what a wave stored is seen by all others of its block when it waited.
 void begin_store(const instruction * i, const wave & w, wave_checks & c, const facts & f) {
     const bool is_seen = !f.is_atomic && (f.where == space::global || f.where == space::flat);
-    const u64x addresses = is_seen ? global_addresses(i + 1, w) : u64x(0);
+    const u64x addresses = is_seen ? global_addresses(i + 1, w) : splat<u64x>(0);
     u32 exec = is_seen ? w.exec() : 0;
     if (f.where == space::flat) {
         exec &= lane_bits(addresses >> 48 == 0);
@@ -706,7 +706,7 @@ void touch(const touching & now, block_checks & b, u32 bytes) {
 // The same for whole dwords as long as nobody else touched them in this epoch, or others only read what this wave reads.
 // False when that is not so; then nothing was noted.
 template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, bool is_store, u32 number) {
-    using group = u32 __attribute__((ext_vector_type(words)));
+    using group = vector_of<u32, words>;
     const auto load = [&](const std::vector<u32> & from) {
         group result;
         std::memcpy(&result, &from[first], 4 * words);
@@ -714,10 +714,10 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
     };
     const auto store = [&](std::vector<u32> & to, const group & value) { std::memcpy(&to[first], &value, 4 * words); };
     const u32 me = b.epoch << 6 | wave;
-    const group mine(me << 4 | 15);
+    const group mine = splat<group>(me << 4 | 15);
     const auto is_of_other = [&](const group & trace) { return (trace >> 10 == b.epoch) & (trace >> 4 != me); };
     const group written = load(b.lds.dwords.written), read = load(b.lds.dwords.read);
-    const group readers = (read >> 10 == b.epoch) ? load(b.lds.dwords.readers) : group(0);
+    const group readers = (read >> 10 == b.epoch) ? load(b.lds.dwords.readers) : splat<group>(0);
     if (__builtin_reduce_or(is_of_other(written)) != 0) {
         return false;
     }
@@ -726,7 +726,7 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
     }
     if (is_store) {
         store(b.lds.dwords.written, mine);
-        store(b.lds.written_by, group(number));
+        store(b.lds.written_by, splat<group>(number));
         return true;
     }
     if (__builtin_reduce_or((readers ^ (1u << wave)) | (mine ^ read)) != 0) {
@@ -736,7 +736,7 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
         }
         store(b.lds.dwords.read, mine);
         store(b.lds.dwords.readers, readers | (1u << wave));
-        store(b.lds.read_by, group(number));
+        store(b.lds.read_by, splat<group>(number));
     }
     return true;
 }
@@ -1022,7 +1022,7 @@ void check_access(const instruction * i, wave & w) {
                 if (c.wanted.uninitialised) {
                     follow_access(i, w, f, ~0u);
                 }
-                [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
+                PATCHKIT_GO_ON(i + 3, w); // what it would load into keeps what it has
             }
             trace_access(i, w, f, 1);
         } else {

@@ -64,7 +64,7 @@ class register_set {
 
   private:
     static constexpr int most_vgprs = 256;
-    using words = u64 __attribute__((ext_vector_type(16)));
+    using words = vector_of<u64, 16>;
     alignas(64) u64 bits[16]{}; // an array: single words of a vector are slow to get at
     u64 hint = 0;
 

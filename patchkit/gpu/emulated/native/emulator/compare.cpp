@@ -19,7 +19,7 @@ template <class B> u32 class_bits(const B & bits, const u32x & wanted, int manti
     const i32x is_top = holds(exponent == all_ones), is_bottom = holds(exponent == 0), has_fraction = holds(fraction != 0);
     const i32x is_quiet = holds((fraction >> E(mantissa - 1)) != 0);
     const i32x is_negative = holds(((bits >> E(mantissa + exponents)) & 1) != 0);
-    const auto number = [](int n) { return i32x(n); };
+    const auto number = [](int n) { return splat<i32x>(n); };
     // Of positive ones; the negative ones lie before them the other way round, and NaN has no sign.
     const i32x nan = is_quiet ? number(1) : number(0), top = has_fraction ? nan : number(9);
     const i32x bottom = has_fraction ? number(7) : number(6);
@@ -70,9 +70,9 @@ template <class K> void add_integers(definitions & to, const std::string & type)
     add<[](auto a, auto b) { return a < b; }, K>(to, "lt", type);
     add<[](auto a, auto b) { return a == b; }, K>(to, "eq", type);
     add<[](auto a, auto b) { return a <= b; }, K>(to, "le", type);
-    add<[](auto a, auto b) { return a > b; }, K>(to, "gt", type);
+    add<[](auto a, auto b) { return (a > b); }, K>(to, "gt", type);
     add<[](auto a, auto b) { return a != b; }, K>(to, "ne", type);
-    add<[](auto a, auto b) { return a >= b; }, K>(to, "ge", type);
+    add<[](auto a, auto b) { return (a >= b); }, K>(to, "ge", type);
 }
 
 // `Class`: how a class comparison reads the value, `Wanted`: and the classes.
@@ -80,9 +80,9 @@ template <class K, class Class, class Wanted> void add_floats(definitions & to, 
     add<[](auto a, auto b) { return a < b; }, K>(to, "lt", type);
     add<[](auto a, auto b) { return a == b; }, K>(to, "eq", type);
     add<[](auto a, auto b) { return a <= b; }, K>(to, "le", type);
-    add<[](auto a, auto b) { return a > b; }, K>(to, "gt", type);
+    add<[](auto a, auto b) { return (a > b); }, K>(to, "gt", type);
     add<[](auto a, auto b) { return (a < b) | (a > b); }, K>(to, "lg", type);
-    add<[](auto a, auto b) { return a >= b; }, K>(to, "ge", type);
+    add<[](auto a, auto b) { return (a >= b); }, K>(to, "ge", type);
     add<[](auto a, auto b) { return (a == a) & (b == b); }, K>(to, "o", type);
     add<[](auto a, auto b) { return (a != a) | (b != b); }, K>(to, "u", type);
     add<[](auto a, auto b) { return ~(a >= b); }, K>(to, "nge", type);

@@ -12,35 +12,35 @@ template <class V> V bounded(const V & value, const V & least, const V & most) {
 
 // Towards zero; beyond the range the nearest end, NaN is 0.
 i32x to_i32(const f64x & a) {
-    const f64x number = a != a ? f64x(0.0) : bounded<f64x>(a, f64x(-2147483648.0), f64x(2147483647.0));
+    const f64x number = a != a ? splat<f64x>(0.0) : bounded<f64x>(a, splat<f64x>(-2147483648.0), splat<f64x>(2147483647.0));
     return convert<i32x>(number);
 }
 u32x to_u32(const f64x & a) {
-    const f64x number = a != a ? f64x(0.0) : bounded<f64x>(a, f64x(0.0), f64x(4294967295.0));
+    const f64x number = a != a ? splat<f64x>(0.0) : bounded<f64x>(a, splat<f64x>(0.0), splat<f64x>(4294967295.0));
     return convert<u32x>(convert<i64x>(number));
 }
 i32x to_i32(const f32x & a) {
     // 2^31 itself has no f32 below it that is not exact, so the conversion of the rest is.
-    const f32x number = a != a ? f32x(0.0f) : bounded<f32x>(a, f32x(-2147483648.0f), f32x(2147483520.0f));
-    return a >= 2147483648.0f ? i32x(INT32_MAX) : convert<i32x>(number);
+    const f32x number = a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(-2147483648.0f), splat<f32x>(2147483520.0f));
+    return a >= 2147483648.0f ? splat<i32x>(INT32_MAX) : convert<i32x>(number);
 }
 u32x to_u32(const f32x & a) { return to_u32(convert<f64x>(a)); }
 i32x to_i16(const f32x & a) {
-    return convert<i32x>(a != a ? f32x(0.0f) : bounded<f32x>(a, f32x(-32768.0f), f32x(32767.0f)));
+    return convert<i32x>(a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(-32768.0f), splat<f32x>(32767.0f)));
 }
 u32x to_u16(const f32x & a) {
-    return convert<u32x>(a != a ? f32x(0.0f) : bounded<f32x>(a, f32x(0.0f), f32x(65535.0f)));
+    return convert<u32x>(a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(0.0f), splat<f32x>(65535.0f)));
 }
 
 f32x byte_of(const u32x & a, int n) { return convert<f32x>((a >> (8 * n)) & 0xff); }
 
 // To the nearest, ties to even, of a value scaled so that 1 is the largest number.
 i32x to_snorm(const f32x & a) {
-    const f32x number = a != a ? f32x(0.0f) : bounded<f32x>(a, f32x(-1.0f), f32x(1.0f));
+    const f32x number = a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(-1.0f), splat<f32x>(1.0f));
     return convert<i32x>(__builtin_elementwise_roundeven(number * 32767.0f));
 }
 u32x to_unorm(const f32x & a) {
-    const f32x number = a != a ? f32x(0.0f) : bounded<f32x>(a, f32x(0.0f), f32x(1.0f));
+    const f32x number = a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(0.0f), splat<f32x>(1.0f));
     return convert<u32x>(__builtin_elementwise_roundeven(number * 65535.0f));
 }
 
@@ -56,18 +56,18 @@ u32x towards_zero(const f32x & a) {
     return is_too_large ? bits - 1 : bits;
 }
 
-u32x saturated_i16(const i32x & a) { return as<u32x>(bounded<i32x>(a, i32x(-32768), i32x(32767))) & 0xffff; }
-u32x saturated_u16(const u32x & a) { return a > 0xffff ? u32x(0xffff) : a; }
+u32x saturated_i16(const i32x & a) { return as<u32x>(bounded<i32x>(a, splat<i32x>(-32768), splat<i32x>(32767))) & 0xffff; }
+u32x saturated_u16(const u32x & a) { return a > 0xffff ? splat<u32x>(0xffff) : a; }
 
 u32x replaced_byte(const f32x & value, const u32x & which, const u32x & old) {
-    const u32x byte = convert<u32x>(value != value ? f32x(0.0f) : bounded<f32x>(value, f32x(0.0f), f32x(255.0f)));
+    const u32x byte = convert<u32x>(value != value ? splat<f32x>(0.0f) : bounded<f32x>(value, splat<f32x>(0.0f), splat<f32x>(255.0f)));
     const u32x shift = (which & 3) * 8;
-    return (old & ~(u32x(0xff) << shift)) | (byte << shift);
+    return (old & ~(splat<u32x>(0xff) << shift)) | (byte << shift);
 }
 
 u16x saturated_bytes(const u32x & a) {
     const i32x low = as<i32x>(a << 16) >> 16, high = as<i32x>(a) >> 16;
-    const i32x first = bounded<i32x>(low, i32x(0), i32x(255)), second = bounded<i32x>(high, i32x(0), i32x(255));
+    const i32x first = bounded<i32x>(low, splat<i32x>(0), splat<i32x>(255)), second = bounded<i32x>(high, splat<i32x>(0), splat<i32x>(255));
     return convert<u16x>(first | (second << 8));
 }
 
@@ -86,20 +86,20 @@ u32x narrowed_to(const byte_format & to, const f32x & value, const u32x * random
     const u32x bits = as<u32x>(value), sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
     const i32x exponent = as<i32x>(magnitude >> 23) - 127;
     // Subnormals keep fewer bits: so many are cut of the 24 of an f32.
-    const i32x missing = exponent < to.least ? to.least - exponent : i32x(0);
+    const i32x missing = exponent < to.least ? to.least - exponent : splat<i32x>(0);
     const i32x cut = missing + (23 - to.mantissa);
-    const u32x shift = as<u32x>(cut > 31 ? i32x(31) : cut);
-    const u32x significand = (magnitude & 0x7fffff) | (exponent > -127 ? u32x(0x800000) : u32x(0));
-    const u32x lost = (u32x(1) << shift) - 1;
+    const u32x shift = as<u32x>(cut > 31 ? splat<i32x>(31) : cut);
+    const u32x significand = (magnitude & 0x7fffff) | (exponent > -127 ? splat<u32x>(0x800000) : splat<u32x>(0));
+    const u32x lost = (splat<u32x>(1) << shift) - 1;
     const u32x odd = (significand >> shift) & 1;
     const u32x added = random == nullptr ? (lost >> 1) + odd : (*random >> (32 - 23)) & lost;
-    u32x kept = cut > 25 ? u32x(0) : (significand + added) >> shift;
+    u32x kept = cut > 25 ? splat<u32x>(0) : (significand + added) >> shift;
     // The leading one of a normal number counts as one of the exponent, which also takes the carry.
-    const i32x field = exponent < to.least ? i32x(0) : exponent - to.least;
+    const i32x field = exponent < to.least ? splat<i32x>(0) : exponent - to.least;
     kept += as<u32x>(field) << u32(to.mantissa);
-    kept = kept > to.largest ? u32x(to.beyond) : kept;
-    kept = magnitude == 0x7f800000 ? u32x(to.infinity) : kept;
-    kept = magnitude > 0x7f800000 ? u32x(to.nan) : kept;
+    kept = kept > to.largest ? splat<u32x>(to.beyond) : kept;
+    kept = magnitude == 0x7f800000 ? splat<u32x>(to.infinity) : kept;
+    kept = magnitude > 0x7f800000 ? splat<u32x>(to.nan) : kept;
     return kept | sign;
 }
 

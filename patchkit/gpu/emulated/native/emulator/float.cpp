@@ -10,7 +10,7 @@
 namespace patchkit::gpu {
 
 u32x with_input_modifiers(u32x bits, u32 modifiers, int n) {
-    bits = with_sign_modifiers(bits, modifiers, n, u32x(0x80000000));
+    bits = with_sign_modifiers(bits, modifiers, n, splat<u32x>(0x80000000));
     return (modifiers & modifier::flush_f32) != 0 ? flushed(bits) : bits;
 }
 
@@ -25,8 +25,8 @@ template <class V> V scaled_and_clamped(V value, u32 modifiers) {
         value *= decltype(value[0] + 0)(0.5);
     }
     if ((modifiers & modifier::clamp) != 0) {
-        value = value > 0 ? value : V(0); // NaN becomes 0
-        value = value < 1 ? value : V(1);
+        value = value > 0 ? value : splat<V>(0); // NaN becomes 0
+        value = value < 1 ? value : splat<V>(1);
     }
     return value;
 }
@@ -131,8 +131,8 @@ template <cube wanted> f32x cube_of(const f32x & x, const f32x & y, const f32x &
         return value < 0.0f ? negative : positive;
     };
     switch (wanted) {
-        case cube::face: return side(by_sign(z, f32x(5.0f), f32x(4.0f)), by_sign(y, f32x(3.0f), f32x(2.0f)),
-                                     by_sign(x, f32x(1.0f), f32x(0.0f)));
+        case cube::face: return side(by_sign(z, splat<f32x>(5.0f), splat<f32x>(4.0f)), by_sign(y, splat<f32x>(3.0f), splat<f32x>(2.0f)),
+                                     by_sign(x, splat<f32x>(1.0f), splat<f32x>(0.0f)));
         case cube::s: return side(by_sign(z, -x, x), x, by_sign(x, z, -z));
         case cube::t: return side(-y, by_sign(y, -z, z), -y);
         case cube::major: return side(z, y, x) * 2.0f;
@@ -189,19 +189,19 @@ template <class V> V trunc_of(const V & a) { return __builtin_elementwise_trunc(
 template <class V> V rndne_of(const V & a) { return __builtin_elementwise_roundeven(a); }
 // Never 1: the largest number below it instead, which is what LLVM folds V_FRACT of a constant to.
 f32x fract_of(const f32x & a) {
-    const f32x below_one = as<f32x>(u32x(0x3f7fffff)), fraction = a - floor_of(a);
+    const f32x below_one = as<f32x>(splat<u32x>(0x3f7fffff)), fraction = a - floor_of(a);
     return fraction >= 1.0f ? below_one : fraction;
 }
 f64x fract_of(const f64x & a) {
-    const f64x below_one = as<f64x>(u64x(0x3fefffffffffffff)), fraction = a - floor_of(a);
+    const f64x below_one = as<f64x>(splat<u64x>(0x3fefffffffffffff)), fraction = a - floor_of(a);
     return fraction >= 1.0 ? below_one : fraction;
 }
 f32x fract_of_half(const f32x & a) {
     const f32x fraction = a - floor_of(a);
-    return fraction > 0.99951171875f ? f32x(0.99951171875f) : fraction;
+    return fraction > 0.99951171875f ? splat<f32x>(0.99951171875f) : fraction;
 }
 
-template <class V> V zero_wins(const V & a, const V & b) { return ((a == 0) | (b == 0)) ? V(0) : a * b; }
+template <class V> V zero_wins(const V & a, const V & b) { return ((a == 0) | (b == 0)) ? splat<V>(0) : a * b; }
 
 template <class V> auto biased_exponent(const V & a) {
     using bits = typename bits_of<V>::bits;
@@ -212,7 +212,7 @@ template <class V> auto is_subnormal(const V & a) { return (biased_exponent(a) =
 
 // value * 2^power, rounded once.
 f32x scaled(const f32x & value, i32x power) {
-    power = power < -400 ? i32x(-400) : power > 400 ? i32x(400) : power;
+    power = power < -400 ? splat<i32x>(-400) : power > 400 ? splat<i32x>(400) : power;
     const i64x bits = (convert<i64x>(power) + 1023) << 52;
     return convert<f32x>(convert<f64x>(value) * as<f64x>(bits)); // exact until converted
 }
@@ -240,21 +240,21 @@ template <class V> parted<V> part(const V & a) {
     using bits = typename bits_of<V>::bits;
     const bits exponent = as<bits>(a) & bits_of<V>::infinity;
     const auto is_small = exponent == 0;
-    return {as<bits>(is_small ? a * V(0x1p64) : a), is_small, (exponent != bits_of<V>::infinity) & (a != 0)};
+    return {as<bits>(is_small ? a * splat<V>(0x1p64) : a), is_small, (exponent != bits_of<V>::infinity) & (a != 0)};
 }
 template <class V> V frexp_mantissa(const V & a) {
     using bits = typename bits_of<V>::bits;
     const parted<V> p = part(a);
-    const bits half = as<bits>(V(0.5));
-    return p.is_plain ? as<V>((p.bits & ~bits(bits_of<V>::infinity)) | half) : a;
+    const bits half = as<bits>(splat<V>(0.5));
+    return p.is_plain ? as<V>((p.bits & ~splat<bits>(bits_of<V>::infinity)) | half) : a;
 }
 template <class V> i32x frexp_exponent(const V & a) {
     using sign = typename bits_of<V>::sign;
     const parted<V> p = part(a);
     constexpr int of_half = bits_of<V>::bias - 1;
     const sign exponent = as<sign>((p.bits & bits_of<V>::infinity) >> bits_of<V>::mantissa) -
-                          (p.is_small ? sign(of_half + 64) : sign(of_half));
-    return convert<i32x>(p.is_plain ? exponent : sign(0));
+                          (p.is_small ? splat<sign>(of_half + 64) : splat<sign>(of_half));
+    return convert<i32x>(p.is_plain ? exponent : splat<sign>(0));
 }
 
 // ---- Functions that the hardware approximates. These are right to within half an ULP and a little; like the
@@ -264,14 +264,14 @@ f32x without_subnormals(const f32x & a) { return as<f32x>(flushed(as<u32x>(a)));
 
 f32x exp2_of(const f32x & a) {
     // 2^(whole + rest) with |rest| <= 1/2; the series is cut where it is below 2^-40.
-    const f32x bounded = a < -200.0f ? f32x(-200.0f) : a > 200.0f ? f32x(200.0f) : a;
-    const f64x x = convert<f64x>(a != a ? f32x(0.0f) : bounded);
+    const f32x bounded = a < -200.0f ? splat<f32x>(-200.0f) : a > 200.0f ? splat<f32x>(200.0f) : a;
+    const f64x x = convert<f64x>(a != a ? splat<f32x>(0.0f) : bounded);
     const f64x whole = __builtin_elementwise_roundeven(x);
     const f64x t = (x - whole) * 0.6931471805599453;
-    f64x sum = 1.0 / 362880.0;
+    f64x sum = splat<f64x>(1.0 / 362880.0);
     for (const double inverse : {1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0,
                                  1.0}) {
-        sum = __builtin_elementwise_fma(sum, t, f64x(inverse));
+        sum = __builtin_elementwise_fma(sum, t, splat<f64x>(inverse));
     }
     const f64x power = as<f64x>((convert<i64x>(whole) + 1023) << 52);
     return a != a ? quieted(a) : without_subnormals(convert<f32x>(sum * power));
@@ -284,18 +284,18 @@ f64x log2_positive(const f64x & a) {
     const i64x power = as<i64x>(from_sqrt) >> 52;
     const f64x m = as<f64x>(bits - (as<u64x>(power) << 52));
     const f64x s = (m - 1.0) / (m + 1.0), square = s * s;
-    f64x sum = 1.0 / 19.0;
+    f64x sum = splat<f64x>(1.0 / 19.0);
     for (const double inverse : {1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0,
                                  1.0 / 3.0, 1.0}) {
-        sum = __builtin_elementwise_fma(sum, square, f64x(inverse));
+        sum = __builtin_elementwise_fma(sum, square, splat<f64x>(inverse));
     }
-    return __builtin_elementwise_fma(s * sum, f64x(2.885390081777927), convert<f64x>(power));
+    return __builtin_elementwise_fma(s * sum, splat<f64x>(2.885390081777927), convert<f64x>(power));
 }
 
 f32x log2_of(const f32x & given) {
     const f32x a = without_subnormals(given);
-    const f32x usual = convert<f32x>(log2_positive(convert<f64x>(a > 0.0f ? a : f32x(1.0f))));
-    const f32x infinity = f32x(INFINITY), nan = f32x(NAN);
+    const f32x usual = convert<f32x>(log2_positive(convert<f64x>(a > 0.0f ? a : splat<f32x>(1.0f))));
+    const f32x infinity = splat<f32x>(INFINITY), nan = splat<f32x>(NAN);
     const f32x special = a == 0.0f ? -infinity : a < 0.0f ? nan : quieted(a);
     return ((a > 0.0f) & (a < infinity)) ? usual : special;
 }
@@ -333,16 +333,16 @@ f32x rcp_of_half(const f32x & a) { return 1.0f / a; }
 // The argument is in turns.
 template <bool is_sine> f32x wave_of(const f32x & a) {
     const f64x turns = convert<f64x>(a), rest = turns - __builtin_elementwise_roundeven(turns);
-    const f64x known = rest == rest ? rest : f64x(0); // an infinity has no rest
+    const f64x known = rest == rest ? rest : splat<f64x>(0); // an infinity has no rest
     // From the nearest quarter of a turn: there an exact answer comes out as it is.
     const f64x quarters = __builtin_elementwise_roundeven(known * 4.0);
-    const f64x angle = __builtin_elementwise_fma(quarters, f64x(-0.25), known) * 6.283185307179586; // up to pi / 4
+    const f64x angle = __builtin_elementwise_fma(quarters, splat<f64x>(-0.25), known) * 6.283185307179586; // up to pi / 4
     // Both series are cut where they are below 2^-53.
     const f64x square = angle * angle;
     const auto series = [&](std::initializer_list<double> factors) {
-        f64x sum = 0;
+        f64x sum{};
         for (const double factor : factors) {
-            sum = __builtin_elementwise_fma(sum, square, f64x(factor));
+            sum = __builtin_elementwise_fma(sum, square, splat<f64x>(factor));
         }
         return sum;
     };
@@ -353,9 +353,9 @@ template <bool is_sine> f32x wave_of(const f32x & a) {
     const i64x quarter = convert<i64x>(quarters), which = (is_sine ? quarter : quarter + 1) & 3;
     f64x value = (which & 1) != 0 ? cosine : sine;
     value = (which & 2) != 0 ? -value : value;
-    const f64x zero = is_sine ? (quarter == 0 ? __builtin_elementwise_copysign(f64x(0), turns) : f64x(0)) : f64x(0);
+    const f64x zero = is_sine ? (quarter == 0 ? __builtin_elementwise_copysign(splat<f64x>(0), turns) : splat<f64x>(0)) : splat<f64x>(0);
     value = value == 0 ? zero : value;
-    return convert<f32x>(rest == rest ? value : f64x(NAN));
+    return convert<f32x>(rest == rest ? value : splat<f64x>(NAN));
 }
 
 f64x rcp_wide(const f64x & a) { return 1.0 / a; }
@@ -378,9 +378,9 @@ template <class V> constexpr scales scales_of() {
 
 template <class V> V power_of_two(int power) {
     if constexpr (std::is_same_v<V, f32x>) {
-        return V(std::ldexp(1.0f, power));
+        return splat<V>(std::ldexp(1.0f, power));
     } else {
-        return V(std::ldexp(1.0, power));
+        return splat<V>(std::ldexp(1.0, power));
     }
 }
 
@@ -423,7 +423,7 @@ template <class V, class K> void div_scale(const instruction * i, wave & w) {
                  ? up
                  : result;
     result = ((is_tiny_both & is_denominator) | is_tiny_inverse) ? down : result;
-    result = ((numerator == 0) | (denominator == 0)) ? V(NAN) : result;
+    result = ((numerator == 0) | (denominator == 0)) ? splat<V>(NAN) : result;
     write_scalar(w, i->to[1], lane_bits(is_far | is_tiny_both | is_tiny_quotient) & w.exec());
     K::write(i, w, result);
     PATCHKIT_NEXT(i, w);
@@ -485,17 +485,17 @@ template <class V> V div_fmas(const V & a, const V & b, const V & c, u32 scaled_
 template <class V> V div_fixup(const V & quotient, const V & denominator, const V & numerator) {
     using bits = typename bits_of<V>::bits;
     constexpr int width = sizeof(V) / lanes * 8;
-    const bits sign = (as<bits>(denominator) ^ as<bits>(numerator)) & (bits(1) << (width - 1));
+    const bits sign = (as<bits>(denominator) ^ as<bits>(numerator)) & (splat<bits>(1) << (width - 1));
     const auto with_sign = [&](const V & value) { return as<V>((as<bits>(magnitude(value))) | sign); };
-    const V infinity = V(INFINITY), d = magnitude(denominator), n = magnitude(numerator);
+    const V infinity = splat<V>(INFINITY), d = magnitude(denominator), n = magnitude(numerator);
     // A quotient that the steps before lost to a NaN is an overflow.
     V result = with_sign(quotient != quotient ? infinity : quotient);
     result = biased_exponent(numerator) - biased_exponent(denominator) < scales_of<V>().underflow
-                 ? with_sign(V(0))
+                 ? with_sign(splat<V>(0))
                  : result;
-    result = ((d == infinity) | (n == 0)) ? with_sign(V(0)) : result;
+    result = ((d == infinity) | (n == 0)) ? with_sign(splat<V>(0)) : result;
     result = ((d == 0) | (n == infinity)) ? with_sign(infinity) : result;
-    result = ((d == 0) & (n == 0)) | ((d == infinity) & (n == infinity)) ? -V(NAN) : result;
+    result = ((d == 0) & (n == 0)) | ((d == infinity) & (n == infinity)) ? -splat<V>(NAN) : result;
     result = denominator != denominator ? quieted(denominator) : result;
     return numerator != numerator ? quieted(numerator) : result;
 }
@@ -510,7 +510,7 @@ template <int n> f32x mixed(const instruction * i, const wave & w) {
     } else if ((i->modifiers & modifier::flush_f32) != 0) {
         bits = flushed(bits);
     }
-    return as<f32x>(with_sign_modifiers(bits, i->modifiers, n, u32x(0x80000000)));
+    return as<f32x>(with_sign_modifiers(bits, i->modifiers, n, splat<u32x>(0x80000000)));
 }
 
 enum class half_of : u8 { none, low, high };
@@ -548,8 +548,8 @@ template <auto f, bool is_half = false> definition of_wave(std::string_view name
 }
 
 f32x legacy_mullit(const f32x & a, const f32x & b, const f32x & c) {
-    const f32x largest = f32x(3.402823466e38f);
-    const i32x is_bad = (b == -largest) | (b == -f32x(INFINITY)) | (b != b) | (c <= 0.0f) | (c != c);
+    const f32x largest = splat<f32x>(3.402823466e38f);
+    const i32x is_bad = (b == -largest) | (b == -splat<f32x>(INFINITY)) | (b != b) | (c <= 0.0f) | (c != c);
     return is_bad ? -largest : a * b;
 }
 

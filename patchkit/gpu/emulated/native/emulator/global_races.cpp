@@ -255,7 +255,7 @@ void put(u64 & to, u64 value) { __atomic_store_n(&to, value, __ATOMIC_RELAXED); 
 // ---- Whole dwords that nobody else is in the way of: the usual case, without branches by dword. False when that is
 // not so; then nothing was noted.
 
-template <int n> using group = u64 __attribute__((ext_vector_type(n)));
+template <int n> using group = vector_of<u64, n>;
 
 template <int n> group<n> load(const u64 * from) {
     group<n> result;
@@ -273,14 +273,14 @@ template <int n> group<n> is_own(const toucher & t, const group<n> & touches) {
 
 template <int n> group<n> is_mine(const toucher & t, const group<n> & touches) {
     const u64 run = t.b.run;
-    return is_own<n>(t, touches) | group<n>(((touches >> touch::who_at) - run) <= group<n>(t.b.who - run));
+    return is_own<n>(t, touches) | group<n>(((touches >> touch::who_at) - run) <= splat<group<n>>(t.b.who - run));
 }
 
 // Of touches of the block: those by other waves since the last barrier.
 template <int n> group<n> is_of_others(const toucher & t, const group<n> & touches) {
     const u64 since = t.b.since;
     return group<n>((touches >> touch::epoch_at & touch::epoch_mask) == u64(t.b.epoch)) &
-           group<n>((touches >> touch::who_at) - since <= group<n>(t.b.who - since)) &
+           group<n>((touches >> touch::who_at) - since <= splat<group<n>>(t.b.who - since)) &
            group<n>(((touches ^ t.of_wave) & touch::of_wave_mask) != 0);
 }
 
@@ -295,7 +295,7 @@ template <int n> bool touch_group(const toucher & t, const traces & to, size_t a
     if (!all_of<n>(group<n>(written < t.floor) | is_kept)) {
         return false;
     }
-    const group<n> now = group<n>(t.trace(15));
+    const group<n> now = splat<group<n>>(t.trace(15));
     const group<n> own_read = is_own<n>(t, read), free = group<n>(read < t.floor) | is_mine<n>(t, read);
     const group<n> is_others_read = is_mine<n>(t, read) & is_of_others<n>(t, read);
     if (t.is_store) {
@@ -764,8 +764,8 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
     }
     const traces & to = *range.traced;
     // Lanes that do nothing look where one does that does.
-    const u64x dwords = (exec == ~0u ? starts : lane_mask_wide(exec) ? starts : u64x(starts[std::countr_zero(exec)])) >> 2;
-    const u64x parts = size < 4 ? u64x((u64(1) << size) - 1) << (starts & 3) : u64x(15);
+    const u64x dwords = (exec == ~0u ? starts : lane_mask_wide(exec) ? starts : splat<u64x>(starts[std::countr_zero(exec)])) >> 2;
+    const u64x parts = size < 4 ? splat<u64x>((u64(1) << size) - 1) << (starts & 3) : splat<u64x>(15);
     const u64x bytes = parts << touch::bytes_at;
     const u32 words = std::max(size / 4, u32(1));
     u64x first; // of the last dword

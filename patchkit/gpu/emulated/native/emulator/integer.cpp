@@ -19,27 +19,27 @@ u32x low_24(const u32x & value) { return value & 0xffffff; }
 i32x signed_24(const i32x & value) { return (value << 8) >> 8; }
 
 u32x bit_field(const u32x & value, const u32x & first, const u32x & width) {
-    return (value >> (first & 31)) & ((u32x(1) << (width & 31)) - 1);
+    return (value >> (first & 31)) & ((splat<u32x>(1) << (width & 31)) - 1);
 }
 
 i32x signed_bit_field(const i32x & value, const u32x & first, const u32x & width) {
     // The sign fills up a field that goes beyond the last bit.
-    const u32x bits = bit_field(as<u32x>(value >> as<i32x>(first & 31)), u32x(0), width);
-    const u32x sign = (width & 31) == 0 ? u32x(0) : u32x(1) << ((width - 1) & 31);
+    const u32x bits = bit_field(as<u32x>(value >> as<i32x>(first & 31)), splat<u32x>(0), width);
+    const u32x sign = (width & 31) == 0 ? splat<u32x>(0) : splat<u32x>(1) << ((width - 1) & 31);
     return as<i32x>((bits ^ sign) - sign);
 }
 
 u32x permuted_bytes(const u32x & a, const u32x & b, const u32x & selectors) {
     const u64x bytes = joined(b, a);
-    u32x result = 0;
+    u32x result{};
     for (int n = 0; n < 4; ++n) {
         const u32x which = (selectors >> (8 * n)) & 0xff;
         u32x byte = low_of(bytes >> (convert<u64x>(which & 7) * 8)) & 0xff;
         // 8 to 11: the sign of a 16-bit part; 12: zero; above: ones.
         const u32x sign = low_of(bytes >> (convert<u64x>(which & 3) * 16 + 15)) & 1;
-        byte = which >= 8 ? (sign != 0 ? u32x(0xff) : u32x(0)) : byte;
-        byte = which == 12 ? u32x(0) : byte;
-        byte = which > 12 ? u32x(0xff) : byte;
+        byte = which >= 8 ? (sign != 0 ? splat<u32x>(0xff) : splat<u32x>(0)) : byte;
+        byte = which == 12 ? splat<u32x>(0) : byte;
+        byte = which > 12 ? splat<u32x>(0xff) : byte;
         result |= byte << (8 * n);
     }
     return result;
@@ -82,7 +82,7 @@ bool saturates(const instruction * i) { return (i->modifiers & modifier::clamp) 
 
 void add_u32(const instruction * i, wave & w) {
     const u32x a = U32::read<0>(i, w), b = U32::read<1>(i, w), sum = a + b;
-    U32::write(i, w, saturates(i) && any(sum < a) ? (sum < a ? u32x(~0u) : sum) : sum);
+    U32::write(i, w, saturates(i) && any(sum < a) ? (sum < a ? splat<u32x>(~0u) : sum) : sum);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -91,7 +91,7 @@ template <bool is_reversed> void sub_u32(const instruction * i, wave & w) {
     if (is_reversed) {
         std::swap(a, b);
     }
-    U32::write(i, w, saturates(i) ? (b > a ? u32x(0) : a - b) : a - b);
+    U32::write(i, w, saturates(i) ? (b > a ? splat<u32x>(0) : a - b) : a - b);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -99,7 +99,7 @@ template <bool is_sum> void add_i32(const instruction * i, wave & w) {
     const i64x a = wide(I32::read<0>(i, w)), b = wide(I32::read<1>(i, w));
     i64x exact = is_sum ? a + b : a - b;
     if (saturates(i)) {
-        exact = middle<i64x>(exact, i64x(INT32_MIN), i64x(INT32_MAX));
+        exact = middle<i64x>(exact, splat<i64x>(INT32_MIN), splat<i64x>(INT32_MAX));
     }
     I32::write(i, w, convert<i32x>(exact));
     PATCHKIT_NEXT(i, w);
@@ -109,7 +109,7 @@ template <bool is_sum> void add_u16(const instruction * i, wave & w) {
     const u16x a = U16::read<0>(i, w), b = U16::read<1>(i, w);
     u16x result = is_sum ? a + b : a - b;
     if (saturates(i)) {
-        result = is_sum ? (result < a ? u16x(0xffff) : result) : (b > a ? u16x(0) : result);
+        result = is_sum ? (result < a ? splat<u16x>(0xffff) : result) : (b > a ? splat<u16x>(0) : result);
     }
     U16::write(i, w, result);
     PATCHKIT_NEXT(i, w);
@@ -119,7 +119,7 @@ template <bool is_sum> void add_i16(const instruction * i, wave & w) {
     const i32x a = convert<i32x>(I16::read<0>(i, w)), b = convert<i32x>(I16::read<1>(i, w));
     i32x exact = is_sum ? a + b : a - b;
     if (saturates(i)) {
-        exact = middle<i32x>(exact, i32x(INT16_MIN), i32x(INT16_MAX));
+        exact = middle<i32x>(exact, splat<i32x>(INT16_MIN), splat<i32x>(INT16_MAX));
     }
     I16::write(i, w, convert<i16x>(exact));
     PATCHKIT_NEXT(i, w);
@@ -134,7 +134,7 @@ template <carry kind, bool takes_one> void with_carry(const instruction * i, wav
         std::swap(a, b);
     }
     const u32 carried = takes_one ? read_scalar(i, w, i->from[2]) : 0;
-    const u32x one = (u32x(carried) >> lane_numbers()) & 1;
+    const u32x one = (splat<u32x>(carried) >> lane_numbers()) & 1;
     u32x result = kind == carry::sum ? a + b : a - b;
     i32x is_carried = kind == carry::sum ? result < a : a < b;
     if (takes_one && kind == carry::sum) {
@@ -147,7 +147,7 @@ template <carry kind, bool takes_one> void with_carry(const instruction * i, wav
     const u32 out = lane_bits(is_carried) & w.exec();
     if (saturates(i)) {
         const i32x is_beyond = lane_mask(out);
-        result = kind == carry::sum ? (is_beyond ? u32x(~0u) : result) : (is_beyond ? u32x(0) : result);
+        result = kind == carry::sum ? (is_beyond ? splat<u32x>(~0u) : result) : (is_beyond ? splat<u32x>(0) : result);
     }
     write_scalar(w, i->to[1], out);
     U32::write(i, w, result);
@@ -183,7 +183,7 @@ void mad_i64_i32(const instruction * i, wave & w) {
 // Products with an addend; with clamp they saturate in the type of the result.
 template <class V, class Wide> V mad(u32 modifiers, const Wide & a, const Wide & b, const Wide & c, i64 least, i64 most) {
     const Wide exact = a * b + c;
-    return convert<V>((modifiers & modifier::clamp) != 0 ? middle<Wide>(exact, Wide(least), Wide(most)) : exact);
+    return convert<V>((modifiers & modifier::clamp) != 0 ? middle<Wide>(exact, splat<Wide>(least), splat<Wide>(most)) : exact);
 }
 u32x mad_u24(u32 m, const u32x & a, const u32x & b, const u32x & c) {
     return mad<u32x, i64x>(m, convert<i64x>(low_24(a)), convert<i64x>(low_24(b)), convert<i64x>(c), 0, UINT32_MAX);
@@ -199,14 +199,14 @@ i16x mad_i16(u32 m, const i16x & a, const i16x & b, const i16x & c) {
 }
 
 u32x lookup_sad_hi(const u32x & a, const u32x & b, const u32x & c) {
-    return (sum_of_differences(a, b, u32x(0)) << 16) + c;
+    return (sum_of_differences(a, b, splat<u32x>(0)) << 16) + c;
 }
 
 // Bytes of the reference b that are zero do not count.
 u32x masked_sum_of_differences(const u32x & a, const u32x & b, const u32x & c) {
     u32x sum = c;
     for (int n = 0; n < 4; ++n) {
-        sum += ((b >> (8 * n)) & 0xff) != 0 ? byte_difference(a, b, n) : u32x(0);
+        sum += ((b >> (8 * n)) & 0xff) != 0 ? byte_difference(a, b, n) : splat<u32x>(0);
     }
     return sum;
 }
@@ -222,7 +222,7 @@ u32x sum_of_differences_16(const u32x & a, const u32x & b, const u32x & c) {
 
 // Of each byte half of the sum, rounded up where the byte of c is odd.
 u32x average_bytes(const u32x & a, const u32x & b, const u32x & c) {
-    u32x result = 0;
+    u32x result{};
     for (int n = 0; n < 4; ++n) {
         const u32x sum = ((a >> (8 * n)) & 0xff) + ((b >> (8 * n)) & 0xff) + ((c >> (8 * n)) & 1);
         result |= (sum >> 1) << (8 * n);
@@ -234,7 +234,7 @@ u32x average_bytes(const u32x & a, const u32x & b, const u32x & c) {
 template <auto sum> void four_sums_16(const instruction * i, wave & w) {
     const u64x a = U64::read<0>(i, w), c = read_bits_64(i, w, i->from[2]);
     const u32x b = read_bits(i, w, i->from[1]);
-    u64x result = 0;
+    u64x result{};
     for (int n = 0; n < 4; ++n) {
         const u32x one = sum(low_of(a >> u64(8 * n)), b, low_of(c >> u64(16 * n)) & 0xffff);
         result |= convert<u64x>(one & 0xffff) << u64(16 * n);
@@ -283,21 +283,21 @@ definitions integer_instructions() {
         op<[](u32x a, u32x b, u32x c) { return (a & b) | (~a & c); }, U32, U32, U32, U32>("v_bfi_b32"),
         op<bit_field, U32, U32, U32, U32>("v_bfe_u32"),
         op<signed_bit_field, I32, I32, U32, U32>("v_bfe_i32"),
-        op<[](u32x a, u32x b) { return ((u32x(1) << (a & 31)) - 1) << (b & 31); }, U32, U32, U32>("v_bfm_b32"),
+        op<[](u32x a, u32x b) { return ((splat<u32x>(1) << (a & 31)) - 1) << (b & 31); }, U32, U32, U32>("v_bfm_b32"),
         op<permuted_bytes, U32, U32, U32, U32>("v_perm_b32"),
         op<[](u32x a, u32x b, u16x c) { return low_of(joined(b, a) >> convert<u64x>(u16x(c & 31))); }, U32, U32, U32,
            U16>("v_alignbit_b32"),
         op<[](u32x a, u32x b, u16x c) { return low_of(joined(b, a) >> (convert<u64x>(u16x(c & 3)) * 8)); }, U32, U32,
            U32, U16>("v_alignbyte_b32"),
         op<[](u32x a, u32x b) { return b << (a & 31); }, U32, U32, U32>("v_lshlrev_b32"),
-        op<[](u32x a, u32x b) { return b >> (a & 31); }, U32, U32, U32>("v_lshrrev_b32"),
-        op<[](u32x a, i32x b) { return b >> as<i32x>(a & 31); }, I32, U32, I32>("v_ashrrev_i32"),
+        op<[](u32x a, u32x b) { return (b >> (a & 31)); }, U32, U32, U32>("v_lshrrev_b32"),
+        op<[](u32x a, i32x b) { return (b >> as<i32x>(a & 31)); }, I32, U32, I32>("v_ashrrev_i32"),
         op<[](u16x a, u16x b) { return u16x(b << (a & 15)); }, U16, U16, U16>("v_lshlrev_b16"),
         op<[](u16x a, u16x b) { return u16x(b >> (a & 15)); }, U16, U16, U16>("v_lshrrev_b16"),
         op<[](u16x a, i16x b) { return i16x(b >> as<i16x>(u16x(a & 15))); }, I16, U16, I16>("v_ashrrev_i16"),
         op<[](u32x a, u64x b) { return b << convert<u64x>(a & 63); }, U64, U32, U64>("v_lshlrev_b64"),
-        op<[](u32x a, u64x b) { return b >> convert<u64x>(a & 63); }, U64, U32, U64>("v_lshrrev_b64"),
-        op<[](u32x a, i64x b) { return b >> convert<i64x>(a & 63); }, I64, U32, I64>("v_ashrrev_i64"),
+        op<[](u32x a, u64x b) { return (b >> convert<u64x>(a & 63)); }, U64, U32, U64>("v_lshrrev_b64"),
+        op<[](u32x a, i64x b) { return (b >> convert<i64x>(a & 63)); }, I64, U32, I64>("v_ashrrev_i64"),
         op<[](u32x a, u32x b, u32x c) { return (a << (b & 31)) + c; }, U32, U32, U32, U32>("v_lshl_add_u32"),
         op<[](u32x a, u32x b, u32x c) { return (a << (b & 31)) | c; }, U32, U32, U32, U32>("v_lshl_or_b32"),
         op<[](u32x a, u32x b, u32x c) { return (a + b) << (c & 31); }, U32, U32, U32, U32>("v_add_lshl_u32"),

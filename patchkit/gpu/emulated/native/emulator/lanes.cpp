@@ -43,7 +43,7 @@ void swap_halves(const instruction * i, wave & w) {
 
 // How many lanes below this one have a bit in the mask, which may differ from lane to lane.
 void mbcnt_lo(const instruction * i, wave & w) {
-    const u32x below = (u32x(1) << lane_numbers()) - 1;
+    const u32x below = (splat<u32x>(1) << lane_numbers()) - 1;
     const u32x bits = U32::read<0>(i, w) & below;
     U32::write(i, w, __builtin_elementwise_popcount(bits) + U32::read<1>(i, w));
     PATCHKIT_NEXT(i, w);

@@ -1034,7 +1034,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.spans = record == nullptr || b.recorded.as == chosen_as::seen ? nullptr : &record->spans;
     // Some KiB, of which a loop makes less than memset's string instruction, which takes a hundred cycles to begin.
     for (u32 n = 0; n < on.vgprs; ++n) {
-        w.vgpr(int(n)) = u32x(~0u);
+        w.vgpr(int(n)) = splat<u32x>(~0u);
     }
     std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
     const job::wave_start & begun = on.starts[number];
@@ -1138,7 +1138,7 @@ worker::standings worker::run_round(block & b) {
                 forget_ranges(); // so that what it reads is looked for
             }
             w.state = standing::running;
-            w.next->run(w.next, w);
+            run_from(w.next, w);
         }
         result.running += w.state == standing::resting;
         result.sleeping += w.state == standing::sleeping || w.state == standing::circling;
@@ -1357,7 +1357,7 @@ void worker::run_one(job & on, std::span<wave_registers> waves) {
         const wave_registers & given = waves[n];
         std::memset(w.scratch, 0, size_t(on.scratch) * lanes);
         for (size_t k = 0; k < on.vgprs; ++k) {
-            w.vgpr(int(k)) = k < given.vgprs.size() ? as<u32x>(given.vgprs[k]) : u32x(0);
+            w.vgpr(int(k)) = k < given.vgprs.size() ? as<u32x>(given.vgprs[k]) : splat<u32x>(0);
         }
         std::copy(given.sgprs.begin(), given.sgprs.end(), w.scalar);
         w.scalar[slot::vcc] = given.vcc;

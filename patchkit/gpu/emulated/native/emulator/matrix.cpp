@@ -12,11 +12,11 @@ namespace patchkit::gpu {
 
 namespace {
 
-using f32h = f32 __attribute__((ext_vector_type(16)));
-using i32h = i32 __attribute__((ext_vector_type(16)));
-using u32h = u32 __attribute__((ext_vector_type(16)));
-using u16h = u16 __attribute__((ext_vector_type(16)));
-using f16h = _Float16 __attribute__((ext_vector_type(16)));
+using f32h = vector_of<f32, 16>;
+using i32h = vector_of<i32, 16>;
+using u32h = vector_of<u32, 16>;
+using u16h = vector_of<u16, 16>;
+using f16h = vector_of<_Float16, 16>;
 
 enum class element : u8 { f16, bf16, fp8, bf8, u8, u4 };
 
@@ -81,7 +81,7 @@ template <element e> f32h as_floats(const u32h & bits, u32 sign) {
     } else if constexpr (e == element::fp8) {
         const u32h magnitude = bits & 0x7f;
         const f32h value = __builtin_bit_cast(f32h, magnitude << 20) * 0x1p120f; // subnormals as well
-        const u32h number = magnitude == 0x7f ? u32h(0x7fc00000) : __builtin_bit_cast(u32h, value);
+        const u32h number = magnitude == 0x7f ? splat<u32h>(0x7fc00000) : __builtin_bit_cast(u32h, value);
         return __builtin_bit_cast(f32h, number | ((bits & 0x80) << 24));
     } else {
         return __builtin_convertvector(__builtin_bit_cast(f16h, __builtin_convertvector(flipped, u16h)), f32h);
@@ -106,7 +106,7 @@ template <element e, element of_b = e> void multiply_floats(const instruction * 
     }
     for (int k = 0; k < 16; ++k) {
         for (int row = 0; row < 16; ++row) {
-            sum[row] = __builtin_elementwise_fma(f32h(a[k][row]), b[k], sum[row]);
+            sum[row] = __builtin_elementwise_fma(splat<f32h>(a[k][row]), b[k], sum[row]);
         }
     }
 }
@@ -115,7 +115,7 @@ template <element e, element of_b = e> void multiply_floats(const instruction * 
 u32x addend(const instruction * i, wave & w, int n, u32 sign) {
     u32x bits = i->from[2].is(operand::vector) ? vector_at(w, i->from[2], n) : read_bits(i, w, i->from[2]);
     if ((i->modifiers & (modifier::neg_hi_0 << 2)) != 0) {
-        bits &= ~u32x(sign);
+        bits &= ~splat<u32x>(sign);
     }
     if ((i->modifiers & (modifier::neg_0 << 2)) != 0) {
         bits ^= sign;
@@ -192,9 +192,9 @@ template <element e, int depth> void wmma_i32(const instruction * i, wave & w) {
     }
     i32h result[16];
     for (int row = 0; row < 16; ++row) {
-        i32h products = 0;
+        i32h products{};
         for (int k = 0; k < depth; ++k) {
-            products += i32h(a[k][row]) * b[k];
+            products += splat<i32h>(a[k][row]) * b[k];
         }
         const i32h c = __builtin_bit_cast(i32h, half_of(addend(i, w, register_of_row(row, whole), 0),
                                                         is_upper_row(row, whole)));

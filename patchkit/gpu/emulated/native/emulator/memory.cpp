@@ -19,7 +19,7 @@ namespace {
 
 using role::address, role::data, role::more_data;
 
-using u32q = u32 __attribute__((ext_vector_type(4)));
+using u32q = vector_of<u32, 4>;
 
 template <class T> T read_at(u64 place) {
     T value;
@@ -44,7 +44,7 @@ template <class Offsets> struct places_from {
 
     u64 first() const { return base + offsets[0]; }
     bool are_one() const { return !any(offsets != offsets[0]); }
-    bool are_halves_alike() const { return __builtin_reduce_or(offsets.lo ^ offsets.hi) == 0; }
+    bool are_halves_alike() const { return __builtin_reduce_or(first_half(offsets) ^ second_half(offsets)) == 0; }
 
     // Whether each lane goes to the bytes behind those of the lane before.
     template <int size> bool are_contiguous() const {
@@ -73,7 +73,7 @@ template <class Offsets> struct places_from {
         }
         if (exec == 0) {
             base = u64(nothing_to_read);
-            offsets = 0;
+            offsets = Offsets{};
             return;
         }
         using mask = std::conditional_t<sizeof(offset) == 8, i64x, i32x>;
@@ -85,7 +85,7 @@ template <class Offsets> struct places_from {
             offsets = row;
             return;
         }
-        offsets = convert<mask>(lane_mask(exec)) ? offsets : Offsets(of_one);
+        offsets = convert<mask>(lane_mask(exec)) ? offsets : splat<Offsets>(of_one);
     }
 };
 using near_places = places_from<u32x>;
@@ -128,7 +128,7 @@ near_places checked_lds(const instruction * i, wave & w, const u32x & addresses,
 
 // ---- Moving whole registers.
 
-using u32h = u32 __attribute__((ext_vector_type(16))); // of half a wave
+using u32h = vector_of<u32, 16>; // of half a wave
 
 u32x both_halves(const u32h & low, const u32h & high) {
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
@@ -161,8 +161,8 @@ void transpose(u32h (&rows)[4]) {
 // What each of 16 lanes reads at its place, the lanes from `first` on. Blocks of threads are often 16 wide, so that half
 // a wave goes to a row, or to one place, where the whole does not.
 template <class T, class Places> auto load_half(const Places & places, int first) {
-    using result = T __attribute__((ext_vector_type(16)));
-    const auto offsets = first == 0 ? places.offsets.lo : places.offsets.hi;
+    using result = vector_of<T, 16>;
+    const auto offsets = first == 0 ? first_half(places.offsets) : second_half(places.offsets);
     using vector = std::remove_cvref_t<decltype(offsets)>;
     using offset = typename Places::offset;
     constexpr vector numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -170,7 +170,7 @@ template <class T, class Places> auto load_half(const Places & places, int first
         return read_at<result>(places.base + offsets[0]);
     }
     if (__builtin_reduce_or(offsets ^ offsets[0]) == 0) {
-        return result(read_at<T>(places.base + offsets[0]));
+        return splat<result>(read_at<T>(places.base + offsets[0]));
     }
     alignas(128) offset each[lanes / 2];
     std::memcpy(each, &offsets, sizeof(each));
@@ -181,11 +181,9 @@ template <class T, class Places> auto load_half(const Places & places, int first
 
 // The same of both halves.
 template <class T, class Places> auto load_lanes(const Places & places) {
-    using result = T __attribute__((ext_vector_type(32)));
-    result both;
-    both.lo = load_half<T>(places, 0);
-    both.hi = places.are_halves_alike() ? both.lo : load_half<T>(places, lanes / 2);
-    return both;
+    using result = vector_of<T, 32>;
+    const auto first = load_half<T>(places, 0);
+    return from_halves<result>(first, places.are_halves_alike() ? first : load_half<T>(places, lanes / 2));
 }
 
 // Three or four dwords of each of 16 lanes, by dword.
@@ -234,7 +232,7 @@ template <int dwords, class Places> void load_dwords(wave & w, operand to, const
         u32 values[dwords];
         std::memcpy(values, reinterpret_cast<const void *>(places.first()), sizeof(values));
         for (int n = 0; n < dwords; ++n) {
-            write_bits(w, vector_at(w, to, n), u32x(values[n]));
+            write_bits(w, vector_at(w, to, n), splat<u32x>(values[n]));
         }
         return;
     }
@@ -357,7 +355,7 @@ template <class T, into part, class Places> void store_part(wave & w, operand fr
     const int shift = part == into::high || from.is(operand::high) ? 16 : 0;
     const u32x moved = vector_at(w, from) >> u32(shift);
     if (w.exec() == ~0u && places.template are_contiguous<sizeof(T)>()) {
-        using vector = T __attribute__((ext_vector_type(32)));
+        using vector = vector_of<T, 32>;
         write_at(places.first(), convert<vector>(moved));
         return;
     }
@@ -472,7 +470,7 @@ template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u3
         (lane_bits((offsets > w.scratch_size - size) | (offsets % aligned_to != 0)) & exec) != 0) {
         return false;
     }
-    offsets = lane_mask(exec) ? offsets : u32x(offsets[std::countr_zero(exec)]);
+    offsets = lane_mask(exec) ? offsets : splat<u32x>(offsets[std::countr_zero(exec)]);
     constexpr u32 row = lanes * 4;
     near_places places{u64(w.scratch), offsets / 4 * row + lane_numbers() * 4 + offsets % 4};
     if constexpr (size <= 4) {
@@ -514,7 +512,7 @@ bool is_in_aperture(const wave & w, const u64x & addresses) {
 // behind a scalar address in it.
 bool are_near(const instruction * i, const wave & w, u32 size, near_places & places) {
     const memory_range & range = remembered_range(i, w);
-    u32x further = 0; // whether a lane goes beyond 32 bits
+    u32x further{}; // whether a lane goes beyond 32 bits
     if (has(i->from[role::base])) {
         places.base = read_scalar_64(i, w, i->from[role::base]) + u64(i->immediate);
         if (!range.holds(places.base, size)) {
@@ -532,7 +530,7 @@ bool are_near(const instruction * i, const wave & w, u32 size, near_places & pla
         const u32x low = read_bits(i, w, at), high = read_bits(i, w, {at.code + (behind << 3)});
         places.base = range.begin;
         places.offsets = low + u32(by);
-        const u32x carried = places.offsets < low ? u32x(1) : u32x(0);
+        const u32x carried = places.offsets < low ? splat<u32x>(1) : splat<u32x>(0);
         further = high + u32(by >> 32) + carried;
     }
     const u32 furthest = u32(std::min<u64>(range.end - places.base - size, ~0u));
@@ -789,7 +787,7 @@ template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
         const u32 old = read_at<u32>(counter);
         note_change(w);
         write_at(counter, is_sum ? old + by : old - by);
-        write_bits(w, vector_at(w, i->to[0]), u32x(old));
+        write_bits(w, vector_at(w, i->to[0]), splat<u32x>(old));
     }
     PATCHKIT_NEXT(i, w);
 }
@@ -798,7 +796,7 @@ template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
 
 u32x active_values(const wave & w, const u32x & values) {
     const u32 exec = w.exec();
-    return exec == ~0u ? values : lane_mask(exec) ? values : u32x(0);
+    return exec == ~0u ? values : lane_mask(exec) ? values : splat<u32x>(0);
 }
 
 void bpermute(const instruction * i, wave & w) {
@@ -816,7 +814,7 @@ void bpermute_all(const instruction * i, wave & w) { // also of inactive lanes
 void permute(const instruction * i, wave & w) {
     const u32x to = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
     const u32x value = read_bits(i, w, i->from[data]);
-    u32x result = 0;
+    u32x result{};
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         result[to[lane] & 31] = value[lane];
@@ -896,9 +894,9 @@ buffer_place buffer_places(const instruction * i, wave & w, u32 size) {
         fault(i, w, "a buffer whose elements are swizzled, or counted by lanes, is not emulated");
     }
     const bool has_index = (i->immediate & buffer_index) != 0, has_offset = (i->immediate & buffer_offset) != 0;
-    const u32x first = has(i->from[address]) ? read_bits(i, w, i->from[address]) : u32x(0);
-    const u32x index = has_index ? first : u32x(0);
-    u32x offset = u32x(u32(i->immediate));
+    const u32x first = has(i->from[address]) ? read_bits(i, w, i->from[address]) : splat<u32x>(0);
+    const u32x index = has_index ? first : splat<u32x>(0);
+    u32x offset = splat<u32x>(u32(i->immediate));
     if (has_offset) {
         offset += has_index ? vector_at(w, i->from[address], 1) : first;
     }
@@ -908,7 +906,7 @@ buffer_place buffer_places(const instruction * i, wave & w, u32 size) {
     switch (range) {
         case 0: inside = (convert<u64x>(index) < records) & (end <= stride); break;
         case 1: inside = convert<u64x>(index) < records; break;
-        case 2: inside = i64x(records != 0 ? -1 : 0); break;
+        case 2: inside = splat<i64x>(records != 0 ? -1 : 0); break;
         default: inside = end <= records; break;
     }
     const u64x addresses = convert<u64x>(index) * stride + convert<u64x>(offset) + (start + further);
@@ -921,7 +919,7 @@ template <class What> void load_buffer(const instruction * i, wave & w) {
     w.scalar[slot::exec] = where.inside;
     far_places places = checked(i, w, where.addresses, What::size);
     w.scalar[slot::exec] = exec;
-    places.offsets = lane_mask_wide(where.inside) ? places.offsets : u64x(u64(nothing_to_read)) - places.base;
+    places.offsets = lane_mask_wide(where.inside) ? places.offsets : splat<u64x>(u64(nothing_to_read)) - places.base;
     What::load(w, i->to[0], places);
     PATCHKIT_NEXT(i, w);
 }

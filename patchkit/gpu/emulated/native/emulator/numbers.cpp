@@ -111,7 +111,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
     spare.marks = nullptr;
     f.touched.each_vgpr([&](int n) { spare.vgpr(n) = w.vgpr(n); });
     try {
-        f.alone->run(f.alone, spare);
+        run_from(f.alone, spare);
     } catch (const kernel_fault &) {
         return; // it will be one in earnest
     }

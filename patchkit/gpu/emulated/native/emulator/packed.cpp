@@ -30,7 +30,7 @@ template <bool is_sum> u16p add_unsigned(u32 modifiers, const u16p & a, const u1
     if ((modifiers & modifier::clamp) == 0) {
         return result;
     }
-    return is_sum ? (result < a ? u16p(0xffff) : result) : (b > a ? u16p(0) : result);
+    return is_sum ? (result < a ? splat<u16p>(0xffff) : result) : (b > a ? splat<u16p>(0) : result);
 }
 
 template <bool is_sum> i16p add_signed(u32 modifiers, const i16p & a, const i16p & b) {
@@ -38,8 +38,8 @@ template <bool is_sum> i16p add_signed(u32 modifiers, const i16p & a, const i16p
         return is_sum ? a + b : a - b;
     }
     const i32p exact = is_sum ? convert<i32p>(a) + convert<i32p>(b) : convert<i32p>(a) - convert<i32p>(b);
-    const i32p most = exact > 32767 ? i32p(32767) : exact;
-    return convert<i16p>(most < -32768 ? i32p(-32768) : most);
+    const i32p most = exact > 32767 ? splat<i32p>(32767) : exact;
+    return convert<i16p>(most < -32768 ? splat<i32p>(-32768) : most);
 }
 
 u16p mad_unsigned(u32 modifiers, const u16p & a, const u16p & b, const u16p & c) {
@@ -47,7 +47,7 @@ u16p mad_unsigned(u32 modifiers, const u16p & a, const u16p & b, const u16p & c)
         return a * b + c;
     }
     const u32p exact = convert<u32p>(a) * convert<u32p>(b) + convert<u32p>(c);
-    return convert<u16p>(exact > 0xffff ? u32p(0xffff) : exact);
+    return convert<u16p>(exact > 0xffff ? splat<u32p>(0xffff) : exact);
 }
 
 i16p mad_signed(u32 modifiers, const i16p & a, const i16p & b, const i16p & c) {
@@ -55,8 +55,8 @@ i16p mad_signed(u32 modifiers, const i16p & a, const i16p & b, const i16p & c) {
         return a * b + c;
     }
     const i32p exact = convert<i32p>(a) * convert<i32p>(b) + convert<i32p>(c);
-    const i32p most = exact > 32767 ? i32p(32767) : exact;
-    return convert<i16p>(most < -32768 ? i32p(-32768) : most);
+    const i32p most = exact > 32767 ? splat<i32p>(32767) : exact;
+    return convert<i16p>(most < -32768 ? splat<i32p>(-32768) : most);
 }
 
 // ---- Dot products. Products of halves are exact in f32; which sum the hardware rounds first is not published.
@@ -72,7 +72,7 @@ template <bool is_bf16> f32x dot2(const u32x & a, const u32x & b, const f32x & c
         return __builtin_elementwise_fma(high_bf16(a), high_bf16(b), first);
     } else { // as the products are exact, so that all halves are widened where they are
         const f32p products = widened(as<u16p>(a)) * widened(as<u16p>(b));
-        return (c + products.even) + products.odd;
+        return (c + even_elements(products)) + odd_elements(products);
     }
 }
 
@@ -83,8 +83,8 @@ template <bool is_bf16> void dot2_f32(const instruction * i, wave & w) {
 
 void dot2_f16(const instruction * i, wave & w) {
     // Its sources are whole registers, its addend and result are halves; each step is rounded to a half.
-    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, u32x(0x80008000));
-    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, u32x(0x80008000));
+    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, splat<u32x>(0x80008000));
+    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, splat<u32x>(0x80008000));
     const u16x first = fma_half(low_half(a), low_half(b), F16::read<2>(i, w));
     H16::write(i, w, fma_half(high_half(a), high_half(b), widened(first)));
     PATCHKIT_NEXT(i, w);
@@ -97,8 +97,8 @@ u16x narrowed_bf16(const f32x & value) {
 }
 
 void dot2_bf16(const instruction * i, wave & w) {
-    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, u32x(0x80008000));
-    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, u32x(0x80008000));
+    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, splat<u32x>(0x80008000));
+    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, splat<u32x>(0x80008000));
     const f32x c = widened_bf16(U16::read<2>(i, w));
     write_bits_16(w, i->to[0], narrowed_bf16(dot2<true>(a, b, c)));
     PATCHKIT_NEXT(i, w);
@@ -140,7 +140,7 @@ template <int width, bool is_unsigned> void dot_integers(const instruction * i, 
     const u32x a = read_bits(i, w, i->from[0]), b = read_bits(i, w, i->from[1]);
     const bool a_signed = !is_unsigned && (i->modifiers & modifier::neg_0) != 0;
     const bool b_signed = !is_unsigned && (i->modifiers & (modifier::neg_0 << 1)) != 0;
-    i32x sum = 0;
+    i32x sum{};
     if constexpr (width == 8) {
         sum = paired_products(bytes_of(a, false, a_signed), bytes_of(b, false, b_signed)) +
               paired_products(bytes_of(a, true, a_signed), bytes_of(b, true, b_signed));
@@ -153,11 +153,11 @@ template <int width, bool is_unsigned> void dot_integers(const instruction * i, 
     u32x result = as<u32x>(sum) + c;
     if ((i->modifiers & modifier::clamp) != 0) {
         if (is_unsigned) {
-            result = result < c ? u32x(~0u) : result;
+            result = result < c ? splat<u32x>(~0u) : result;
         } else {
             const i64x exact = convert<i64x>(sum) + convert<i64x>(as<i32x>(c));
-            const i64x most = exact > INT32_MAX ? i64x(INT32_MAX) : exact;
-            result = convert<u32x>(most < INT32_MIN ? i64x(INT32_MIN) : most);
+            const i64x most = exact > INT32_MAX ? splat<i64x>(INT32_MAX) : exact;
+            result = convert<u32x>(most < INT32_MIN ? splat<i64x>(INT32_MIN) : most);
         }
     }
     U32::write(i, w, result);
@@ -202,8 +202,8 @@ definitions packed_instructions() {
         op<pair_min<i16p>, PairsI16, PairsI16, PairsI16>("v_pk_min_i16"),
         op<pair_max<i16p>, PairsI16, PairsI16, PairsI16>("v_pk_max_i16"),
         op<[](u16p a, u16p b) { return b << (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshlrev_b16"),
-        op<[](u16p a, u16p b) { return b >> (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshrrev_b16"),
-        op<[](u16p a, i16p b) { return b >> as<i16p>(a & 15); }, PairsI16, PairsU16, PairsI16>("v_pk_ashrrev_i16"),
+        op<[](u16p a, u16p b) { return (b >> (a & 15)); }, PairsU16, PairsU16, PairsU16>("v_pk_lshrrev_b16"),
+        op<[](u16p a, i16p b) { return (b >> as<i16p>(a & 15)); }, PairsI16, PairsU16, PairsI16>("v_pk_ashrrev_i16"),
         {"v_dot4_f32_fp8_fp8", dot4_floats<widened_fp8, widened_fp8>, {format::f32}, dot, tolerance},
         {"v_dot4_f32_fp8_bf8", dot4_floats<widened_fp8, widened_bf8>, {format::f32}, dot, tolerance},
         {"v_dot4_f32_bf8_fp8", dot4_floats<widened_bf8, widened_fp8>, {format::f32}, dot, tolerance},

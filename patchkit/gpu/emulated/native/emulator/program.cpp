@@ -253,7 +253,7 @@ void fetch_by_pattern(const instruction * i, wave & w) {
         have_source &= lane_bits(picked(as<u32x>(lane_mask(exec)), pattern.from) != 0);
     }
     const u32x fetched = picked(read_bits(i, w, i->from[0]), pattern.from);
-    vector_at(w, i->to[0]) = have_source == ~0u ? fetched : lane_mask(have_source) ? fetched : u32x(0);
+    vector_at(w, i->to[0]) = have_source == ~0u ? fetched : lane_mask(have_source) ? fetched : splat<u32x>(0);
     const u32 written = pattern.zeroes ? pattern.written : pattern.written & have_source;
     w.scalar[slot::saved_exec] = exec;
     w.scalar[slot::exec] = exec & written;

@@ -104,7 +104,7 @@ void record_access(const instruction * i, wave & w) {
             break;
         }
         case space::scalar: {
-            u64x at = 0;
+            u64x at{};
             at[0] = scalar_address(on, w);
             exec = 1;
             lines.add(at, f.size, exec);

@@ -117,10 +117,10 @@ template <bool is_min> u32 ieee_half_of_two(u32, u32 a, u32 b) {
     constexpr u32 quiet = 1u << 9;
     return is_nan(a)   ? (a & 0xffff) | quiet
            : is_nan(b) ? (b & 0xffff) | quiet
-                       : half_of_two<is_min>(0, u16x(u16(a)), u16x(u16(b)))[0];
+                       : half_of_two<is_min>(0, splat<u16x>(u16(a)), splat<u16x>(u16(b)))[0];
 }
 template <bool is_min> u32 scalar_half_of_two(u32 modifiers, u32 a, u32 b) {
-    return half_of_two<is_min>(modifiers, u16x(u16(a)), u16x(u16(b)))[0];
+    return half_of_two<is_min>(modifiers, splat<u16x>(u16(a)), splat<u16x>(u16(b)))[0];
 }
 
 // v_cvt_pk_rtz_f16_f32 of one value.
@@ -252,7 +252,7 @@ void call(const instruction * i, wave & w) {
     const instruction * target = i->target;
     leave(i, w);
     enter(target, w);
-    [[clang::musttail]] return target->run(target, w);
+    PATCHKIT_GO_ON(target, w);
 }
 
 template <bool wanted> void bitset(const instruction * i, wave & w) {
@@ -301,7 +301,7 @@ template <when condition> void branch(const instruction * i, wave & w) {
     if (target <= i && --w.patience == 0) [[unlikely]] {
         return rest(target, w);
     }
-    [[clang::musttail]] return target->run(target, w);
+    PATCHKIT_GO_ON(target, w);
 }
 
 template <when condition> definition branching(std::string_view name) { return {name, branch<condition>, {}, {}}; }
@@ -315,7 +315,7 @@ void setpc(const instruction * i, wave & w) {
     const instruction * target = instruction_at(i, w, read_scalar_64(i, w, i->from[0]));
     leave(i, w);
     enter(target, w);
-    [[clang::musttail]] return target->run(target, w);
+    PATCHKIT_GO_ON(target, w);
 }
 
 void swappc(const instruction * i, wave & w) {
@@ -323,7 +323,7 @@ void swappc(const instruction * i, wave & w) {
     write_scalar_64(w, i->to[0], u64(address_behind(i, w)));
     leave(i, w);
     enter(target, w);
-    [[clang::musttail]] return target->run(target, w);
+    PATCHKIT_GO_ON(target, w);
 }
 
 void endpgm(const instruction * i, wave & w) {
@@ -388,7 +388,7 @@ definitions scalar_instructions() {
         scalar_scc<[](bool & scc, u64 a, u64 b) { return scc ? a : b; }, S64, S64, S64>("s_cselect_b64"),
         // sums
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = u32(a + b) < a, a + b; }, S32, S32, S32>("s_add_u32"),
-        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = b > a, a - b; }, S32, S32, S32>("s_sub_u32"),
+        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = (b > a), a - b; }, S32, S32, S32>("s_sub_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) {
             i32 sum;
             scc = __builtin_add_overflow(i32(a), i32(b), &sum);
@@ -406,7 +406,7 @@ definitions scalar_instructions() {
         }, S32, S32, S32>("s_addc_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) {
             const u64 subtrahend = u64(b) + (scc ? 1 : 0);
-            scc = subtrahend > a;
+            scc = (subtrahend > a);
             return u32(a - subtrahend);
         }, S32, S32, S32>("s_subb_u32"),
         scalar_scc<[](bool & scc, u32 b, u32 a) {
@@ -443,11 +443,11 @@ definitions scalar_instructions() {
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = a >= b, scc ? a : b; }, S32, S32, S32>("s_max_u32"),
         // shifts and fields
         scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return a << (b & 31); }>, S32, S32, S32>("s_lshl_b32"),
-        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return a >> (b & 31); }>, S32, S32, S32>("s_lshr_b32"),
+        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return (a >> (b & 31)); }>, S32, S32, S32>("s_lshr_b32"),
         scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return u32(i32(a) >> (b & 31)); }>, S32, S32, S32>(
             "s_ashr_i32"),
         scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return a << (b & 63); }>, S64, S64, S32>("s_lshl_b64"),
-        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return a >> (b & 63); }>, S64, S64, S32>("s_lshr_b64"),
+        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return (a >> (b & 63)); }>, S64, S64, S32>("s_lshr_b64"),
         scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return u64(i64(a) >> (b & 63)); }>, S64, S64, S32>(
             "s_ashr_i64"),
         scalar_scc<with_scc_if_not_zero<field>, S32, S32, S32>("s_bfe_u32"),

@@ -84,7 +84,7 @@ sources unknown_in(const wave_checks & c, const register_set & these, u32 which)
 
 void forget(wave_checks & c, const register_set & these) {
     const register_set both = c.unknown.registers.both(these);
-    both.each_vgpr([&](int n) { set_vgpr(c, n, 0, 0); });
+    both.each_vgpr([&](int n) { set_vgpr(c, n, u32x{}, 0); });
     both.each_slot([&](int n) { set_slot(c, n, 0, 0); });
     renew(c);
 }
@@ -110,14 +110,14 @@ struct guess {
 
 guess guess_of(int n, const instruction * alone, const wave & w) {
     if (n < fixed_guesses) {
-        return {u32x(guesses[n]), guesses[n]};
+        return {splat<u32x>(guesses[n]), guesses[n]};
     }
     if (n == fixed_guesses) {
         // The sources of a matrix instruction are the same in both halves of the lanes.
         return {((lane_numbers() & 15) + 1) * 0x9e3779b9, 0x9e3779b9};
     }
     const operand o = alone->from[n - fixed_guesses - 1];
-    const u32x value = has(o) ? read_bits(alone, w, o) : u32x(1);
+    const u32x value = has(o) ? read_bits(alone, w, o) : splat<u32x>(1);
     return {value, value[0]};
 }
 
@@ -144,7 +144,7 @@ class trial {
         for (int n = 0; n < count; ++n) {
             if (f.is_moved || f.writes.holds_vgpr(vgprs[n])) {
                 first[n] = spare.vgpr(vgprs[n]);
-                differs[n] = 0;
+                differs[n] = u32x{};
                 compared[compared_count++] = n;
             }
         }
@@ -230,7 +230,7 @@ class trial {
             spare.scc = w.scc ^ (v.scc && flips_scc);
         }
         try {
-            f.alone->run(f.alone, spare);
+            run_from(f.alone, spare);
         } catch (const kernel_fault &) {
             return false;
         }
@@ -266,11 +266,11 @@ void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
     const u32x active = as<u32x>(lane_mask(w.exec())); // lanes that never are have nothing to miss
     v.registers = at_start;
     if (v.vgprs.size() != size_t(vgprs)) {
-        v.vgprs.assign(size_t(vgprs), 0);
+        v.vgprs.assign(size_t(vgprs), u32x{});
         v.vgprs_from.assign(size_t(vgprs), nowhere);
     }
     // What is not in the set is left as it is: nothing looks at it, or it is zero.
-    v.vgprs[0] = 0;
+    v.vgprs[0] = u32x{};
     at_start.each_vgpr([&](int n) {
         v.vgprs[size_t(n)] = active;
         v.vgprs_from[size_t(n)] = nowhere;
@@ -281,7 +281,7 @@ void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
         v.scalars_from[size_t(n)] = nowhere;
     });
     v.scc = false;
-    v.scratch_known.assign(w.scratch_size / 4, 0);
+    v.scratch_known.assign(w.scratch_size / 4, u32x{});
     c.renew_hints();
 }
 
@@ -555,7 +555,7 @@ void follow_load(const instruction * i, wave & w, const facts & f, u32 exec, con
     }
     const u32 mask = f.filled == 0 ? ~0u : ((1u << (8 * f.filled)) - 1) << f.shift;
     for (u32 n = 0; n < count; ++n) {
-        u32x found = 0;
+        u32x found{};
         for (u32 left = unknown_lanes; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
             u32 unknown = unknown_of(places, lane, 4 * n, f.size);
@@ -565,7 +565,7 @@ void follow_load(const instruction * i, wave & w, const facts & f, u32 exec, con
             found[lane] = unknown << f.shift & mask;
         }
         const u32x before = c.unknown.vgprs[size_t(first) + n];
-        const u32x kept = f.filled == 0 ? u32x(0) : before & ~mask;
+        const u32x kept = f.filled == 0 ? splat<u32x>(0) : before & ~mask;
         const bool is_new = unknown_lanes != 0;
         set_vgpr(c, first + int(n), lane_mask(exec) ? found | kept : before,
                  is_new ? i->number : c.unknown.vgprs_from[size_t(first) + n]);
@@ -744,9 +744,9 @@ template <class T> void make_all_known(std::byte * known, const u32 * offsets, u
 
 // Of all lanes, so many bytes of each.
 bool is_row_known(const std::byte * at, u32 size) {
-    using chunk = u64 __attribute__((ext_vector_type(4)));
+    using chunk = vector_of<u64, 4>;
     static_assert(sizeof(chunk) == lanes);
-    chunk all = ~u64(0);
+    chunk all = ~chunk{};
     for (u32 n = 0; n < size; ++n) {
         chunk one;
         std::memcpy(&one, at + n * sizeof(chunk), sizeof(one));
@@ -845,7 +845,7 @@ void follow_access(const instruction * i, wave & w, const facts & f, u32 left_ou
     if (left_out != 0 && c.unknown.registers.meets(f.writes)) {
         c.unknown.registers.both(f.writes).each_vgpr([&](int n) {
             const u32x & unknown = c.unknown.vgprs[size_t(n)];
-            set_vgpr(c, n, lane_mask(left_out) ? u32x(0) : unknown, c.unknown.vgprs_from[size_t(n)]);
+            set_vgpr(c, n, lane_mask(left_out) ? splat<u32x>(0) : unknown, c.unknown.vgprs_from[size_t(n)]);
         });
         renew(c);
     }

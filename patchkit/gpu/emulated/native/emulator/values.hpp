@@ -1,9 +1,8 @@
 // Values of all 32 lanes of a wave, as vectors of the compiler: it makes of them what the CPU at hand has.
 #pragma once
 
-#include <bit>
-#include <cmath>
-#include <cstdint>
+#include "vectors.hpp"
+
 #include <cstring>
 
 #ifdef __AVX512F__
@@ -24,27 +23,24 @@ using i64  = int64_t;
 using f32  = float;
 using f64  = double;
 
-using u8x  = u8 __attribute__((ext_vector_type(32)));
-using u16x = u16 __attribute__((ext_vector_type(32)));
-using i16x = i16 __attribute__((ext_vector_type(32)));
-using u32x = u32 __attribute__((ext_vector_type(32)));
-using i32x = i32 __attribute__((ext_vector_type(32)));
-using u64x = u64 __attribute__((ext_vector_type(32)));
-using i64x = i64 __attribute__((ext_vector_type(32)));
-using f32x = f32 __attribute__((ext_vector_type(32)));
-using f64x = f64 __attribute__((ext_vector_type(32)));
-using f16x = _Float16 __attribute__((ext_vector_type(32)));
+using u8x = vector_of<u8, 32>;
+using u16x = vector_of<u16, 32>;
+using i16x = vector_of<i16, 32>;
+using u32x = vector_of<u32, 32>;
+using i32x = vector_of<i32, 32>;
+using u64x = vector_of<u64, 32>;
+using i64x = vector_of<i64, 32>;
+using f32x = vector_of<f32, 32>;
+using f64x = vector_of<f64, 32>;
+using f16x = vector_of<_Float16, 32>;
 
 // Both halves of a register, low half of lane 0 first.
-using u16p = u16 __attribute__((ext_vector_type(64)));
-using i16p = i16 __attribute__((ext_vector_type(64)));
-using u32p = u32 __attribute__((ext_vector_type(64)));
-using i32p = i32 __attribute__((ext_vector_type(64)));
-using f32p = f32 __attribute__((ext_vector_type(64)));
-using f16p = _Float16 __attribute__((ext_vector_type(64)));
-
-using bits_x = bool __attribute__((ext_vector_type(32)));
-using bits_p = bool __attribute__((ext_vector_type(64)));
+using u16p = vector_of<u16, 64>;
+using i16p = vector_of<i16, 64>;
+using u32p = vector_of<u32, 64>;
+using i32p = vector_of<i32, 64>;
+using f32p = vector_of<f32, 64>;
+using f16p = vector_of<_Float16, 64>;
 
 template <class To, class From> inline To as(const From & from) { return __builtin_bit_cast(To, from); }
 template <class To, class From> inline To convert(const From & from) { return __builtin_convertvector(from, To); }
@@ -59,13 +55,21 @@ constexpr u32x lane_numbers() {
 
 // One bit per lane of what a comparison of vectors gives, and back.
 template <class Comparison> inline u32 lane_bits(const Comparison & compared) {
-    return as<u32>(convert<bits_x>(compared));
+#ifdef __clang__
+    return as<u32>(convert<vector_of<bool, lanes>>(compared));
+#else
+    u32 bits = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+        bits |= u32(compared[lane] != 0) << lane;
+    }
+    return bits;
+#endif
 }
 inline i32x lane_mask(u32 bits) {
-#ifdef __AVX512F__
-    return convert<i32x>(as<bits_x>(bits)) != 0; // a mask register
+#if defined(__AVX512F__) && defined(__clang__)
+    return convert<i32x>(as<vector_of<bool, lanes>>(bits)) != 0; // a mask register
 #else
-    return ((u32x(bits) >> lane_numbers()) & 1) != 0;
+    return ((splat<u32x>(bits) >> lane_numbers()) & 1) != 0;
 #endif
 }
 inline i64x lane_mask_wide(u32 bits) { return convert<i64x>(lane_mask(bits)); }
@@ -73,7 +77,7 @@ inline i64x lane_mask_wide(u32 bits) { return convert<i64x>(lane_mask(bits)); }
 // Whether any lane of a comparison holds.
 inline bool any(const i32x & compared) { return lane_bits(compared) != 0; }
 inline bool any(const i64x & compared) { return lane_bits(compared) != 0; }
-inline bool any(const i32p & compared) { return as<u64>(convert<bits_p>(compared)) != 0; }
+inline bool any(const i32p & compared) { return any(first_half(compared)) || any(second_half(compared)); }
 
 inline u64x joined(const u32x & low, const u32x & high) {
     return convert<u64x>(low) | (convert<u64x>(high) << 32);
@@ -137,7 +141,7 @@ inline f32x widened_fp8(const u32x & byte) {
     const u32x sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
     // As f32 without its sign, so much too small that one product puts it right, subnormals as well.
     const f32x value = as<f32x>(magnitude << 20) * 0x1p120f;
-    return as<f32x>((magnitude == 0x7f ? u32x(0x7fc00000) : as<u32x>(value)) | sign);
+    return as<f32x>((magnitude == 0x7f ? splat<u32x>(0x7fc00000) : as<u32x>(value)) | sign);
 }
 inline f32x widened_bf8(const u32x & byte) { return widened(convert<u16x>((byte & 0xff) << 8)); }
 

@@ -114,7 +114,26 @@ constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x
 // Ends a kernel with a message that names the instruction. Throws kernel_fault.
 [[noreturn]] void fault(const instruction * at, const wave & w, const std::string & what);
 
-#define PATCHKIT_NEXT(i, w) [[clang::musttail]] return (i)[1].run((i) + 1, w)
+// Ends a handler. Where the compiler cannot promise that the call takes no room on the stack, the one who began makes it.
+#ifdef __clang__
+#define PATCHKIT_GO_ON(at, w) [[clang::musttail]] return (at)->run(at, w)
+#else
+#define PATCHKIT_GO_ON(at, w) return void((w).next = (at))
+#endif
+#define PATCHKIT_NEXT(i, w) PATCHKIT_GO_ON((i) + 1, w)
+
+// From there on, until the wave stops.
+inline void run_from(const instruction * at, wave & w) {
+#ifdef __clang__
+    at->run(at, w);
+#else
+    while (at != nullptr && w.state == standing::running) {
+        w.next = nullptr;
+        at->run(at, w);
+        at = w.next;
+    }
+#endif
+}
 
 inline const void * place_of(const instruction * i, const wave & w, operand o) {
     const void * base = o.is(operand::constant) ? static_cast<const void *>(i) : static_cast<const void *>(&w);
@@ -146,7 +165,7 @@ inline u32x & vector_at(wave & w, operand o, int further = 0) {
 
 inline u32x read_bits(const instruction * i, const wave & w, operand o) {
     const void * place = place_of(i, w, o);
-    return o.is(operand::vector) ? *static_cast<const u32x *>(place) : u32x(*static_cast<const u32 *>(place));
+    return o.is(operand::vector) ? *static_cast<const u32x *>(place) : splat<u32x>(*static_cast<const u32 *>(place));
 }
 
 inline u64x read_bits_64(const instruction * i, const wave & w, operand o) {
@@ -155,7 +174,7 @@ inline u64x read_bits_64(const instruction * i, const wave & w, operand o) {
         const u32x * pair = static_cast<const u32x *>(place);
         return joined(pair[0], pair[1]);
     }
-    return u64x(read_scalar_64(i, w, o));
+    return splat<u64x>(read_scalar_64(i, w, o));
 }
 
 inline u16x read_bits_16(const instruction * i, const wave & w, operand o) {
@@ -210,7 +229,7 @@ struct U32 {
         u32x bits = read_bits(i, w, i->from[n]);
         // Integers have no such modifiers; moves of floats have.
         if ((i->modifiers & ((modifier::abs_0 | modifier::neg_0) << n)) != 0) [[unlikely]] {
-            bits = with_sign_modifiers(bits, i->modifiers, n, u32x(0x80000000));
+            bits = with_sign_modifiers(bits, i->modifiers, n, splat<u32x>(0x80000000));
         }
         return bits;
     }
@@ -259,7 +278,7 @@ struct F64 {
     static constexpr format form = format::f64;
     template <int n> static f64x read(const instruction * i, const wave & w) {
         const u64x bits = read_bits_64(i, w, i->from[n]);
-        return as<f64x>(with_sign_modifiers(bits, i->modifiers, n, u64x(u64(1) << 63)));
+        return as<f64x>(with_sign_modifiers(bits, i->modifiers, n, splat<u64x>(u64(1) << 63)));
     }
     static void write(const instruction * i, wave & w, f64x value) {
         if ((i->modifiers & modifier::output) != 0) [[unlikely]] {
@@ -272,7 +291,7 @@ struct F64 {
 struct U16 {
     static constexpr format form = format::b16;
     template <int n> static u16x read(const instruction * i, const wave & w) {
-        return with_sign_modifiers(read_bits_16(i, w, i->from[n]), i->modifiers, n, u16x(0x8000));
+        return with_sign_modifiers(read_bits_16(i, w, i->from[n]), i->modifiers, n, splat<u16x>(0x8000));
     }
     static void write(const instruction * i, wave & w, const u16x & value) { write_bits_16(w, i->to[0], value); }
 };
@@ -346,8 +365,8 @@ struct PairsF16 {
     }
     static void write(const instruction * i, wave & w, f32p value) {
         if ((i->modifiers & modifier::clamp) != 0) [[unlikely]] {
-            value = value > 0.0f ? value : f32p(0.0f); // NaN becomes 0
-            value = value < 1.0f ? value : f32p(1.0f);
+            value = value > 0.0f ? value : splat<f32p>(0.0f); // NaN becomes 0
+            value = value < 1.0f ? value : splat<f32p>(1.0f);
         }
         U32::write(i, w, as<u32x>(narrowed(value)));
     }
