@@ -26,7 +26,7 @@ from patchkit.gpu.emulated.emulator import build_alone, find_disassembler, this_
 from patchkit.toolchain.compiler import open_compiler
 
 pytestmark = pytest.mark.hip
-PROCESSOR = "gfx1151"
+PROCESSORS = ("gfx1151", "gfx1201")  # RDNA3.5, and RDNA4 by its own pseudocode
 SHOWN = 12
 
 Case = dict[str, Any]
@@ -55,10 +55,13 @@ def run_vectors(hip_toolchain, test_cache: Path) -> RunVectors:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_instructions_leave_what_the_pseudocode_says(
-    family: str, assembler: FindAssembler, run_vectors: RunVectors
+    family: str, processor: str, assembler: FindAssembler, run_vectors: RunVectors
 ) -> None:
-    _check(generate(family, seed=1, count=2, assembler=assembler(PROCESSOR)), PROCESSOR, run_vectors)
+    cases = generate(family, seed=1, count=2, assembler=assembler(processor))
+    assert cases
+    _check(cases, processor, run_vectors)
 
 
 @pytest.mark.slow
@@ -73,14 +76,15 @@ def test_so_do_those_of_a_gpu_without_scalar_floats(
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", ordinary([2, 3], 1, pytest.mark.hours))
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_instructions_leave_it_on_many_more_operands(
-    family: str, seed: int, assembler: FindAssembler, run_vectors: RunVectors
+    family: str, seed: int, processor: str, assembler: FindAssembler, run_vectors: RunVectors
 ) -> None:
-    _check(generate(family, seed=seed, count=8, assembler=assembler(PROCESSOR)), PROCESSOR, run_vectors)
+    _check(generate(family, seed=seed, count=8, assembler=assembler(processor)), processor, run_vectors)
 
 
 def test_every_instruction_of_the_kernels_has_cases(assembler: FindAssembler) -> None:
-    one = assembler(PROCESSOR)
+    one = assembler(PROCESSORS[0])
     written = {used.bare(name) for family in FAMILIES for name in instructions_of(family, one)}
 
     assert used.load_names() - written == set()

@@ -176,9 +176,24 @@ def test_single_instructions(line: str, sources: list[int], wanted: int) -> None
     assert f"{wave.v[1][7]:08x}" == f"{wanted:08x}"
 
 
+@pytest.mark.parametrize(
+    ("bits", "is_bf8", "wanted"),
+    [
+        (0x38, False, 1.0),
+        (0x01, False, 2**-9),
+        (0xFE, False, -448.0),
+        (0x01, True, 2**-16),
+        (0xFB, True, -57344.0),
+        (0x7C, True, math.inf),
+    ],
+)
+def test_bytes_are_floats(bits: int, is_bf8: bool, wanted: float) -> None:
+    assert value_of(floats.from_byte(bits, is_bf8=is_bf8), F32) == wanted
+
+
 def test_texts_that_are_not_in_the_language_are_refused() -> None:
     with pytest.raises(syntax.NotUnderstood):
-        find_text("ds_bvh_stack_rtn_b32")
+        find_text("ds_bvh_stack_rtn_b32", "rdna3")
 
 
 # The comparison

@@ -69,7 +69,7 @@ class Disassembler:
         create = self._library.LLVMCreateDisasmCPUFeatures
         create.restype = ctypes.c_void_p
         create.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_void_p, ctypes.c_int] + [ctypes.c_void_p] * 2
-        self._context = create(b"amdgcn-amd-amdhsa", processor.encode(), b"", None, 0, None, None)
+        self._context = create(b"amdgcn-amd-amdhsa", processor.encode(), b"+real-true16", None, 0, None, None)
         self._read = self._library.LLVMDisasmInstruction
         self._read.restype = ctypes.c_size_t
         self._read.argtypes = [
@@ -106,7 +106,9 @@ class Assembler:
     """llvm-mc for one processor; ``library`` is the libLLVM that it needs."""
 
     def __init__(self, program: Path, library: Path, processor: str) -> None:
+        self.architecture = "rdna4" if processor.startswith("gfx12") else "rdna3"
         self._command = [str(program), "-triple=amdgcn", f"-mcpu={processor}", "--show-encoding"]
+        self._command.append("-mattr=+real-true16")
         self._environment = {"LD_LIBRARY_PATH": str(library.parent)}
         self._disassembler = Disassembler(library, processor)
 
@@ -131,9 +133,12 @@ class Assembler:
         made = self._made(done.stdout)
         return [None if number in refused else next(made) for number in range(1, len(lines) + 1)]
 
-    def _made(self, output: str) -> Iterator[tuple[bytes, str]]:
+    def _made(self, output: str) -> Iterator[tuple[bytes, str] | None]:
         for line in output.splitlines():
             _, mark, encoding = line.partition("; encoding: [")
             if mark:
+                if "A" in encoding:  # a word that it knows not, which a linker would have to
+                    yield None
+                    continue
                 code = bytes.fromhex(encoding.rstrip("]").replace("0x", "").replace(",", ""))
                 yield code, self._disassembler.disassemble(code)[0][1]

@@ -20,19 +20,19 @@ from typing import Any
 from pseudocode import lane_cases, matrices, memory_cases, scalar_cases, vector_cases, wave
 from pseudocode.assembly import Assembler, Instruction, parse_line
 from pseudocode.drafts import COMPARED, Draft, State
-from pseudocode.floats import BF16, BY_TYPE, F16, F32, Format
+from pseudocode.floats import BF16, BY_TYPE, F16, F32
 from pseudocode.wave import EXEC, LANES, M0, VCC, Operand, Text, Wave, find_text, read_operand
 
 Case = dict[str, Any]
 
-ONE_UNIT = re.compile(r"V_(RCP|RCP_IFLAG|RSQ|SQRT|LOG|EXP)_F(16|32|64)")
+ONE_UNIT = re.compile(r"V_(S_)?(RCP|RCP_IFLAG|RSQ|SQRT|LOG|EXP)_F(16|32|64)")
 
 
 @dataclass(frozen=True)
 class Family:
     """Instructions that are tested alike."""
 
-    draft: Callable[[Random, int], Iterator[Draft]]  # of how many per instruction
+    draft: Callable[[Random, int, str], Iterator[Draft]]  # of how many per instruction, of which architecture
     surplus: int = 1  # as many times more are drafted, as the assembler refuses some
     per_count: int = 1  # as many times more are kept
 
@@ -65,16 +65,28 @@ FAMILIES = {
 }
 
 
-def generate(name: str, seed: int, count: int, assembler: Assembler) -> list[Case]:
-    """Some cases for each instruction of a family, ``count`` or a fixed multiple of that."""
+def generate(
+    name: str,
+    seed: int,
+    count: int,
+    assembler: Assembler,
+    change: Callable[[State], None] | None = None,
+) -> list[Case]:
+    """Some cases for each instruction of a family, ``count`` or a fixed multiple of that.
+
+    ``change`` may change what registers hold before.
+    """
     family = FAMILIES[name]
-    drafts = list(family.draft(Random(f"{name} {seed}"), count * family.surplus))
+    drafts = list(family.draft(Random(f"{name} {seed}"), count * family.surplus, assembler.architecture))
     kept: Counter[str] = Counter()
     cases: list[Case] = []
     for draft, codes in _assembled(drafts, assembler):
         if kept[draft.name] < count * family.per_count:
             case_name = f"{name}.{draft.name}.{kept[draft.name]}"
-            cases.append(_finished(draft, codes, case_name, draft.fill(Random(f"{seed} {case_name}"))))
+            state = draft.fill(Random(f"{seed} {case_name}"))
+            if change is not None:
+                change(state)
+            cases.append(_finished(draft, codes, case_name, state, assembler.architecture))
             kept[draft.name] += 1
     return cases
 
@@ -82,7 +94,7 @@ def generate(name: str, seed: int, count: int, assembler: Assembler) -> list[Cas
 def instructions_of(name: str, assembler: Assembler) -> set[str]:
     """The mnemonics in the programs of a family, as far as the assembler takes them."""
     family = FAMILIES[name]
-    drafts = list(family.draft(Random(name), 2 * family.surplus))
+    drafts = list(family.draft(Random(name), 2 * family.surplus, assembler.architecture))
     return {
         part.mnemonic
         for _, codes in _assembled(drafts, assembler)
@@ -102,8 +114,10 @@ def _assembled(
             yield draft, taken
 
 
-def _finished(draft: Draft, codes: list[tuple[bytes, str]], name: str, state: State) -> Case:
-    running = _started(state)
+def _finished(
+    draft: Draft, codes: list[tuple[bytes, str]], name: str, state: State, architecture: str
+) -> Case:
+    running = _started(state, architecture)
     numbers: list[Case] = []
     ignored: list[Case] = []
     ends = list(itertools.accumulate(len(code) for code, _ in codes))
@@ -113,8 +127,8 @@ def _finished(draft: Draft, codes: list[tuple[bytes, str]], name: str, state: St
         parts = parse_line(text)
         if place == draft.tested and draft.judged:
             numbers = [entry for part in parts for entry in _numbers(running, part)]
-            ignored = [entry for part in parts for entry in _ignored(part)]
-        elif parts[0].mnemonic in matrices.SHAPES:
+            ignored = [entry for part in parts for entry in _ignored(running, part)]
+        elif parts[0].mnemonic in matrices.SHAPES[running.architecture]:
             numbers = _matrix_numbers(running, parts[0])
         distance = running.run_line(text)
         place = place + 1 if distance is None else [0, *ends].index(ends[place] + 4 * distance)
@@ -134,8 +148,8 @@ def _finished(draft: Draft, codes: list[tuple[bytes, str]], name: str, state: St
     return case
 
 
-def _started(state: State) -> Wave:
-    running = Wave(mode=state.mode)
+def _started(state: State, architecture: str) -> Wave:
+    running = Wave(architecture, mode=state.mode)
     for number, lanes in state.v.items():
         running.v[number] = list(lanes)
     for number, bits in state.s.items():
@@ -180,7 +194,7 @@ def _numbers(running: Wave, instruction: Instruction) -> list[Case]:
     """Which results are floats, and how near they must be."""
     if instruction.mnemonic.startswith(("v_cmp", "s_cmp")) or not instruction.operands:
         return []
-    text = find_text(instruction.mnemonic)
+    text = find_text(instruction.mnemonic, running.architecture)
     target = read_operand(instruction.operands[0])
     found = []
     for kind, shift in _elements(text, target):
@@ -206,10 +220,10 @@ def _elements(text: Text, target: Operand) -> list[tuple[str, int]]:
     return []
 
 
-def _ignored(instruction: Instruction) -> list[Case]:
+def _ignored(running: Wave, instruction: Instruction) -> list[Case]:
     """The upper half of a scalar register that gets an f16 is not specified."""
-    if instruction.mnemonic.startswith("s_") and not instruction.mnemonic.startswith("s_cmp"):
-        text = find_text(instruction.mnemonic)
+    if instruction.mnemonic.startswith(("s_", "v_s_")) and not instruction.mnemonic.startswith("s_cmp"):
+        text = find_text(instruction.mnemonic, running.architecture)
         if text.result == "f16":
             return [{"register": f"s{read_operand(instruction.operands[0]).number}", "mask": "ffff0000"}]
     return []
@@ -246,11 +260,10 @@ def _other_orders(running: Wave, instruction: Instruction, text: Text, target: O
 
 def _matrix_numbers(running: Wave, instruction: Instruction) -> list[Case]:
     """Sums are exact to within the rounding of every partial sum, in any order."""
-    shape = matrices.SHAPES[instruction.mnemonic]
-    if shape.accumulator is None:
+    shape = matrices.SHAPES[running.architecture][instruction.mnemonic]
+    if shape.sum is None:
         return []
-    form: Format = shape.accumulator
-    kind = {F16: "f16", F32: "f32", BF16: "bf16"}[form]
+    kind = {F16: "f16", F32: "f32", BF16: "bf16"}[shape.sum]
     bounds = matrices.rounding_bounds(running, instruction)
     return [
         {"register": f"v{number}", "shift": shift, "type": kind, "within": lanes}

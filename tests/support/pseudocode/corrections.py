@@ -140,16 +140,22 @@ CORRECTIONS = (
         text="D0.f16 = {t}_of_turns(S0.f16)",
     ),
     Correction(
-        "V_RCP(?:_IFLAG)?_(F32)",
+        "V_(?:S_)?RCP(?:_IFLAG)?_(F32)",
         _NO_DENORMALS,
         "LLVM (f32 division)",
         text="D0.f32 = flushed(1.0F / flushed(S0.f32))",
     ),
-    Correction("V_RSQ_(F32)", _NO_DENORMALS, "LLVM (f32 rsq)", text="D0.f32 = 1.0F / sqrt(flushed(S0.f32))"),
-    Correction("V_SQRT_(F32)", _NO_DENORMALS, "LLVM (lowerFSQRTF32)", text="D0.f32 = sqrt(flushed(S0.f32))"),
-    Correction("V_LOG_(F32)", _NO_DENORMALS, "LLVM (lowerFLOG2)", text="D0.f32 = log2(flushed(S0.f32))"),
     Correction(
-        "V_EXP_(F32)",
+        "V_(?:S_)?RSQ_(F32)", _NO_DENORMALS, "LLVM (f32 rsq)", text="D0.f32 = 1.0F / sqrt(flushed(S0.f32))"
+    ),
+    Correction(
+        "V_(?:S_)?SQRT_(F32)", _NO_DENORMALS, "LLVM (lowerFSQRTF32)", text="D0.f32 = sqrt(flushed(S0.f32))"
+    ),
+    Correction(
+        "V_(?:S_)?LOG_(F32)", _NO_DENORMALS, "LLVM (lowerFLOG2)", text="D0.f32 = log2(flushed(S0.f32))"
+    ),
+    Correction(
+        "V_(?:S_)?EXP_(F32)",
         _NO_DENORMALS,
         "LLVM (lowerFEXP2)",
         text="D0.f32 = flushed(pow(2.0F, flushed(S0.f32)))",

@@ -24,8 +24,8 @@ UNLIMITED = 512  # bits of whole numbers while an instruction clamps
 class Value:
     """Some bits.
 
-    Kinds: b any, u and i whole numbers, f and bf floats, p a power of two (``bits`` is the exponent), d the
-    word "denormal".
+    Kinds: b any, u and i whole numbers, f and bf floats, fp a float of 8 bits (as bf is, where it has 8), p a
+    power of two (``bits`` is the exponent), d the word "denormal".
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        return self.kind in {"f", "bf"}
+        return self.kind in {"f", "bf", "fp"}
 
 
 def whole(number: int, kind: str = "u", width: int = 32) -> Value:
@@ -110,7 +110,7 @@ def run(text: str, frame: Frame) -> None:
 @cache
 def type_of(name: str) -> tuple[str, int]:
     """``f32`` is (f, 32)."""
-    match = re.fullmatch(r"(bf|[uifb])(\d+)", name)
+    match = re.fullmatch(r"(bf|fp|[uifb])(\d+)", name)
     if match is None:
         raise syntax.NotUnderstood(f".{name} is no type")
     return match[1], int(match[2])
@@ -179,8 +179,10 @@ def _assign(statement: syntax.Assign, frame: Frame) -> None:
     if statement.operator:
         value = _operate(statement.operator, evaluate(target, frame), value, frame)
     if isinstance(target, syntax.Name) and target.name == "ROUND_MODE":
-        frame.forced_rounding = "zero" if value.kind == "round" else None
+        frame.forced_rounding = _FORCED[value.bits] if value.kind == "round" else None
         return
+    if isinstance(target, syntax.Typed) and target.base == syntax.Name("TRAPSTS"):
+        return  # no wave sees its exceptions here
     _store(target, value, frame)
 
 
@@ -347,6 +349,7 @@ def _constant(kind: str, width: int, text: str) -> Value:
     return whole(int(text), kind, max(width, int(text).bit_length()))
 
 
+_FORCED: tuple[Rounding, ...] = ("zero", "even")
 _CONSTANTS = {
     "INF": Value("f", 64, F64.infinity),
     "NAN": Value("f", 64, F64.nan),
@@ -358,8 +361,10 @@ _CONSTANTS = {
     "UNDERFLOW_F64": Value("f", 64, 0),
     "OVERFLOW_F64": Value("f", 64, F64.infinity),
     "ROUND_TOWARD_ZERO": Value("round", 0, 0),
+    "ROUND_NEAREST_EVEN": Value("round", 0, 1),
     "ROUND_MODE": Value("mode", 0, 0),
     "WAVE32": truth(condition=True),
+    "wave32": truth(condition=True),
     "WAVE64": truth(condition=False),
     "true": truth(condition=True),
     "false": truth(condition=False),
@@ -441,6 +446,8 @@ def _cast(node: syntax.Cast, frame: Frame) -> Value:
 
 
 def _converted(value: Value, form: Format, frame: Frame) -> int:
+    if value.width == 8:
+        return floats.convert(floats.from_byte(value.bits, is_bf8=value.kind == "bf"), F32, form)
     if value.form == form:
         return value.bits
     if floats.is_signalling(value.bits, value.form) and form.width > value.width:
@@ -621,6 +628,10 @@ def _test(compute: Callable[[int, Format], bool]) -> Callable[[Frame, Value], Va
     return lambda _, value: truth(compute(value.bits, value.form))
 
 
+def _sum(_: Frame, base: Value, offset: Value) -> Value:
+    return whole(base.number + offset.number, "u", 64)
+
+
 def _fma(frame: Frame, a: Value, b: Value, c: Value) -> Value:
     bits = floats.fused(a.bits, b.bits, c.bits, a.form, frame.rounding_of(a.form))
     return Value(a.kind, a.width, bits)
@@ -751,6 +762,7 @@ def _inverse_tangent(of_one_over: int, places: int) -> int:
 
 
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
+    **dict.fromkeys(("CalcDsAddr", "CalcFlatAddr", "CalcGlobalAddr", "CalcScratchAddr"), _sum),
     "fma": _fma,
     "fma_scaled": _fma_scaled,
     "exact_dot": _exact_dot,

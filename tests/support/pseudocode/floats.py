@@ -331,3 +331,13 @@ def from_float(number: float, form: Format, rounding: Rounding = "even") -> int:
     count, denominator = number.as_integer_ratio()
     negative = math.copysign(1.0, number) < 0
     return rounded(Exact(negative, abs(count), 1 - denominator.bit_length()), form, rounding)
+
+
+def from_byte(bits: int, *, is_bf8: bool) -> int:
+    """An f32 of the same value."""
+    if is_bf8:
+        return convert(bits << 8, F16, F32)
+    if bits & 0x7F == 0x7F:
+        return F32.nan | (bits & 0x80) << 24
+    # Its exponent counts from 8 lower than that of a half, which has one bit more.
+    return scaled(convert((bits & 0x80) << 8 | (bits & 0x7F) << 7, F16, F32), 8, F32)

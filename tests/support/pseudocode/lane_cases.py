@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from pseudocode import floats, patterns
+from pseudocode import floats, matrices, patterns
 from pseudocode.drafts import ALL, COMPARED, Draft, State, random_exec, vector_name
-from pseudocode.floats import F16, F32, F64, Format
+from pseudocode.floats import F32, F64, Format
+from pseudocode.matrices import Shape
 from pseudocode.wave import LANES
 
+_LDS_WAIT = {"rdna3": "s_waitcnt lgkmcnt(0)", "rdna4": "s_wait_dscnt 0x0"}
 
-def draft_permutations(random: Random, count: int) -> Iterator[Draft]:
+
+def draft_permutations(random: Random, count: int, architecture: str) -> Iterator[Draft]:
     makers = {
         "v_readlane_b32": lambda r: f"s{r.randrange(16)}, v{r.randrange(16)}, {_selector(r)}",
         "v_readfirstlane_b32": lambda r: f"s{r.randrange(16)}, v{r.randrange(16)}",
@@ -20,17 +23,22 @@ def draft_permutations(random: Random, count: int) -> Iterator[Draft]:
         "v_permlanex16_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)}, s3, s7",
         "v_movreld_b32": lambda r: f"v{r.randrange(8)}, v{r.randrange(16)}",
         "v_movrels_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(8)}",
-        "ds_permute_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)}, v{r.randrange(16)}{_offset(r)}",
-        "ds_bpermute_b32": lambda r: (
-            f"v{r.randrange(16)}, v{r.randrange(16)}, v{r.randrange(16)}{_offset(r)}"
-        ),
+        "v_permlane16_var_b32": _three,  # this and others with _var and _fi: RDNA4
+        "v_permlanex16_var_b32": _three,
+        "ds_permute_b32": lambda r: _three(r) + _offset(r),
+        "ds_bpermute_b32": lambda r: _three(r) + _offset(r),
+        "ds_bpermute_fi_b32": lambda r: _three(r) + _offset(r),
         "ds_swizzle_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)} offset:{_swizzle(r)}",
     }
     for name, operands in makers.items():
         for _ in range(4 * count):
             own = Random(random.getrandbits(64))
-            wait = ("s_waitcnt lgkmcnt(0)",) if name.startswith("ds_") else ()
+            wait = (_LDS_WAIT[architecture],) if name.startswith("ds_") else ()
             yield Draft(name, (f"{name} {operands(own)}", *wait), _fill_of(name), judged=False)
+
+
+def _three(random: Random) -> str:
+    return ", ".join(f"v{random.randrange(16)}" for _ in range(3))
 
 
 def _selector(random: Random) -> str:
@@ -60,7 +68,7 @@ def _fill_of(name: str):
     return fill
 
 
-def draft_dpp(random: Random, count: int) -> Iterator[Draft]:
+def draft_dpp(random: Random, count: int, architecture: str) -> Iterator[Draft]:
     instructions = (
         "v_mov_b32_dpp {d}, {a}",
         "v_add_f32_dpp {d}, {a}, {b}",
@@ -115,59 +123,51 @@ def _dpp_fill(*registers: int):
 A, B = 16, 32  # their first registers
 
 
-def draft_matrices(random: Random, count: int) -> Iterator[Draft]:
-    kinds = {
-        "v_wmma_f32_16x16x16_f16": 8,
-        "v_wmma_f32_16x16x16_bf16": 8,
-        "v_wmma_f16_16x16x16_f16": 8,
-        "v_wmma_i32_16x16x16_iu8": 4,
-        "v_wmma_i32_16x16x16_iu4": 2,
-    }
-    for name, registers in kinds.items():
+def draft_matrices(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name, shape in matrices.SHAPES[architecture].items():
         for number in range(2 * count):
             own = Random(random.getrandbits(64))
-            addend = own.choice(("v[0:7]", "v[8:15]", "0"))
-            operands = [vector_name(A, registers), vector_name(B, registers), addend]
-            line = f"{name} v[0:7], {', '.join(operands)}{_matrix_modifiers(own, name)}"
-            yield Draft(name, (line,), _matrix_fill(name, registers, exact=number % 2 == 0), judged=False)
+            first, second = vector_name(0, shape.sums), vector_name(8, shape.sums)
+            addend = own.choice((first, second, "0"))
+            operands = [vector_name(A, shape.registers), vector_name(B, shape.registers), addend]
+            line = f"{name} {first}, {', '.join(operands)}{_matrix_modifiers(own, name, shape)}"
+            yield Draft(name, (line,), _matrix_fill(shape, exact=number % 2 == 0), judged=False)
 
 
-def _matrix_modifiers(random: Random, name: str) -> str:
+def _matrix_modifiers(random: Random, name: str, shape: Shape) -> str:
     if "_i32_" in name:
         signs = f" neg_lo:[{random.getrandbits(1)},{random.getrandbits(1)},0]"
         return signs + random.choice(("", "", " clamp"))
-    found = " op_sel:[0,0,1]" if "wmma_f16" in name and random.random() < 0.5 else ""
+    found = " op_sel:[0,0,1]" if "wmma_f16" in name and not shape.is_split and random.random() < 0.5 else ""
     if random.random() < 0.3:
         bits = [random.getrandbits(1) for _ in range(6)]
+        if isinstance(shape.a, Format) and shape.a.width == 8:
+            bits[0] = bits[1] = bits[3] = bits[4] = 0  # only the addend has signs that change
         found += f" neg_lo:[{bits[0]},{bits[1]},{bits[2]}] neg_hi:[{bits[3]},{bits[4]},{bits[5]}]"
     return found
 
 
-def _matrix_fill(name: str, registers: int, *, exact: bool):
+def _matrix_fill(shape: Shape, *, exact: bool):
     """Small whole numbers, whose sums are exact in any order, or numbers of ordinary size."""
-    source = floats.BF16 if "_bf16" in name else F16
-    target = F16 if "wmma_f16" in name else F32
 
     def number(random: Random, form: Format) -> int:
         if exact:
             return floats.from_float(float(random.randrange(-6, 7)), form)
         return patterns.plain_float(random, form)
 
+    def word(random: Random, form: Format | int) -> int:
+        if isinstance(form, int):
+            return random.getrandbits(32)
+        return sum(number(random, form) << at for at in range(0, 32, form.width))
+
     def fill(random: Random) -> State:
         state = State()
-        for register in [*range(A, A + registers), *range(B, B + registers)]:
-            if "_i32_" in name:
-                half_wave = [random.getrandbits(32) for _ in range(16)]
-            else:
-                half_wave = [number(random, source) | number(random, source) << 16 for _ in range(16)]
-            state.v[register] = half_wave * 2
+        for first, form in ((A, shape.a), (B, shape.b)):
+            for register in range(first, first + shape.registers):
+                lanes = [word(random, form) for _ in range(LANES)]
+                state.v[register] = lanes if shape.is_split else lanes[:16] * 2
         for register in range(COMPARED):
-            if "_i32_" in name:
-                state.fill_vector(random, register, "b32")
-            elif target == F16:
-                state.v[register] = [number(random, F16) | number(random, F16) << 16 for _ in range(LANES)]
-            else:
-                state.v[register] = [number(random, F32) for _ in range(LANES)]
+            state.v[register] = [word(random, shape.sum or 32) for _ in range(LANES)]
         return state
 
     return fill
@@ -203,7 +203,7 @@ DIVISION_F64 = (
 )
 
 
-def draft_divisions(random: Random, count: int) -> Iterator[Draft]:
+def draft_divisions(random: Random, count: int, architecture: str) -> Iterator[Draft]:
     for _ in range(10 * count):
         yield Draft("f32", DIVISION_F32, _division_fill(F32), tested=len(DIVISION_F32) - 1)
         yield Draft("f64", DIVISION_F64, _division_fill(F64), tested=len(DIVISION_F64) - 1)

@@ -14,28 +14,29 @@ from pseudocode.wave import Text, find_text, read_operand
 LEFT_OUT = {
     r"S_(GETPC|SETPC|SWAPPC|RFE|CALL)_B64": "they move the program counter",
     r"S_MOVREL\w+|S_SENDMSG\w+|S_GETREG\w+|S_SETREG\w+|S_VERSION|S_WAITCNT\w+": "no registers, or others",
+    r"S_ALLOC_VGPR|S_(GET_)?BARRIER\w+|S_SLEEP_VAR": "waves and their registers, no results",
     r"S_\w+(SAVEEXEC|WREXEC)_B64": "a wave of 32 lanes has no upper half of EXEC",
 }
 PER_COUNT = 8  # a scalar instruction has one lane, so more programs
 
 
-def draft_one_operand(random: Random, count: int) -> Iterator[Draft]:
-    yield from _drafts(random, "SOP1Op", count)
+def draft_one_operand(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    yield from _drafts(random, "SOP1Op", count, architecture)
 
 
-def draft_two_operands(random: Random, count: int) -> Iterator[Draft]:
-    yield from _drafts(random, "SOP2Op", count)
+def draft_two_operands(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    yield from _drafts(random, "SOP2Op", count, architecture)
 
 
-def draft_comparisons(random: Random, count: int) -> Iterator[Draft]:
-    yield from _drafts(random, "SOPCOp", count)
+def draft_comparisons(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    yield from _drafts(random, "SOPCOp", count, architecture)
 
 
-def draft_short_constants(random: Random, count: int) -> Iterator[Draft]:
-    yield from _drafts(random, "SOPKOp", count)
+def draft_short_constants(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    yield from _drafts(random, "SOPKOp", count, architecture)
 
 
-def draft_branches(random: Random, count: int) -> Iterator[Draft]:
+def draft_branches(random: Random, count: int, architecture: str) -> Iterator[Draft]:
     """Forwards over some instructions, and back into them."""
     for condition in (
         "s_branch",
@@ -65,12 +66,12 @@ def _fill_branch(random: Random) -> State:
     return state
 
 
-def _drafts(random: Random, encoding: str, count: int) -> Iterator[Draft]:
-    for name in sorted(load_pseudocode("rdna3")[encoding]):
+def _drafts(random: Random, encoding: str, count: int, architecture: str) -> Iterator[Draft]:
+    for name in sorted(load_pseudocode(architecture)[encoding]):
         if any(re.fullmatch(pattern, name) for pattern in LEFT_OUT):
             continue
         for _ in range(count):
-            yield _draft(Random(random.getrandbits(64)), find_text(name.lower()))
+            yield _draft(Random(random.getrandbits(64)), find_text(name.lower(), architecture))
 
 
 def _draft(random: Random, text: Text) -> Draft:

@@ -30,6 +30,7 @@ LEFT_OUT = {
     r"V_CVT_NEAREST_I32_F32": "whether x + 0.5 is rounded is not said",
     r"V_DOT2_BF16_BF16": "what becomes of bf16 denormals is not said",
     r"V_(READ|WRITE)LANE_B32|V_READFIRSTLANE_B32|V_PERMLANE\w+|V_MOVREL\w+": "family lanes",
+    r"V_CVT_(PK_)?F32_(FP8|BF8)|V_CVT_(PK|SR)_(FP8|BF8)_F32": "by hand: their text picks bytes",
     r"V_SWAPREL_B32|V_PIPEFLUSH|V_NOP|V_INTERP\w+": "not compiled for compute kernels",
 }
 CLAMPED_WHOLE = re.compile(
@@ -48,75 +49,75 @@ class Source:
     count: int  # registers
 
 
-def names_of(*encodings: str) -> list[str]:
+def names_of(architecture: str, *encodings: str) -> list[str]:
     """Names without encoding, sorted."""
-    published = load_pseudocode("rdna3")
+    published = load_pseudocode(architecture)
     found = {re.sub(r"_E(32|64)$", "", name) for encoding in encodings for name in published[encoding]}
     return sorted(name for name in found if not any(re.fullmatch(pattern, name) for pattern in LEFT_OUT))
 
 
-def pure_vop3_names() -> list[str]:
+def pure_vop3_names(architecture: str) -> list[str]:
     return [
         name
-        for name in names_of("VOP3Op")
-        if name in load_pseudocode("rdna3")["VOP3Op"] and not name.startswith("V_CMP")
+        for name in names_of(architecture, "VOP3Op")
+        if name in load_pseudocode(architecture)["VOP3Op"] and not name.startswith("V_CMP")
     ]
 
 
-def draft_one_operand(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOP1Op"):
-        yield from _drafts(random, name, count)
+def draft_one_operand(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOP1Op"):
+        yield from _drafts(random, name, count, architecture)
 
 
-def draft_two_operands(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOP2Op"):
+def draft_two_operands(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOP2Op"):
         if not re.search(r"_CO_|DOT2|PK_FMAC", name):
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_three_operands(random: Random, count: int) -> Iterator[Draft]:
-    for name in pure_vop3_names():
+def draft_three_operands(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in pure_vop3_names(architecture):
         if "DOT2" not in name:
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_carries(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOP3SDOp"):
-        yield from _drafts(random, name, count)
+def draft_carries(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOP3SDOp"):
+        yield from _drafts(random, name, count, architecture)
 
 
-def draft_comparisons(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOPCOp"):
+def draft_comparisons(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOPCOp"):
         if name.startswith("V_CMP_"):
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_comparisons_to_exec(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOPCOp"):
+def draft_comparisons_to_exec(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOPCOp"):
         if name.startswith("V_CMPX"):
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_packed(random: Random, count: int) -> Iterator[Draft]:
-    for name in [*names_of("VOP3POp"), "V_PK_FMAC_F16"]:
+def draft_packed(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in [*names_of(architecture, "VOP3POp"), "V_PK_FMAC_F16"]:
         if name.startswith("V_PK_"):
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_dots(random: Random, count: int) -> Iterator[Draft]:
-    for name in [*names_of("VOP3POp"), "V_DOT2_F16_F16", "V_DOT2ACC_F32_F16"]:
+def draft_dots(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in [*names_of(architecture, "VOP3POp"), "V_DOT2_F16_F16", "V_DOT2ACC_F32_F16"]:
         if name.startswith("V_DOT"):
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def draft_mixed(random: Random, count: int) -> Iterator[Draft]:
-    for name in names_of("VOP3POp"):
+def draft_mixed(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    for name in names_of(architecture, "VOP3POp"):
         if "FMA_MIX" in name:
-            yield from _drafts(random, name, count)
+            yield from _drafts(random, name, count, architecture)
 
 
-def _drafts(random: Random, name: str, count: int) -> Iterator[Draft]:
-    text = find_text(name.lower())
+def _drafts(random: Random, name: str, count: int, architecture: str) -> Iterator[Draft]:
+    text = find_text(name.lower(), architecture)
     for _ in range(count):
         yield _draft(Random(random.getrandbits(64)), text)
 
@@ -178,6 +179,8 @@ def _kinds(text: Text) -> list[tuple[str, int]]:
 
 def _source(random: Random, text: Text, kind: str, width: int) -> Source:
     count = max(1, width // 32)
+    if text.name.startswith("V_S_"):
+        return Source(scalar_name(random_scalar(random)), kind, count)
     choice = random.random() * (
         0.7 if "FMA" in text.name else 1
     )  # sums are made to meet, which needs registers
@@ -218,6 +221,8 @@ def _target(random: Random, text: Text) -> Source | None:
         return None
     if name.startswith("V_CMP"):
         return Source(random.choice(("vcc_lo", scalar_name(random_scalar(random)))), "b32", 1)
+    if name.startswith("V_S_"):
+        return Source(scalar_name(random_scalar(random)), text.result, 1)
     width = type_of(text.result)[1] if text.result else 32
     count = max(1, width // 32)
     half = random.choice((0, 1)) if width == 16 and not _is_whole(text) and random.random() < 0.9 else None
@@ -229,6 +234,8 @@ def _target(random: Random, text: Text) -> Source | None:
 
 def _modifiers(random: Random, text: Text, words: list[str]) -> str:
     """Changes sources to have their sign changed, and gives what follows them."""
+    if text.name.startswith("V_S_"):
+        return ""
     if text.name == "V_DOT2_F16_F16":
         return ""  # which halves they change is not said
     signs = random.random() < 0.4
@@ -417,23 +424,25 @@ def _lane_value(state: State, source: Source, lane: int) -> int:
 _DUAL_X = (
     "fmac_f32 fmaak_f32 fmamk_f32 mul_f32 add_f32 sub_f32 subrev_f32 mul_dx9_zero_f32 mov_b32 cndmask_b32"
 )
-_DUAL_X += " max_f32 min_f32 dot2acc_f32_f16"
+_DUAL_X += " dot2acc_f32_f16"
+_DUAL_EXTREMES = {"rdna3": ("max_f32", "min_f32"), "rdna4": ("max_num_f32", "min_num_f32")}
 _DUAL_Y = "add_nc_u32 lshlrev_b32 and_b32"
 
 
-def draft_dual(random: Random, count: int) -> Iterator[Draft]:
-    first, second = _DUAL_X.split(), [*_DUAL_X.split(), *_DUAL_Y.split()]
+def draft_dual(random: Random, count: int, architecture: str) -> Iterator[Draft]:
+    first = [*_DUAL_X.split(), *_DUAL_EXTREMES[architecture]]
+    second = [*first, *_DUAL_Y.split()]
     for x in first:
         for y in second:
             for _ in range(max(1, count // 4)):
-                yield _dual(Random(random.getrandbits(64)), x, y)
+                yield _dual(Random(random.getrandbits(64)), x, y, architecture)
 
 
-def _dual(random: Random, x: str, y: str) -> Draft:
+def _dual(random: Random, x: str, y: str, architecture: str) -> Draft:
     """Registers are taken from banks so that the two may run together: the assembler refuses the rest."""
     parts, texts, sources = [], [], []
     for number, name in enumerate((x, y)):
-        text = find_text("v_" + name)
+        text = find_text("v_" + name, architecture)
         target = random_vector(random) & ~1 | number
         words = []
         for place in range(1 if name == "mov_b32" else 2):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import cast
 
 from pseudocode import floats, matrices, syntax
@@ -66,30 +66,32 @@ class Operand:
 ENCODINGS = {
     "e32": ("VOP1Op", "VOP2Op", "VOPCOp"),
     "e64": ("VOP3Op", "VOP3SDOp"),
-    "v": ("VOP3Op", "VOP3SDOp", "VOP3POp", "VOP2Op", "VOP1Op"),
+    "v": ("VOP3Op", "VOP3SDOp", "VOP3POp", "VOP2Op", "VOP1Op", "VOPDOp"),
     "s": ("SOP1Op", "SOP2Op", "SOPCOp", "SOPKOp", "SMEMOp"),
     "ds": ("DSOp",),
-    "flat": ("FLATOp",),
-    "global": ("GLOBALOp",),
-    "scratch": ("SCRATCHOp",),
+    "flat": ("FLATOp", "VFLATOp"),
+    "global": ("GLOBALOp", "VGLOBALOp"),
+    "scratch": ("SCRATCHOp", "VSCRATCHOp"),
 }
 
 
 @cache
-def find_text(mnemonic: str, architecture: str = "rdna3") -> Text:
+def find_text(mnemonic: str, architecture: str) -> Text:
     """The pseudocode of an instruction by the name that LLVM gives it."""
     name = re.sub(r"_(dpp|e64_dpp)$", "", mnemonic).upper().replace("V_DUAL_", "V_")
     bare = re.sub(r"_E(32|64)$", "", name)
     groups = ENCODINGS[name[-3:].lower() if name != bare else mnemonic.split("_", maxsplit=1)[0]]
     published = load_pseudocode(architecture)
     for group in groups:
-        for form in (name, bare + "_E64", bare, bare + "_E32"):
+        for form in (name, bare + "_E64", bare, bare + "_E32", bare.replace("V_", "V_DUAL_", 1)):
             if form in published.get(group, {}):
                 return _read_text(bare, group, corrected(bare, published[group][form]))
     raise NotModelled(f"{mnemonic} has no pseudocode")
 
 
 def _read_text(name: str, encoding: str, body: str) -> Text:
+    if encoding == "SOPKOp" and "SIMM16" not in body:  # RDNA4's texts call the constant the first source
+        body = re.sub(r"\bS0\b", "SIMM16", body)
     nodes = syntax.walk(syntax.parse(body))
     sources = tuple(_source_type(nodes, f"S{number}") for number in range(3))
     names = frozenset(node.name for node in nodes if isinstance(node, syntax.Name))
@@ -188,6 +190,7 @@ class Space:
 
 @dataclass
 class Wave:
+    architecture: str = "rdna3"
     lanes: int = LANES
     v: list[list[int]] = field(default_factory=lambda: [[0] * LANES for _ in range(256)])
     s: list[int] = field(default_factory=lambda: [0] * 128)
@@ -241,9 +244,9 @@ class Wave:
 
     def run(self, instruction: Instruction) -> None:
         encoding = instruction.mnemonic.split("_")[0]
-        if instruction.mnemonic in _NOTHING or instruction.mnemonic.startswith("s_waitcnt"):
+        if instruction.mnemonic in _NOTHING or instruction.mnemonic.startswith(("s_waitcnt", "s_wait_")):
             return
-        if instruction.mnemonic in matrices.SHAPES:
+        if instruction.mnemonic in matrices.SHAPES[self.architecture]:
             matrices.run(self, instruction)
             return
         {
@@ -297,7 +300,7 @@ class Wave:
             ]
         rounding = cast("list[Rounding]", ["even", "up", "down", "zero"])
         modes = {"f32": rounding[self.mode & 3], "f64": rounding[self.mode >> 2 & 3]}
-        return Frame(names, _call_other, registers=_Vectors(self), rounding=modes)
+        return Frame(names, partial(_call_other, self.architecture), registers=_Vectors(self), rounding=modes)
 
     def flushes(self, kind: str, *, output: bool) -> bool:
         shift = 4 if kind == "f32" else 6
@@ -317,9 +320,9 @@ class _Vectors:
         self._wave.v[register][lane] = bits
 
 
-def _call_other(name: str, arguments: list[Value], frame: Frame) -> Value:
+def _call_other(architecture: str, name: str, arguments: list[Value], frame: Frame) -> Value:
     """Another instruction used as a function: ``v_min_f32(a, b)``."""
-    text = find_text(name)
+    text = find_text(name, architecture)
     names = {key: frame.names[key] for key in ("WAVE_MODE.IEEE", "laneId") if key in frame.names}
     for number, value in enumerate(arguments):
         names[f"S{number}"] = value
@@ -386,7 +389,7 @@ def _distance(wave: Wave, instruction: Instruction) -> int | None:
 
 
 def _run_scalar(wave: Wave, instruction: Instruction) -> None:
-    text = find_text(instruction.mnemonic)
+    text = find_text(instruction.mnemonic, wave.architecture)
     if text.encoding == "SMEMOp":
         _run_scalar_load(wave, instruction, text)
         return
@@ -420,7 +423,8 @@ def _run_scalar_load(wave: Wave, instruction: Instruction, text: Text) -> None:
     distance = offset.number if offset.kind in {"whole", "literal"} else wave.read_scalar(offset.number)
     address += -distance if instruction.operands[2].startswith("-") else distance
     frame = wave.frame(text)
-    frame.names |= {"ADDR": whole(address, "u", 64), "SDATA": Value("b", 512, 0)}
+    frame.names |= dict.fromkeys(("ADDR", "sgpr_base"), whole(address, "u", 64))
+    frame.names |= {"offset": whole(0, "u", 64), "SDATA": Value("b", 512, 0)}
     frame.memory = _Everywhere(wave)
     run(text.body, frame)
     wave.write_scalar(target.number, _value(frame, "SDATA"), target.count)
@@ -437,13 +441,21 @@ def _flushed(wave: Wave, bits: int, kind: str) -> int:
     return bits & ~mask | floats.flushed(bits & mask, form)
 
 
-def _finished(wave: Wave, bits: int, kind: str, *, clamps: bool = False) -> int:
-    """A result after output modifiers; these are off in IEEE mode but for clamping."""
+_POWERS = {"mul:2": 1, "mul:4": 2, "div:2": -1}
+
+
+def _finished(wave: Wave, bits: int, kind: str, *, clamps: bool = False, power: int = 0) -> int:
+    """A result after output modifiers; ``power`` of two by which it is multiplied.
+
+    But for clamping they are off in IEEE mode, which only RDNA4 has not, and where denormals are results.
+    """
     if kind not in {"f16", "f32", "f64"}:
         return bits
     form = BY_TYPE[kind]
     mask = (1 << form.width) - 1
     number = bits & mask
+    if power and wave.architecture == "rdna4" and wave.flushes(kind, output=True):
+        number = floats.scaled(number, power, form)
     if clamps:
         one = floats.from_float(1.0, form)
         if floats.is_nan(number, form) or floats.is_negative(number, form):
@@ -456,7 +468,7 @@ def _finished(wave: Wave, bits: int, kind: str, *, clamps: bool = False) -> int:
 
 
 def _run_vector(wave: Wave, instruction: Instruction) -> None:
-    text = find_text(instruction.mnemonic)
+    text = find_text(instruction.mnemonic, wave.architecture)
     special = next((run for pattern, run in _SPECIAL if re.fullmatch(pattern, text.name)), None)
     if special is not None:
         special(wave, instruction, text)
@@ -543,7 +555,8 @@ def _write_result(
     elif text.name == "V_FMA_MIXHI_F16":
         bits = bits & 0xFFFF | _finished(wave, bits >> 16 & 0xFFFF, "f16", clamps=clamps) << 16
     else:
-        bits = _finished(wave, bits, text.result, clamps=clamps)
+        power = next((_POWERS[flag] for flag in instruction.flags & _POWERS.keys()), 0)
+        bits = _finished(wave, bits, text.result, clamps=clamps, power=power)
     _write_part(wave, shape.target, lane, bits)
 
 
@@ -705,9 +718,11 @@ def _run_across(wave: Wave, instruction: Instruction, text: Text) -> None:
     operands = [read_operand(operand) for operand in instruction.operands]
     target, sources = operands[0], operands[1:]
     frame = wave.frame(text)
-    frame.names |= {"SRC0": whole(sources[0].number), "VDST": whole(target.number), "D0": Value("b", 32, 0)}
+    frame.names |= {"VDST": whole(target.number), "D0": Value("b", 32, 0)}
     for number, operand in enumerate(sources):
-        if operand.kind != "v":
+        if operand.kind == "v":
+            frame.names[f"SRC{number}"] = whole(operand.number)
+        else:
             frame.names[f"S{number}"] = whole(wave.read(operand, "b32", 32, 0), "b", 32)
     run(text.body, frame)
     if target.kind == "s":
@@ -715,6 +730,7 @@ def _run_across(wave: Wave, instruction: Instruction, text: Text) -> None:
 
 
 _SPECIAL: tuple[tuple[str, Callable[[Wave, Instruction, Text], None]], ...] = (
+    (r"V_S_\w+", lambda wave, instruction, _: _run_scalar(wave, instruction)),
     (r"V_(READ|WRITE)LANE_B32|V_READFIRSTLANE_B32|V_PERMLANE\w+", _run_across),
 )
 
@@ -742,7 +758,7 @@ def _run_lds(wave: Wave, instruction: Instruction) -> None:
     if instruction.mnemonic == "ds_swizzle_b32":
         _run_swizzle(wave, instruction)
         return
-    text = find_text(instruction.mnemonic)
+    text = find_text(instruction.mnemonic, wave.architecture)
     operands = [read_operand(operand) for operand in instruction.operands]
     returns = "RETURN_DATA" in text.names and (
         "_RTN" in text.name or "LOAD" in text.name or "PERMUTE" in text.name
@@ -755,12 +771,14 @@ def _run_lds(wave: Wave, instruction: Instruction) -> None:
     for lane in wave.active():
         frame = wave.frame(text, lane)
         frame.memory = wave.lds
-        address = wave.read_vector(operands[0].number, lane)
+        vector = address = wave.read_vector(operands[0].number, lane)
         if not text.names & {"OFFSET", "OFFSET0"}:
             address += instruction.number("offset")
         frame.names |= {
             "ADDR": whole(address, "u", 32),
             "ADDR_BASE": whole(address, "u", 32),
+            "vgpr_a": whole(vector, "u", 32),
+            "offset": whole(instruction.number("offset"), "b", 32),
             "OFFSET": whole(instruction.number("offset"), "b", 32),
             "OFFSET0": whole(two[0], "b", 32),
             "OFFSET1": whole(two[1], "b", 32),
@@ -825,11 +843,11 @@ def _swizzle(text: str) -> Callable[[int], int]:
 
 
 def _run_memory(wave: Wave, instruction: Instruction) -> None:
-    text = find_text(instruction.mnemonic)
+    text = find_text(instruction.mnemonic, wave.architecture)
     operands = list(instruction.operands)
     space = instruction.mnemonic.split("_")[0]
     is_load = "_LOAD_" in text.name
-    returns = is_load or ("ATOMIC" in text.name and "glc" in instruction.flags)
+    returns = is_load or ("ATOMIC" in text.name and bool(instruction.flags & {"glc", "th:TH_ATOMIC_RETURN"}))
     target = read_operand(operands.pop(0)) if returns else None
     vector = operands.pop(0)
     data = read_operand(operands.pop(0)) if not is_load else None
@@ -839,7 +857,8 @@ def _run_memory(wave: Wave, instruction: Instruction) -> None:
         frame = wave.frame(text, lane)
         address = instruction.number("offset") + _address(wave, space, vector, base, lane)
         frame.memory = wave.scratch[lane] if space == "scratch" else _Everywhere(wave)
-        frame.names["ADDR"] = whole(address, "u", 64)
+        frame.names |= dict.fromkeys(("ADDR", "v_addr", "v_addr_off"), whole(address, "u", 64))
+        frame.names |= dict.fromkeys(("s_saddr", "s_saddr_off", "flat_scratch"), whole(0, "u", 64))
         if data is not None:
             frame.names["DATA"] = frame.names["VDATA"] = whole(_read_data(wave, data, lane), "b", 128)
         if name == "VDATA" and data is not None:
