@@ -1,4 +1,4 @@
-"""What a GPU is, by its profile: facts, each with its source and confidence, its own and its family's."""
+"""What a GPU is: its architecture by its name, and by its profile facts, each with source and confidence."""
 
 from __future__ import annotations
 
@@ -19,6 +19,38 @@ from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable,
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
 FactValue = int | float | str | tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """An instruction set that several GPUs share, as far as code depends on it; profiles have all else."""
+
+    name: str
+    title: str
+    first: int  # the gfx number before minor version and stepping, from which on GPUs have it: 11 of gfx1151
+    wave_size: int  # lanes, as compilers assume; LLVM's user guide for AMDGPU, target features by processor
+    has_wmma: bool = False
+    is_emulated: bool = False
+
+
+ARCHITECTURES = (
+    Architecture(name="gcn", title="GCN and CDNA", first=0, wave_size=64),
+    Architecture(name="rdna", title="RDNA and RDNA2", first=10, wave_size=32),
+    Architecture(
+        name="rdna3", title="RDNA3 and RDNA3.5", first=11, wave_size=32, has_wmma=True, is_emulated=True
+    ),
+    Architecture(name="rdna4", title="RDNA4", first=12, wave_size=32, has_wmma=True, is_emulated=True),
+    Architecture(name="later", title="later than RDNA4", first=13, wave_size=32),
+)
+_VERSION = re.compile(r"gfx(\d+?)(?:[0-9a-f]{2}|-.*)$")
+
+
+def architecture_of(gfx: str) -> Architecture:
+    """The architecture of a GPU, or of a generic target, by its name; the oldest where that is no gfx id."""
+    match = _VERSION.match(gfx)
+    number = int(match[1]) if match else 0
+    return next(each for each in reversed(ARCHITECTURES) if number >= each.first)
+
 
 # Speeds are marketing figures or single measurements: good for a table, never a reason to act.
 REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflops", "part"})

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from patchkit.base.arch import GpuProfile, load_gpu
+from patchkit.base.arch import ARCHITECTURES, GpuProfile, architecture_of, load_gpu
 from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
 from patchkit.base.files import temporary_folder
 from patchkit.base.process import signal_name
@@ -384,7 +384,7 @@ def open_gpu(
     """A GPU by its name.
 
     Args:
-        arch: one that has a profile, of gfx11 or gfx12.
+        arch: one that has a profile, of an architecture that is emulated.
         profiles: the folder of profiles; patchkit's own unless another one is named.
         cache_root: where what was built is kept; by default the user's cache folder.
         environ: where a compiler is looked for.
@@ -404,11 +404,12 @@ def open_gpu(
 def emulated_profile(profiles: Path, arch: str) -> GpuProfile:
     """The profile of a GPU that can be emulated. Raises ARCH_NOT_EMULATED and as reading profiles does."""
     profile = load_gpu(profiles, arch)
-    if not arch.startswith(("gfx11", "gfx12")):
+    if not architecture_of(arch).is_emulated:
+        emulated = ", ".join(each.title for each in ARCHITECTURES if each.is_emulated)
         raise UsageError(
             f"{arch} is not emulated",
             code="ARCH_NOT_EMULATED",
-            why="the emulator executes RDNA3, RDNA3.5 and RDNA4: gfx11 and gfx12, waves of 32 lanes",
+            why=f"the emulator executes {emulated}",
         )
     return profile
 

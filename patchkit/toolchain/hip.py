@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.arch import architecture_of
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import file_sha256
 from patchkit.base.process import run_tool
@@ -300,11 +301,11 @@ def knows_arch(rocwmma: RocWmma, arch: str) -> bool:
     """Whether the header has code for the arch.
 
     rocWMMA names each gfx id that it takes in ``internal/config.hpp`` and refuses others by
-    static_assert; the stand-in takes the two families that it was written for.
+    static_assert; the stand-in takes those with the instructions that it was written on.
     """
     folder = rocwmma.include / "rocwmma"
     if rocwmma.kind == "stand-in":
-        return (folder / "rocwmma.hpp").is_file() and arch.startswith(("gfx11", "gfx12"))
+        return (folder / "rocwmma.hpp").is_file() and architecture_of(arch).has_wmma
     try:
         text = (folder / "internal" / "config.hpp").read_bytes()
     except OSError:

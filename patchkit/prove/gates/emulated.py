@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from patchkit.base.arch import architecture_of
 from patchkit.base.errors import PatchkitError
 from patchkit.base.verdict import EMULATED, Verdict
 from patchkit.carry.placing.tree import ROCWMMA_OPTION
@@ -14,12 +15,10 @@ from patchkit.prove.build import Machine
 from patchkit.prove.gates.base import EmulatedOn
 from patchkit.prove.subject import Subject
 
-_FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes
-
 
 def choose_emulated(archs: Sequence[str]) -> str | None:
     """The GPU to emulate for a candidate: the first that can be; None when none can."""
-    return next((arch for arch in archs if arch.startswith(_FAMILIES)), None)
+    return next((arch for arch in archs if architecture_of(arch).is_emulated), None)
 
 
 def not_proven_on(machine: Machine, subject: Subject) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.arch import architecture_of
+
 Pass = Literal["host", "device", "both"]
 
 _ONLY: dict[Pass, list[str]] = {"host": ["--cuda-host-only"], "device": ["--cuda-device-only"], "both": []}
@@ -71,7 +73,7 @@ def hip_arguments(
 def wave_macro(*, clang_version: str, hip_version: str, arch: str) -> list[str]:
     """The definition of the macro that these headers use and this clang no longer makes; often none."""
     if needs_wave_macro(clang_version=clang_version, hip_version=hip_version):
-        return [f"-D{_WAVE_MACRO}={wave_size(arch)}"]
+        return [f"-D{_WAVE_MACRO}={architecture_of(arch).wave_size}"]
     return []
 
 
@@ -81,15 +83,6 @@ def needs_wave_macro(*, clang_version: str, hip_version: str) -> bool:
         leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
         and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
     )
-
-
-def wave_size(arch: str) -> int:
-    """Lanes of a wave that the compiler assumes: 64 up to gfx9 (GCN, CDNA), 32 from gfx10 on (RDNA).
-
-    Source: LLVM's user guide for AMDGPU, the column of target features of its processor table.
-    """
-    family = re.match(r"gfx(\d+?)(?:[0-9a-f]{2}|-.*)$", arch)
-    return 64 if family is None or leading_number(family[1]) <= 9 else 32  # noqa: PLR2004  gfx9, as above
 
 
 def leading_number(version: str) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.arch import architecture_of
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -106,7 +108,7 @@ class Assembler:
     """llvm-mc for one processor; ``library`` is the libLLVM that it needs."""
 
     def __init__(self, program: Path, library: Path, processor: str) -> None:
-        self.architecture = "rdna4" if processor.startswith("gfx12") else "rdna3"
+        self.architecture = architecture_of(processor).name
         self._command = [str(program), "-triple=amdgcn", f"-mcpu={processor}", "--show-encoding"]
         self._command.append("-mattr=+real-true16")
         self._environment = {"LD_LIBRARY_PATH": str(library.parent)}

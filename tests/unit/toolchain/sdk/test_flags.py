@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.toolchain.sdk.flags import hip_arguments, leading_number, wave_size
+from patchkit.toolchain.sdk.flags import hip_arguments, leading_number
 
 
 def arguments(**changes: object) -> list[str]:
@@ -20,24 +20,6 @@ def arguments(**changes: object) -> list[str]:
         "rocwmma": Path("/p/rocwmma"),
     }
     return hip_arguments(**{**values, **changes})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arch", "lanes"),
-    [
-        ("gfx803", 64),
-        ("gfx906", 64),
-        ("gfx90a", 64),
-        ("gfx942", 64),
-        ("gfx1030", 32),
-        ("gfx1151", 32),
-        ("gfx1201", 32),
-        ("gfx9-4-generic", 64),
-        ("gfx11-generic", 32),
-    ],
-)
-def test_wave_size(arch: str, lanes: int) -> None:
-    assert wave_size(arch) == lanes
 
 
 def test_the_wave_macro_is_defined_only_where_it_went_missing() -> None:
