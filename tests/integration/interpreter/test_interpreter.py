@@ -29,6 +29,8 @@ from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.checks import native_checks
 from patchkit.gpu.emulated.emulator import find_disassembler
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[2] / "patchkit" / "gpu" / "emulated" / "native" / "emulator"
 PROGRAM = HERE.parent / "emulator" / "triton" / "run.py"
