@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
 
 from patchkit.base.document import EvidenceUnreadable, parse_model
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import is_editors
+from patchkit.base.verdict import SpeedVerdict
 
 MOST_BYTES = 8 * 2**20
 """Of a file. Twenty arms in eighty rounds of six tests have 0.3 MB, three arms in ten rounds 15 kB."""
@@ -58,6 +59,13 @@ _Day = Annotated[str, _text(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]
 _Count = Annotated[int, Field(ge=0, le=10**15)]
 _Small = Annotated[int, Field(ge=-1, le=10**6)]
 _Figure = Annotated[float, Field(ge=-(10**9), le=10**9)]
+ReadVerdict = Annotated[
+    SpeedVerdict, BeforeValidator(lambda word: "unclear" if word == "undecided" else word)
+]
+"""As written by this version, or with the word of earlier ones."""
+_Verdict = Annotated[
+    ReadVerdict, PlainSerializer(lambda word: "undecided" if word == "unclear" else word)
+]  # format 1 keeps the earlier word: its bytes are what a file is named by
 Nanoseconds = Annotated[int, Field(ge=1, le=10**15)]
 
 
@@ -174,7 +182,7 @@ class MeasuredVerdict(_Part):
     low: _Figure
     high: _Figure
     noise: Range | None
-    verdict: Literal["faster", "same", "slower", "undecided"]
+    verdict: _Verdict
 
 
 class EvidenceFile(_Part):

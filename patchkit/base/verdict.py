@@ -1,4 +1,4 @@
-"""What became of a check, in the words that reports use: a verdict says on what it rests."""
+"""The words for results: what became of a check, and how one speed compares with another."""
 
 from __future__ import annotations
 
@@ -21,3 +21,6 @@ MARKS: Mapping[str, str] = {
     "not run": "-",
 }
 """What a line of text about a gate begins with."""
+
+SpeedVerdict = Literal["faster", "same", "slower", "unclear"]
+"""How one build's speed compares with another's: by measured rounds, or by modelled times."""

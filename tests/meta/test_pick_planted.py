@@ -46,9 +46,9 @@ def _make_run(bench, folder, words, *, status=0, begun=1):
     ("words", "told"),
     [
         ({}, "yes"),
-        ({"nothing": "cannot tell"}, "yes"),
-        ({"with-prompts": "cannot tell"}, "open: with-prompts"),
-        ({"with-prompts": "leave out", "prompts": "cannot tell"}, "no: left out with-prompts"),
+        ({"nothing": "unclear"}, "yes"),
+        ({"with-prompts": "unclear"}, "open: with-prompts"),
+        ({"with-prompts": "leave out", "prompts": "unclear"}, "no: left out with-prompts"),
         ({"slow-text": "keep"}, "no: kept slow-text"),
         ({"nothing": "keep", "prompts": "leave out"}, "no: kept nothing"),
     ],

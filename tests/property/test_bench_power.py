@@ -40,9 +40,9 @@ def test_at_most_one_interval_in_a_hundred_misses_the_true_effect(rounds: int, s
 @pytest.mark.parametrize(
     ("noise", "stalls"), [(0.002, 0.0), (0.01, 0.0), (0.03, 0.0), (0.01, 0.1), (0.1, 0.2)]
 )
-def test_a_build_against_itself_is_same_or_undecided_in_20_of_20(noise: float, stalls: float) -> None:
+def test_a_build_against_itself_is_same_or_unclear_in_20_of_20(noise: float, stalls: float) -> None:
     verdicts = [_measured(seed=seed, noise=noise, gain=0.0, stalls=stalls).verdict for seed in range(20)]
-    assert set(verdicts) <= {"same", "undecided"}
+    assert set(verdicts) <= {"same", "unclear"}
 
 
 @pytest.mark.parametrize(("noise", "rounds"), [(0.002, 10), (0.01, 10), (0.015, 10), (0.02, 20)])
@@ -59,8 +59,8 @@ def test_a_gain_of_half_is_seen(noise: float) -> None:
 @pytest.mark.parametrize("gain", [-0.5, 0.0, 0.5])
 def test_too_few_rounds_for_such_an_interval_decide_nothing(gain: float) -> None:
     found = _measured(seed=1, noise=0.001, gain=gain, rounds=FEWEST - 1)
-    assert (found.verdict, FEWEST) == ("undecided", 8)
-    assert _measured(seed=1, noise=0.001, gain=gain, rounds=FEWEST).verdict != "undecided"
+    assert (found.verdict, FEWEST) == ("unclear", 8)
+    assert _measured(seed=1, noise=0.001, gain=gain, rounds=FEWEST).verdict != "unclear"
 
 
 @given(st.integers(0, 10**6), st.floats(0.001, 0.2), st.sampled_from([0.0, 0.1, 0.3]))
@@ -69,7 +69,7 @@ def test_a_loss_of_ten_per_cent_is_never_called_same_or_faster_by_a_run_that_cou
 ) -> None:
     found = _measured(seed=seed, noise=noise, gain=-0.1, rounds=10, stalls=stalls)
     if found.smallest_loss_seen <= 0.1:
-        assert found.verdict in {"slower", "undecided"}
+        assert found.verdict in {"slower", "unclear"}
 
 
 @given(
@@ -83,6 +83,6 @@ def test_swapping_the_builds_swaps_the_verdict(
     size = len(baseline)
     one = compare(baseline, candidate[:size], baseline, least=0.02)
     other = compare(candidate[:size], baseline, candidate[:size], least=0.02)
-    swapped = {"faster": "slower", "slower": "faster", "same": "same", "undecided": "undecided"}
+    swapped = {"faster": "slower", "slower": "faster", "same": "same", "unclear": "unclear"}
     assert other.verdict == swapped[one.verdict]
-    assert compare(baseline, baseline, again[:size], least=0.02).verdict in {"same", "undecided"}
+    assert compare(baseline, baseline, again[:size], least=0.02).verdict in {"same", "unclear"}

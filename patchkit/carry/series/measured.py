@@ -36,10 +36,7 @@ class PatchMeasured:
     def told(self) -> str:
         """As ``pp512@d0 +10.2 % (+9.8 to +10.9 %), faster``."""
         one = self.verdict
-        return (
-            f"{self.test.name} {one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), "
-            f"{one.verdict if one.verdict != 'undecided' else 'cannot tell'}"
-        )
+        return f"{self.test.name} {one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), {one.verdict}"
 
     def as_json(self) -> dict[str, object]:
         """As ``--json`` shows it."""
@@ -108,7 +105,7 @@ def claims_of(
 
 
 def _claim(file: EvidenceFile, several: Sequence[PatchMeasured], valid: Validity) -> Claim | None:
-    """What a file comes to for one patch; None where it cannot tell, or counts for nothing."""
+    """What a file comes to for one patch; None where it is unclear, or counts for nothing."""
     says = _says([one.verdict for one in several])
     if says is None or not valid.counts or not file.machine.arch.startswith("gfx"):
         return None
@@ -137,13 +134,13 @@ _SHOWN = 6  # figures in one line
 
 
 def _says(verdicts: Sequence[MeasuredVerdict]) -> Says | None:
-    """What a machine says of a patch, all its tests together; None: it cannot tell.
+    """What a machine says of a patch, all its tests together; None: unclear.
 
     A gain is one where no test is slower, nor likely to be: where an interval lies below zero, whole, and
     only the noise keeps it from being a loss.
     """
     words = {one.verdict for one in verdicts}
-    leans = any(one.verdict == "undecided" and one.high < 0 for one in verdicts)
+    leans = any(one.verdict == "unclear" and one.high < 0 for one in verdicts)
     if "faster" in words and ("slower" in words or leans):
         return "mixed"
     if "slower" in words:

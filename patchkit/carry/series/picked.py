@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words, load_toml, validate
 from patchkit.carry.series.lock import ObjectId
 
-PickedVerdict = Literal["keep", "leave out", "cannot tell"]
+PickedVerdict = Annotated[
+    Literal["keep", "leave out", "unclear"],
+    BeforeValidator(lambda word: "unclear" if word == "cannot tell" else word),
+]
+"""``cannot tell`` is what files of earlier versions have for ``unclear``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

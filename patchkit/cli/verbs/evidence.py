@@ -313,10 +313,9 @@ def _export_lines(file: EvidenceFile, place: Path) -> Iterator[str]:
     yield from _machine_lines(file)
     for one in file.verdicts:
         test = file.tests[one.test]
-        word = one.verdict if one.verdict != "undecided" else "cannot tell"
         yield (
-            f"  {word}: {test.name} of {test.model}, {one.of} against {one.against}: {one.change:+.1%} "
-            f"({one.low:+.1%} to {one.high:+.1%}), {counted(one.rounds, 'round')}"
+            f"  {one.verdict}: {test.name} of {test.model}, {one.of} against {one.against}: "
+            f"{one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), {counted(one.rounds, 'round')}"
         )
     if all(one.noise is None for one in file.verdicts):
         yield "  no build was measured twice, so nothing is decided: patchkit verify --gate bench does that"

@@ -110,7 +110,7 @@ def command(
 
     First all patches must compute right here: one that does not is out. Then each is left out of the rest,
     those of different kernels in all combinations, in rounds that run every build once, in an order drawn by
-    lot, until it is clear whether it pays: keep, leave out, or cannot tell. What is kept makes some test
+    lot, until it is clear whether it pays: keep, leave out, or unclear. What is kept makes some test
     faster, and none slower by --least or more; that is wrong in at most one run of a hundred. Patches that a
     GPU has as opt-in are tried, too.
 

@@ -11,16 +11,9 @@ from typing import Literal
 from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
-from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, Interval, compare
+from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, compare
 
 Judgement = Literal["ok", "lost", "short", "open"]
-
-LEAST = 0.02
-"""The smallest fraction worth a verdict.
-
-Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes;
-docs/records/bench.md).
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

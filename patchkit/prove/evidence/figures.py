@@ -11,8 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
-from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, Interval, interval_of
-from patchkit.prove.bench.judge import LEAST
+from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, interval_of
 
 Pair = tuple[str, str]
 """The names of two arms: which is compared, and with which."""
@@ -113,7 +112,7 @@ def _verdict(
         low=_fraction(effect.low),
         high=_fraction(effect.high),
         noise=None if noise is None else Range(low=_fraction(noise.low), high=_fraction(noise.high)),
-        verdict="undecided" if noise is None else comparison.verdict,
+        verdict="unclear" if noise is None else comparison.verdict,
     )
 
 

@@ -18,14 +18,14 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
-from patchkit.base.evidence import MeasuredMachine
+from patchkit.base.evidence import MeasuredMachine, ReadVerdict
+from patchkit.base.verdict import SpeedVerdict
 from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
-from patchkit.gpu.hardware.bench.statistics import Verdict
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
@@ -86,7 +86,7 @@ class JudgedTest(Record):
     margin: Number
     smallest_loss_seen: Number
     rounds: Count
-    verdict: Verdict
+    verdict: ReadVerdict
     judgement: Judgement
     why: str
     control: bool
@@ -318,7 +318,7 @@ def _result(gate: BenchGate, session: BenchSession, judged: Sequence[Judged]) ->
     )
 
 
-_VERDICTS = get_args(Verdict)
+_VERDICTS = get_args(SpeedVerdict)
 
 
 def _table(judged: Sequence[Judged]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from patchkit.base.errors import ConfigError, GateError, PatchkitError, Toolchai
 from patchkit.base.jobs import run_parallel
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
-from patchkit.base.verdict import MODELLED
+from patchkit.base.verdict import MODELLED, SpeedVerdict
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.measured import PatchMeasured, measured_in
 from patchkit.carry.series.patch import Patch
@@ -26,6 +26,7 @@ from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
 from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.hardware.bench.statistics import LEAST, Interval, judge_interval
 from patchkit.gpu.modelled.machine import Machine as TimedMachine
 from patchkit.gpu.modelled.machine import in_words, load_machine
 from patchkit.gpu.modelled.operation import (
@@ -37,7 +38,6 @@ from patchkit.gpu.modelled.operation import (
     type_of,
 )
 from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
-from patchkit.prove.bench.judge import LEAST
 from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
 from patchkit.prove.gates.base import (
     Both,
@@ -61,7 +61,7 @@ from patchkit.toolchain.units import SourceTree
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing
 
-Judgement = Literal["faster", "same", "unclear", "slower", "not judged"]
+Judgement = SpeedVerdict | Literal["not judged"]
 
 
 class SpeedBroken(GateError):
@@ -235,7 +235,7 @@ class SpeedGate:
         )
 
 
-_WORDS: tuple[Judgement, ...] = get_args(Judgement)
+_WORDS: tuple[Judgement, ...] = (*get_args(SpeedVerdict), "not judged")
 _OPEN: tuple[Judgement, ...] = ("unclear", "not judged")
 
 
@@ -447,9 +447,8 @@ def judged_shape(
     else:
         low, high = ratio / (1 + error) - 1, ratio / (1 - error) - 1
         told["interval"] = (low, high)
-        is_same = max(-low, high) <= LEAST
-        told["judgement"] = (
-            "slower" if high < 0 else "faster" if low > 0 else "same" if is_same else "unclear"
+        told["judgement"] = judge_interval(
+            Interval(low=low, middle=ratio - 1, high=high), margin=0.0, least=LEAST
         )
         known = machine.error_of(before.kind, shape.head_size) if before.kind == after.kind else None
         told["why"] = (
@@ -472,7 +471,7 @@ def beside_measured(judged: JudgedShape, shape: SpeedShape, known: Sequence[Patc
         for one in known
         if one.patch == judged.patch
         and one.file.machine.arch == judged.arch
-        and one.verdict.verdict != "undecided"
+        and one.verdict.verdict != "unclear"
         and bool(one.test.generated) == (shape.tokens == 1)
         and (shape.head_size is None or shape.head_size == one.test.head_size)
     ]

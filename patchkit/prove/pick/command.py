@@ -19,11 +19,12 @@ from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
 from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.statistics import LEAST
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import BUILDS, LEAST, EffectOnTest, Picked, Plan, pick
+from patchkit.prove.pick.decide import BUILDS, EffectOnTest, Picked, Plan, pick
 from patchkit.prove.pick.journal import (
     JOURNAL,
     PICKED,

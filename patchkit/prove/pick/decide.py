@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from patchkit.gpu.hardware.bench.statistics import (
+    LEAST,
     Interval,
     bound_averages,
     fewest_rounds,
@@ -34,11 +35,9 @@ from patchkit.prove.pick.crossing import Arm, cross
 
 BUILDS = 24
 """So many builds are measured side by side, if that spares rounds: what four or five patches cross in."""
-Verdict = Literal["keep", "leave out", "cannot tell"]
+Verdict = Literal["keep", "leave out", "unclear"]
 Stage = Literal["whole", "each", "check"]
 
-LEAST = 0.02
-"""The smallest change of speed worth a verdict, as a fraction: that of the bench gate, for its reasons."""
 WRONG_KEEP = 0.01
 """The chance that a run keeps any patch that makes some test slower by ``least`` or more."""
 IDLE_KEEP = 0.05
@@ -365,7 +364,7 @@ class _Pick:
             without=tuple(each for each in current if each not in out),
             number=contexts[name],
         )
-        self._decide(name, "cannot tell", "not measured")
+        self._decide(name, "unclear", "not measured")
         return made
 
     def _measure_open(
@@ -490,8 +489,8 @@ class _Pick:
         if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
             why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {widest.told}"
-        self._decide(one.member, "cannot tell", why, effects=effects, pairs=one.pairs, context=one.context)
-        self.heard(f"{one.member}: cannot tell, {why}")
+        self._decide(one.member, "unclear", why, effects=effects, pairs=one.pairs, context=one.context)
+        self.heard(f"{one.member}: unclear, {why}")
 
     def _to_drop(self, current: Arm, kept: set[str]) -> set[str]:
         """Who leaves now: of those who touch one kernel one, losses first, then the last of the series."""
@@ -520,7 +519,7 @@ class _Pick:
                 return
             for name in unsure:
                 other = min((self._neighbours(name) | self._needs(name)) & leaving)
-                self._decide(name, "cannot tell", f"not measured without {other}, whose kernel it touches")
+                self._decide(name, "unclear", f"not measured without {other}, whose kernel it touches")
             kept -= unsure
 
     def _closed(self, kept: Arm) -> Arm:
@@ -529,7 +528,7 @@ class _Pick:
         for name in kept:
             if name not in picked:
                 needed = min(self._needs(name) - set(picked))
-                self._decide(name, "cannot tell", f"needs {needed}, which is left out")
+                self._decide(name, "unclear", f"needs {needed}, which is left out")
         return picked
 
     def _makeable(self, arm: Arm) -> Arm:
@@ -541,7 +540,7 @@ class _Pick:
 
     def _withdraw(self, picked: Arm, why: str) -> None:
         for name in picked:
-            self._decide(name, "cannot tell", why)
+            self._decide(name, "unclear", why)
 
     def _slower(self, check: Sequence[EffectOnTest]) -> list[EffectOnTest]:
         """Those whose whole interval is a loss, and one that counts."""

@@ -37,7 +37,7 @@ def lines(report: PickReport) -> Iterator[str]:
         yield f"next:   {_next(report)}"
     else:
         yield "picked: nothing; upstream as it is stays"
-    unsure = [one.id for one in picked.decisions if one.verdict == "cannot tell"]
+    unsure = [one.id for one in picked.decisions if one.verdict == "unclear"]
     if unsure:
         yield f"open:   {', '.join(unsure)}; the same command with more --minutes goes on"
 

@@ -50,7 +50,7 @@ def test_what_a_gpu_has_as_opt_in_is_applied_when_it_was_kept(world, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "more", "code"),
     [
-        ({"verdict": "cannot tell"}, (), "PICKED_NOTHING"),
+        ({"verdict": "unclear"}, (), "PICKED_NOTHING"),
         ({"arch": "gfx1100"}, ("--arch", "gfx1151"), "PICKED_OTHER"),
         ({"upstream": "onto-0123456789ab"}, (), "PICKED_OTHER"),
         ({}, ("--without", "demo-twin"), "OPTIONS_CONTRADICT"),

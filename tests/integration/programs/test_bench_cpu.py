@@ -57,7 +57,7 @@ def test_two_builds_of_equal_code_are_never_told_apart(cpu_subject: Subject) -> 
     result = _bench(cpu_subject, 8)
     assert result.gate == "bench@cpu"
     assert [test["test"] for test in _tests(result)] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
-    assert {test["verdict"] for test in _tests(result)} <= {"same", "undecided"}
+    assert {test["verdict"] for test in _tests(result)} <= {"same", "unclear"}
     assert result.verdict in {"passed", "not run"}
     assert not result.problems
     assert any("GPU kernels are not proven" in line for line in result.not_run)
@@ -69,7 +69,7 @@ def test_a_build_that_is_a_tenth_slower_never_passes_and_is_caught_where_the_mac
     result = _bench(slower, 8)
     assert result.verdict != "passed"
     for test in _tests(result):
-        assert test["verdict"] in {"slower", "undecided"}
+        assert test["verdict"] in {"slower", "unclear"}
         if cast("float", test["smallest_loss_seen"]) < 0.05:
             assert test["verdict"] == "slower"
             assert test["judgement"] == "lost"

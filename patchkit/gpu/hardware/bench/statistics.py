@@ -14,10 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from typing import Literal
 
-Verdict = Literal["faster", "same", "slower", "undecided"]
+from patchkit.base.verdict import SpeedVerdict
 
+LEAST = 0.02
+"""The smallest change of speed worth a verdict, as a fraction.
+
+Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes;
+docs/records/bench.md).
+"""
 CONFIDENCE = 0.99
 """Of each interval; a gate looks at many tests, so one wrong in twenty would be too many."""
 _CHANCE = (1 - CONFIDENCE) / 2  # that one end of an interval is wrong
@@ -72,22 +77,25 @@ class Comparison:
         return max(self.least, self.noise.reach)
 
     @property
-    def verdict(self) -> Verdict:
-        """The interval lies beyond the margin, within what is not worth a verdict, or neither."""
+    def verdict(self) -> SpeedVerdict:
+        """By :func:`judge_interval`; unclear with fewer rounds than an interval takes."""
         if self.rounds < FEWEST:
-            return "undecided"
-        if self.effect.low > self.margin:
-            return "faster"
-        if self.effect.high < -self.margin:
-            return "slower"
-        if self.effect.reach <= self.least:
-            return "same"
-        return "undecided"
+            return "unclear"
+        return judge_interval(self.effect, margin=self.margin, least=self.least)
 
     @property
     def smallest_loss_seen(self) -> float:
         """The loss, as a fraction, from which on this run would have said slower: its stated power."""
         return -math.expm1(-(self.margin + self.effect.half))
+
+
+def judge_interval(effect: Interval, *, margin: float, least: float) -> SpeedVerdict:
+    """The interval lies beyond the margin, within what is not worth a verdict, or neither."""
+    if effect.low > margin:
+        return "faster"
+    if effect.high < -margin:
+        return "slower"
+    return "same" if effect.reach <= least else "unclear"
 
 
 def compare(

@@ -96,7 +96,7 @@ def test_a_loss_on_two_machines_ends_a_default(losing: dict[int, EvidenceFile]) 
 def test_a_gain_beside_what_is_likely_a_loss_is_neither(gaining: EvidenceFile) -> None:
     """As on an NVIDIA GPU with a planted patch that is faster on one model and slower on another."""
     verdicts = tuple(
-        one.model_copy(update={"verdict": "undecided", "change": -0.03, "low": -0.08, "high": -0.007})
+        one.model_copy(update={"verdict": "unclear", "change": -0.03, "low": -0.08, "high": -0.007})
         if one.test == 1
         else one
         for one in gaining.verdicts

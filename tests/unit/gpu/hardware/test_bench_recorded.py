@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.verdict import SpeedVerdict
 from patchkit.gpu.hardware.bench.rounds import ARMS, Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
-from patchkit.gpu.hardware.bench.statistics import Verdict
 from patchkit.prove.bench.judge import Promise, judge
 
 _RECORDED = Path(__file__).parent / "recorded"
@@ -40,22 +40,22 @@ def _measurements(name: str, count: int) -> Iterator[Rounds]:
 
 
 @pytest.mark.parametrize(("count", "least"), [(10, 15), (20, 24)])
-def test_equal_builds_are_same_or_undecided(count: int, least: int) -> None:
-    counts: collections.Counter[Verdict] = collections.Counter()
+def test_equal_builds_are_same_or_unclear(count: int, least: int) -> None:
+    counts: collections.Counter[SpeedVerdict] = collections.Counter()
     for rounds in _measurements("b6900-cpu-equal.json", count):
         counts.update(one.comparison.verdict for one in judge(rounds, _NO_PROMISE))
     assert counts["faster"] == counts["slower"] == 0
-    assert counts["same"] + counts["undecided"] == 800 // count
+    assert counts["same"] + counts["unclear"] == 800 // count
     assert counts["same"] >= least, "a method that never decides would pass the rest"
 
 
 @pytest.mark.parametrize(("count", "least"), [(10, 74), (20, 40)])
 def test_a_tenth_slower_is_caught_at_the_stated_power(count: int, least: int) -> None:
-    counts: collections.Counter[Verdict] = collections.Counter()
+    counts: collections.Counter[SpeedVerdict] = collections.Counter()
     for rounds in _measurements("b6900-cpu-tenth-slower.json", count):
         for one in judge(rounds, _NO_PROMISE):
             counts[one.comparison.verdict] += 1
-            assert one.comparison.verdict in {"slower", "undecided"}
+            assert one.comparison.verdict in {"slower", "unclear"}
             if one.comparison.smallest_loss_seen < -math.expm1(one.comparison.effect.middle):
                 assert (one.comparison.verdict, one.judgement) == ("slower", "lost")
     assert counts["slower"] >= least, f"of {800 // count}"

@@ -109,7 +109,7 @@ def test_seven_rounds_leave_every_test_open(measure: Callable[..., Rounds], gain
 
 def test_noise_never_makes_two_builds_equal(measure: Callable[..., Rounds]) -> None:
     noisy = _judged(measure(pp=-0.1, noise=0.3))["pp512@d0"]
-    assert noisy.comparison.verdict == "undecided"
+    assert noisy.comparison.verdict == "unclear"
     assert noisy.judgement == "open"
     assert "would not be seen" in noisy.why
 

@@ -60,12 +60,12 @@ def test_without_a_build_that_was_measured_twice_nothing_is_decided() -> None:
     ]
     test = file.tests[0].model_copy(update={"rounds": tuple(rounds)})
     found = verdicts_of(arms, [test])
-    assert {one.verdict for one in found} == {"undecided"}
+    assert {one.verdict for one in found} == {"unclear"}
     assert {one.noise for one in found} == {None}
 
 
 def test_seven_rounds_decide_nothing() -> None:
-    assert {one.verdict for one in measured(rounds=7).verdicts} == {"undecided"}
+    assert {one.verdict for one in measured(rounds=7).verdicts} == {"unclear"}
 
 
 def test_the_gate_bench_says_the_same_of_the_same_rounds() -> None:
@@ -119,7 +119,7 @@ def test_pairs_with_too_few_rounds_each_say_together_what_a_patch_does() -> None
     }
     assert found["both", "b"].verdict == "faster"
     assert found["both", "a"].verdict == "same"
-    assert found["both", "none"].verdict == "undecided"
+    assert found["both", "none"].verdict == "unclear"
 
 
 def test_pairs_with_enough_rounds_speak_for_themselves() -> None:

@@ -307,7 +307,7 @@ def test_evidence_is_read_back_and_shown(timed, operation):
         ((99.0, 110.0), "not run", "2 unclear"),
         ((99.0, 60.0), "passed (modelled)", "1 faster, 1 unclear"),
         ((99.0, 100.0), "passed (modelled)", "1 same, 1 unclear"),
-        ((99.0, 170.0), "failed", "1 unclear, 1 slower"),
+        ((99.0, 170.0), "failed", "1 slower, 1 unclear"),
     ],
 )
 def test_what_is_unclear_is_not_proven(make_subject, timed, operation, after, verdict, told):

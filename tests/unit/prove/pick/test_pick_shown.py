@@ -26,7 +26,7 @@ def _report(label: str = "measured") -> PickReport:
             Decision(
                 id="a", verdict="keep", why="faster in pp512 of m by 10.0%", effects=(_EFFECT,), pairs=11
             ),
-            Decision(id="b", verdict="cannot tell", why="not measured"),
+            Decision(id="b", verdict="unclear", why="not measured"),
         ),
         whole=(_EFFECT,),
         check=(_EFFECT,),
