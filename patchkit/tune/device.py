@@ -17,12 +17,12 @@ from patchkit.base.files import write_whole
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
+from patchkit.gpu.hardware.bench.measure import Arm, Bench, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.rounds import Arm as BenchArm
-from patchkit.gpu.hardware.bench.rounds import Rounds
-from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
+from patchkit.gpu.hardware.bench.rounds import AGAIN, ARMS, BASELINE, CANDIDATE
 from patchkit.gpu.hardware.bench.statistics import Comparison, compare
 from patchkit.gpu.hardware.runner import Runner
+from patchkit.tune.family import Setting
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.registry import KernelName, tunable
 from patchkit.tune.report import read_report, report_path
@@ -31,16 +31,16 @@ from patchkit.tune.search import NOT_WORTH_TIMING
 # Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
 FIRST_ROUNDS = 3
 RUNGS = 3
+_TIMEOUT_S = 3600.0  # of one call
 
-Arm = tuple[int, ...]
-Measure = Callable[[Arm, int], Comparison]
+Measure = Callable[[Setting, int], Comparison]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """An arm after its last rung: its comparison with upstream's build."""
 
-    arm: Arm
+    arm: Setting
     comparison: Comparison
 
 
@@ -53,11 +53,11 @@ class Race:
     """
 
     standings: tuple[Standing, ...]
-    winner: Arm | None
+    winner: Setting | None
     why: str
 
 
-def race(arms: Sequence[Arm], measure: Measure) -> Race:
+def race(arms: Sequence[Setting], measure: Measure) -> Race:
     """Run the arms against each other; ``measure`` gives an arm's comparison over that many rounds in all.
 
     Rounds add up: a measurement of six has the three from before in it.
@@ -80,7 +80,7 @@ def race(arms: Sequence[Arm], measure: Measure) -> Race:
     return Race(standings=(*current, *out), winner=winner, why=why)
 
 
-def _place(standing: Standing) -> tuple[float, Arm]:
+def _place(standing: Standing) -> tuple[float, Setting]:
     return (-standing.comparison.effect.middle, standing.arm)
 
 
@@ -96,7 +96,7 @@ def _survivors(standings: Sequence[Standing]) -> int:
     return kept
 
 
-def _verdict(standings: Sequence[Standing]) -> tuple[Arm | None, str]:
+def _verdict(standings: Sequence[Standing]) -> tuple[Setting | None, str]:
     first = standings[0]
     if first.comparison.verdict != "faster":
         return None, f"the first is {first.comparison.verdict} beside upstream's build"
@@ -150,7 +150,7 @@ class DeviceResult:
     variant: str
     model: str
     race: Race
-    expected: Mapping[Arm, Expected]
+    expected: Mapping[Setting, Expected]
 
     def as_json(self) -> dict[str, object]:
         """As ``--json`` shows it."""
@@ -179,18 +179,17 @@ class DeviceResult:
         }
 
 
-def _compare(session: BenchSession, count: int) -> Comparison:
+def _compare(bench: Bench, count: int) -> Comparison:
     """The comparison over ``count`` rounds, measuring those that are missing."""
-    while session.rounds.count < count:
-        session.add_round()
-    baseline, candidate, again = (_times(session.rounds, arm) for arm in ("baseline", "candidate", "again"))
-    return compare(baseline, candidate, again, least=_LEAST)
+    bench.measure(count)
+    rounds = bench.rounds(count)
 
+    def times(arm: str) -> list[float]:
+        """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
+        by_test = [rounds.medians(test, arm) for test in rounds.tests]
+        return [statistics.geometric_mean(each) for each in zip(*by_test, strict=True)]
 
-def _times(rounds: Rounds, arm: BenchArm) -> list[float]:
-    """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
-    by_test = [rounds.medians(test, arm) for test in rounds.tests]
-    return [statistics.geometric_mean(times) for times in zip(*by_test, strict=True)]
+    return compare(*map(times, ARMS), least=_LEAST)
 
 
 def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> DeviceResult:
@@ -210,28 +209,32 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     _check(request, arms)
     plan = BenchPlan(generated=(), device=request.device)
     with ExitStack() as stack:
-        sessions: dict[Arm, BenchSession] = {}
+        benches: dict[Setting, Bench] = {}
 
-        def measure(arm: Arm, count: int) -> Comparison:
-            if arm not in sessions:
-                setup = BenchSetup(
-                    baseline=request.builds / _UPSTREAM,
-                    candidate=_folder(request.builds, arm),
+        def measure(setting: Setting, count: int) -> Comparison:
+            if setting not in benches:
+                upstream = request.builds / _UPSTREAM
+                named = f"{variant} {_name(setting)}"
+                setup = Setup(
+                    arms=(
+                        Arm(label=BASELINE, folder=upstream, tree=_UPSTREAM),
+                        Arm(label=CANDIDATE, folder=_folder(request.builds, setting), tree=named),
+                        Arm(label=AGAIN, folder=upstream, tree=_UPSTREAM),
+                    ),
                     model=request.model,
                     plan=plan,
-                    baseline_tree=_UPSTREAM,
-                    candidate_tree=f"{variant} {_name(arm)}",
+                    runner=runner,
                 )
-                folder = workspace.cache_root / "tune" / "runs"
-                sessions[arm] = stack.enter_context(
-                    open_session(setup, folder, runner=runner, reporter=workspace.reporter)
+                folder = workspace.cache_root / "tune" / "runs" / setup.key
+                benches[setting] = stack.enter_context(
+                    open_bench(folder, setup, reporter=workspace.reporter, timeout_s=_TIMEOUT_S)
                 )
-            workspace.reporter.step(f"{variant} {_name(arm)}: {count} rounds")
-            return _compare(sessions[arm], count)
+            workspace.reporter.step(f"{variant} {_name(setting)}: {count} rounds")
+            return _compare(benches[setting], count)
 
         found = race(arms, measure)
-        for session in sessions.values():
-            session.close()
+        for bench in benches.values():
+            bench.journal.finish()
     known = {tuple(each["setting"]): each for each in entry["candidates"]}
     base = known[tuple(entry["upstream"])]
     result = DeviceResult(
@@ -296,7 +299,7 @@ def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> boo
     return write_profile(workspace.series.profiles / f"{result.arch}.toml", kernel.table, rows)
 
 
-def _check(request: DeviceRequest, arms: list[Arm]) -> None:
+def _check(request: DeviceRequest, arms: list[Setting]) -> None:
     why = None
     if not (request.builds / _UPSTREAM).is_dir():
         why = f"it has no folder '{_UPSTREAM}'"
@@ -314,11 +317,11 @@ def _check(request: DeviceRequest, arms: list[Arm]) -> None:
         )
 
 
-def _name(arm: Arm) -> str:
+def _name(arm: Setting) -> str:
     return "-".join(str(value) for value in arm)
 
 
-def _folder(builds: Path, arm: Arm) -> Path:
+def _folder(builds: Path, arm: Setting) -> Path:
     return builds / _name(arm)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.gpu.hardware.bench.measure import Arm
+from patchkit.gpu.hardware.bench.rounds import BASELINE, CANDIDATE
 from patchkit.prove.build import build_sides, build_tree
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import rocwmma_for
@@ -14,20 +14,7 @@ from patchkit.toolchain.sides import BuiltSide
 _PROGRAMS = ("llama-bench",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchArm:
-    """``side`` is ready to run; ``what`` says in words what was built."""
-
-    label: str
-    what: str
-    side: BuiltSide
-
-    def as_json(self) -> dict[str, str]:
-        """What makes two measurements of the label comparable."""
-        return {"what": self.what, "tree": self.side.tree, "build": self.side.identity}
-
-
-def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
+def build_arms(subject: Subject, backend: BackendName) -> tuple[Arm, ...]:
     """Build what is missing of every arm.
 
     Raises:
@@ -40,10 +27,10 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
         _check_rocwmma(subject)
     sides = build_sides(subject, backend, _PROGRAMS)
     upstream = f"build {subject.build}"
-    candidate = BenchArm(label="candidate", what=f"{upstream} with the patches", side=sides.after)
+    candidate = _arm(CANDIDATE, f"{upstream} with the patches", sides.after)
     if not two_baselines:
-        label = "HIP" if backend == "hip" else "baseline"
-        return BenchArm(label=label, what=upstream, side=sides.before), candidate
+        label = "HIP" if backend == "hip" else BASELINE
+        return _arm(label, upstream, sides.before), candidate
     other = "with" if subject.is_without_rocwmma else "without"
     subject.reporter.step(f"building the baseline {other} rocWMMA")
     built = build_tree(
@@ -56,10 +43,14 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
     )
     plain, rocwmma = (sides.before, built) if subject.is_without_rocwmma else (built, sides.before)
     return (
-        BenchArm(label="HIP", what=f"{upstream} without rocWMMA", side=plain),
-        BenchArm(label="rocWMMA", what=f"{upstream} with rocWMMA", side=rocwmma),
+        _arm("HIP", f"{upstream} without rocWMMA", plain),
+        _arm("rocWMMA", f"{upstream} with rocWMMA", rocwmma),
         candidate,
     )
+
+
+def _arm(label: str, what: str, side: BuiltSide) -> Arm:
+    return Arm(label=label, folder=side.folder, tree=side.tree, build=side.identity, what=what)
 
 
 def _check_rocwmma(subject: Subject) -> None:

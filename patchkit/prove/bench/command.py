@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
@@ -13,17 +11,18 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
 from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
-from patchkit.gpu.hardware.bench.folder import open_sweep, refuse_other_folder
+from patchkit.gpu.hardware.bench.conditions import summarise
+from patchkit.gpu.hardware.bench.journal import check_place
+from patchkit.gpu.hardware.bench.measure import Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.tables import Table
+from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 from patchkit.gpu.hardware.runner import Runner
-from patchkit.prove.bench.arms import BenchArm, build_arms
-from patchkit.prove.bench.measured_on import machine_of
-from patchkit.prove.bench.sweep import Sweep
-from patchkit.prove.build import Machine, choose_backend, prepare_subject
+from patchkit.prove.bench.arms import build_arms
+from patchkit.prove.bench.measured_on import keep_machine
+from patchkit.prove.build import Machine, check_device, choose_backend, prepare_subject
 from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.store import key_of
 
-_FORMAT = 1  # of the folder; a change makes every old one another measurement
 _NO_GPU = "patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works"
 # As the bench gate's own, when the user has no model: see patchkit/prove/gates/bench.py.
 _SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
@@ -85,61 +84,56 @@ def run_bench(
             )
         head_size_of(request.model)
     if request.out is not None:
-        refuse_other_folder(request.out)  # before hours of building
+        check_place(request.out, fresh=request.fresh)  # before hours of building
     backend = choose_backend(request.backend, request.archs, runner, _NO_GPU)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
-    arms = build_arms(subject, backend)
     machine = Machine(backend=backend)
     small = SmallModel(head_size=64) if machine.is_cpu else _SMALL
     model = request.model or model_file(small, workspace.cache_root, workspace.reporter)
-    setup = _setup(request, arms, backend, model, runner)
-    root = request.out or workspace.cache_root / "bench" / _key(setup)
-    with open_sweep(root, setup, fresh=request.fresh) as folder:
-        sweep = Sweep(
-            plan=request.plan,
-            archs=subject.archs,
-            arms=arms,
-            machine=machine,
-            model=model,
-            timeout_s=request.timeout_s,
-            folder=folder,
-            runner=runner,
-            reporter=workspace.reporter,
+    setup = Setup(
+        arms=build_arms(subject, backend),
+        model=model,
+        plan=replace(request.plan, repetitions=1, device=None if machine.is_cpu else machine.device),
+        runner=runner,
+        more={
+            "archs": list(request.archs),
+            "backend": backend,
+            "model_changed": model.stat().st_mtime_ns if request.model else 0,
+        },
+    )
+    root = request.out or workspace.cache_root / "bench" / key_of(setup.as_json())[:16]
+    with open_bench(
+        root,
+        setup,
+        reporter=workspace.reporter,
+        timeout_s=request.timeout_s,
+        is_apart=True,
+        check_talk=lambda talk, where: check_device(machine, talk, subject.archs, where),
+        fresh=request.fresh,
+    ) as bench:
+        keep_machine(root, subject.cache_root, runner, backend, subject.archs[0], subject.toolchain)
+        rounds = request.plan.repetitions
+        bench.measure(rounds)
+        found = bench.entries(rounds)
+        files = {arm.label: bench.gather(arm.label, rounds) for arm in setup.arms}
+        table = compare_series(
+            [
+                Series(
+                    label=label,
+                    source=str(path),
+                    rows=tuple(row for one in found if one.label == label for row in bench.rows(one)),
+                )
+                for label, path in files.items()
+            ],
+            distinct=True,
         )
-        folder.keep_machine(machine_of(subject, backend, runner))
-        measured, kept = sweep.measure()
-        files = sweep.gather()
         return BenchRunReport(
-            table=sweep.table(files),
-            folder=folder.root,
+            table=table,
+            folder=root,
             files=files,
-            arms={arm.label: arm.what for arm in arms},
+            arms={arm.label: arm.what for arm in setup.arms},
             model=model.name if request.model else "patchkit's small model with random weights",
-            measured=measured,
-            kept=kept,
-            conditions=sweep.conditions(),
+            measured=bench.measured,
+            kept=len(found) - bench.measured,
+            conditions=summarise([one.conditions for one in found]),
         )
-
-
-def _setup(
-    request: BenchRunRequest, arms: Sequence[BenchArm], backend: BackendName, model: Path, runner: Runner
-) -> dict[str, object]:
-    """What every run of a folder has in common; depths and repetitions may be added to later."""
-    plan, state = request.plan, model.stat()
-    return {
-        "format": _FORMAT,
-        "arms": {arm.label: arm.as_json() for arm in arms},
-        "archs": list(request.archs),
-        "backend": backend,
-        "model": [model.name, state.st_size, state.st_mtime_ns if request.model else 0],
-        "prompts": list(plan.prompts),
-        "generated": list(plan.generated),
-        "batch": [plan.batch, plan.micro_batch],
-        "cache_type": plan.cache_type,
-        "threads": plan.threads,
-        "runner": runner.name,
-    }
-
-
-def _key(setup: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:16]

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from patchkit.base.evidence import MeasuredMachine
-from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
+from patchkit.base.files import write_whole
+from patchkit.gpu.hardware.bench.journal import ELSEWHERE
+from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
 from patchkit.gpu.hardware.runner import Runner
-from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import BackendName
 
 
-def machine_of(subject: Subject, backend: BackendName, runner: Runner) -> MeasuredMachine:
-    """The machine of a runner; of several GPUs the first that the candidate is for. Raises CacheError."""
-    toolchain = subject.toolchain
+def machine_of(
+    cache_root: Path, runner: Runner, backend: BackendName, arch: str, toolchain: Toolchain | None, tag: str
+) -> MeasuredMachine:
+    """The machine of a runner; ``arch`` is the GPU that the candidate is for. Raises CacheError."""
     return read_machine(
         runner,
-        machine_token(subject.cache_root, runner),
-        arch="cpu" if backend == "cpu" else subject.archs[0],
+        machine_token(cache_root, runner),
+        arch="cpu" if backend == "cpu" else arch,
         backend=backend,
         compiler=f"clang {toolchain.clang_version}" if toolchain is not None and backend == "hip" else None,
-        tag=subject.candidate_tree[:16],
+        tag=tag,
     )
+
+
+def keep_machine(
+    folder: Path,
+    cache_root: Path,
+    runner: Runner,
+    backend: BackendName,
+    arch: str,
+    toolchain: Toolchain | None,
+) -> None:
+    """Note once in a folder of measurements on which machine they are made. Raises CacheError."""
+    path = folder / MACHINE_FILE
+    if not path.is_file():
+        found = machine_of(cache_root, runner, backend, arch, toolchain, folder.name)
+        write_whole(path, found.model_dump_json(indent=1), "keeping what was measured", ELSEWHERE)

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
-import hashlib
 import importlib.metadata
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.evidence import (
     Digest,
     EvidenceFile,
     MeasuredArm,
     MeasuredMachine,
     MeasuredTest,
-    Nanoseconds,
     ObjectId,
 )
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
-from patchkit.gpu.hardware.bench.folder import RunNote
-from patchkit.gpu.hardware.bench.rows import BenchRow, BenchTest, parse_rows
+from patchkit.gpu.hardware.bench.journal import JOURNAL, load_journal
+from patchkit.gpu.hardware.bench.measure import Called
+from patchkit.gpu.hardware.bench.rows import BenchTest, parse_rows
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, ranges_of, version_of
+from patchkit.prove.bench.visits import Checked, Entry, Visited
 from patchkit.prove.evidence.check import Made
 from patchkit.prove.evidence.figures import verdicts_of
 from patchkit.prove.gates.bench import BenchEvidence
@@ -233,131 +231,37 @@ def load_gate_measurement(path: Path) -> Measurement:
 
 
 _FOLDER_HINT = "name the folder that patchkit pick or patchkit bench run wrote into"
-_NO_FORM = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a file raises that is not of its form; RecursionError: JSON within JSON, thousands deep."""
-
-
-def _plain_text(path: Path, errors: str = "strict") -> str:
-    """The text of a plain file; a pipe of that name would be waited for. Raises OSError, ValueError."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device")
-    return path.read_text("utf-8", errors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Session:
-    """Of ``session.json`` of ``bench run``: the trees by label, and for which GPUs they are."""
-
-    trees: dict[str, str]
-    archs: tuple[str, ...]
-
-
-def _session(folder: Path) -> _Session:
-    try:
-        said = json.loads(_plain_text(folder / "session.json"))
-        return _Session(
-            trees={str(label): str(arm["tree"]) for label, arm in said["arms"].items()},
-            archs=tuple(sorted(map(str, said.get("archs", ())))),
-        )
-    except _NO_FORM as error:
-        why = "it is no folder of patchkit pick or patchkit bench run"
-        raise not_exported(str(folder), why, _FOLDER_HINT) from error
-
-
-_RUN = re.compile(r"(?P<repetition>\d{3,})-d(?P<depth>\d+)-(?P<label>[A-Za-z0-9._-]+)")
-
-
-def load_sweep_measurement(folder: Path) -> Measurement:
-    """What ``bench run`` left in a folder.
-
-    It measures no build twice, so that such a file decides nothing by itself.
-
-    Raises:
-        EVIDENCE_NOT_EXPORTED: it is none, it has two builds of one tree, or it does not say on which machine.
-        BenchUnreadable: a run in it was damaged since.
-    """
-    source = str(folder)
-    trees = _session(folder).trees
-    if len(set(trees.values())) < len(trees):
-        why = (
-            f"{' and '.join(trees)} are several builds of one tree, and the file tells builds by their trees"
-        )
-        raise not_exported(source, why)
-    try:
-        machine = MeasuredMachine.model_validate_json(_plain_text(folder / "runs" / MACHINE_FILE))
-    except (OSError, ValueError) as error:
-        hint = "measure again: patchkit bench run --fresh"
-        raise not_exported(source, "it does not say on which machine", hint) from error
-    runs = sorted(_runs(folder), key=lambda each: (each.repetition, each.label))
-    rounds: dict[BenchTest, dict[int, dict[str, Sequence[int]]]] = {}
-    for run in runs:
-        for row in run.rows:
-            rounds.setdefault(row.test, {}).setdefault(run.repetition, {})[run.label] = row.samples_ns
-    if not runs:
-        raise not_exported(source, "nothing was measured there")
-    return Measurement(
-        source=source,
-        machine=machine,
-        day=dt.datetime.fromtimestamp(min(run.changed for run in runs), dt.UTC).date(),
-        arms=trees,
-        tests=[
-            _test(test, [found[number] for number in sorted(found)], None, source)
-            for test, found in sorted(rounds.items())
-        ],
-        conditions=[run.conditions for run in runs],
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    repetition: int
-    label: str
-    rows: tuple[BenchRow, ...]
-    changed: float
-    conditions: Mapping[str, str] = field(default_factory=dict)
-
-
-def _runs(folder: Path) -> Iterator[_Run]:
-    errors: list[PatchkitError] = []
-    for path in sorted((folder / "runs").glob("*.jsonl")):
-        named = _RUN.fullmatch(path.stem)
-        if named is None:
-            continue
-        try:
-            rows = parse_rows(_plain_text(path, "replace"), str(path))
-        except OSError as error:
-            errors.append(not_exported(str(path), error.strerror or str(error), _FOLDER_HINT))
-            continue
-        except PatchkitError as error:
-            errors.append(error)
-            continue
-        try:
-            note = RunNote.model_validate_json(_plain_text(path.with_suffix(".json")))
-        except (OSError, ValueError):
-            note = RunNote()
-        yield _Run(
-            repetition=int(named["repetition"]),
-            label=named["label"],
-            rows=rows,
-            changed=path.stat().st_mtime,
-            conditions=note.conditions,
-        )
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("runs cannot be read", errors)
-
-
-JOURNAL = "journal.jsonl"
-"""What ``pick`` calls the file of all that it measured."""
-
+_LINES: TypeAdapter[Called | Entry] = TypeAdapter(
+    Annotated[Called | Visited | Checked, Field(discriminator="kind")]
+)
 _PICKED = re.compile(r"(?P<kind>pp|tg)(?P<tokens>[0-9]{1,7})(?:@d(?P<depth>[0-9]{1,7}))?")
+_HERE = "this machine"  # as LocalRunner is called
+
+MachineHere = Callable[[str, BackendName], MeasuredMachine]
 
 
-class _Begun(BaseModel):
-    """Of the first line of a journal what is needed here; ``models`` are sha256 by name."""
+class _Arm(BaseModel):
+    tree: ObjectId
+
+
+class _Setup(BaseModel):
+    """Of the first line of a journal what is needed here."""
 
     archs: tuple[str, ...]
-    device: Literal["hip", "cuda", "cpu"]
     runner: str
+
+
+class _SweepSetup(_Setup):
+    """Of ``bench run``: the trees by label."""
+
+    backend: Literal["hip", "cuda", "cpu"]
+    arms: dict[str, _Arm]
+
+
+class _PickSetup(_Setup):
+    """Of ``pick``; ``models`` are sha256 by name."""
+
+    device: Literal["hip", "cuda", "cpu"]
     models: dict[str, Digest]
     model_words: dict[str, tuple[str, int]] = {}  # by name llama-bench's word for it, and its bytes
     batch: tuple[int, int]
@@ -365,77 +269,80 @@ class _Begun(BaseModel):
     threads: int | None
 
 
-class _Visit(BaseModel):
-    """One run of one build: ``again`` is the second one of upstream's in its round."""
+def load_measurement(folder: Path, machine_here: MachineHere) -> tuple[tuple[str, ...], Measurement]:
+    """What ``bench run`` or ``pick`` measured into a folder, and for which GPUs its builds are.
 
-    stage: str
-    round: int
-    again: bool
-    arm: tuple[str, ...]
-    tree: ObjectId
-    model: str
-    samples_ns: dict[str, tuple[Nanoseconds, ...]]
-    conditions: dict[str, str]
-
-
-def load_pick_measurement(
-    folder: Path, machine_here: Callable[[str, BackendName], MeasuredMachine]
-) -> tuple[tuple[str, ...], Measurement]:
-    """What ``pick`` left in a folder, and for which GPUs; a round is what has one stage and number.
-
-    ``machine_here`` asks this machine, for a journal that was made here and does not say where. Names of
-    models are names of files there, so that hashes stand for them.
+    ``machine_here`` asks this machine, for a journal that was made here and does not say where.
 
     Raises:
-        EVIDENCE_NOT_EXPORTED: it is no journal, or was made on another machine that is not known.
+        EVIDENCE_NOT_EXPORTED: it has no journal of theirs, nothing was measured, two of its builds are of one
+            tree, or it was measured on another machine that is not known.
+        CacheError: the disk refused.
     """
     path = folder / JOURNAL
+    if not path.is_file():
+        raise not_exported(
+            str(folder), "it is no folder of patchkit pick or patchkit bench run", _FOLDER_HINT
+        )
     try:
-        begun, visits = _journal(path)
-        tests = list(_picked_tests(begun, visits, str(path)))
-    except _NO_FORM as error:
-        why = f"it is no journal of patchkit pick: {str(error)[:200]}"
+        begun, lines = load_journal(path, _LINES)
+        if begun.setup.get("device") == "emulated":
+            raise not_exported(str(path), "its times are modelled, and nothing modelled is a measurement")
+        setup = (_PickSetup if "models" in begun.setup else _SweepSetup).model_validate(begun.setup)
+        calls = [line for line in lines if isinstance(line, Called)]
+        visits = [line for line in lines if isinstance(line, Visited)]
+        if isinstance(setup, _SweepSetup):
+            backend, arms = setup.backend, _sweep_arms(setup, path)
+            tests = list(_sweep_tests(calls, path))
+        else:
+            backend, arms = setup.device, {_arm_name(visit): visit.tree for visit in visits}
+            tests = list(_picked_tests(setup, visits, str(path)))
+    except UsageError as error:
+        if error.code == "EVIDENCE_NOT_EXPORTED":
+            raise
+        raise not_exported(str(path), error.why or error.message, _FOLDER_HINT) from error
+    except (ValueError, KeyError) as error:
+        why = f"it is no journal of patchkit pick or patchkit bench run: {str(error)[:200]}"
         raise not_exported(str(path), why, _FOLDER_HINT) from error
     if not tests:
-        hint = "patchkit pick with the same options goes on measuring"
-        raise not_exported(str(path), "nothing was measured there", hint)
-    return begun.archs, Measurement(
+        raise not_exported(str(path), "nothing was measured there", "the same command goes on measuring")
+    return tuple(sorted(setup.archs)), Measurement(
         source=str(path),
-        machine=_machine_of_journal(folder, begun, machine_here),
+        machine=_machine(folder, setup, backend, machine_here),
         day=dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).date(),
-        arms={_arm_name(visit): visit.tree for visit in visits},
+        arms=arms,
         tests=tests,
-        conditions=[visit.conditions for visit in visits],
+        conditions=[*(call.conditions for call in calls), *(visit.conditions for visit in visits)],
         patches={visit.tree: visit.arm for visit in visits if visit.arm},
     )
 
 
-def _journal(path: Path) -> tuple[_Begun, list[_Visit]]:
-    """The lines of a journal; the last one may have been cut off. Raises what ``_NO_FORM`` has."""
-    begun: _Begun | None = None
-    visits = []
-    for number, line in enumerate(_plain_text(path).split("\n")[:-1], 1):
-        body, _, digest = line.rpartition("\t")
-        if hashlib.sha256(body.encode()).hexdigest()[:16] != digest:
-            raise ValueError(f"line {number} is not as it was written")
-        entry = json.loads(body)
-        if entry["kind"] == "begun":
-            if entry["setup"].get("device") == "emulated":
-                raise not_exported(str(path), "its times are modelled, and nothing modelled is a measurement")
-            begun = _Begun.model_validate(entry["setup"])
-        elif entry["kind"] == "visit":
-            visits.append(_Visit.model_validate(entry))
-    if begun is None:
-        raise ValueError("its first line does not say what was measured")
-    return begun, visits
+def _sweep_arms(setup: _SweepSetup, path: Path) -> dict[str, str]:
+    """The trees by label. ``bench run`` measures no build twice, so that such a file decides nothing."""
+    trees = {label: arm.tree for label, arm in setup.arms.items()}
+    if len(set(trees.values())) < len(trees):
+        named = " and ".join(trees)
+        why = f"{named} are several builds of one tree, and the file tells builds by their trees"
+        raise not_exported(str(path), why)
+    return trees
 
 
-def _arm_name(visit: _Visit) -> str:
+def _sweep_tests(calls: Sequence[Called], path: Path) -> Iterator[MeasuredTest]:
+    rounds: dict[BenchTest, dict[int, dict[str, Sequence[int]]]] = {}
+    for call in calls:
+        for row in parse_rows(call.rows, str(path)):
+            rounds.setdefault(row.test, {}).setdefault(call.round, {})[call.label] = row.samples_ns
+    for test, found in sorted(rounds.items()):
+        yield _test(test, [found[number] for number in sorted(found)], None, str(path))
+
+
+def _arm_name(visit: Visited) -> str:
     name = "upstream" if not visit.arm else f"build-{visit.tree[:12]}"
     return f"{name}-again" if visit.again else name
 
 
-def _picked_tests(begun: _Begun, visits: Sequence[_Visit], source: str) -> Iterator[MeasuredTest]:
+def _picked_tests(setup: _PickSetup, visits: Sequence[Visited], source: str) -> Iterator[MeasuredTest]:
+    """A round is what has one stage and number; hashes stand for models, whose names are names of files."""
     found: dict[tuple[str, str], dict[tuple[str, int], dict[str, Sequence[int]]]] = {}
     for visit in visits:
         for name, times in visit.samples_ns.items():
@@ -445,55 +352,36 @@ def _picked_tests(begun: _Begun, visits: Sequence[_Visit], source: str) -> Itera
         test = _PICKED.fullmatch(name)
         if test is None:
             raise ValueError(f"'{name}' is no test")
-        word, size = begun.model_words.get(model, (f"model {begun.models[model][:12]}", 0))
+        word, size = setup.model_words.get(model, (f"model {setup.models[model][:12]}", 0))
         tokens = int(test["tokens"])
         fields = {
             "model": word,
             "model_bytes": size,
-            "model_sha256": begun.models[model],
+            "model_sha256": setup.models[model],
             "head_size": None,
             "prompt": tokens if test["kind"] == "pp" else 0,
             "generated": tokens if test["kind"] == "tg" else 0,
             "depth": int(test["depth"] or 0),
-            "type_k": begun.cache_type.lower(),
-            "type_v": begun.cache_type.lower(),
+            "type_k": setup.cache_type.lower(),
+            "type_v": setup.cache_type.lower(),
             "flash": "on",
-            "batch": begun.batch[0],
-            "micro_batch": begun.batch[1],
-            "threads": -1 if begun.threads is None else begun.threads,
-            "layers": 0 if begun.device == "cpu" else 99,
+            "batch": setup.batch[0],
+            "micro_batch": setup.batch[1],
+            "threads": -1 if setup.threads is None else setup.threads,
+            "layers": 0 if setup.device == "cpu" else 99,
             "load": "none",
         }
         yield _made_test(fields, list(rounds.values()), source)
 
 
-def _machine_of_journal(
-    folder: Path, begun: _Begun, machine_here: Callable[[str, BackendName], MeasuredMachine]
-) -> MeasuredMachine:
+def _machine(folder: Path, setup: _Setup, backend: BackendName, machine_here: MachineHere) -> MeasuredMachine:
     path = folder / MACHINE_FILE
     if path.is_file():
         try:
             return MeasuredMachine.model_validate_json(path.read_bytes())
         except (OSError, ValueError) as error:
-            hint = "move it away; the same patchkit pick writes it again, on the machine that measured"
+            hint = "move it away; the same command writes it again, on the machine that measured"
             raise not_exported(str(path), "it does not say on which machine", hint) from error
-    if begun.runner != _HERE:
-        raise not_exported(str(folder), f"it was measured on {begun.runner}, of which nothing is noted")
-    return machine_here("cpu" if begun.device == "cpu" else begun.archs[0], begun.device)
-
-
-_HERE = "this machine"  # as LocalRunner is called
-
-
-def load_measurement(
-    folder: Path, machine_here: Callable[[str, BackendName], MeasuredMachine]
-) -> tuple[tuple[str, ...], Measurement]:
-    """What a command measured into a folder, and for which GPUs its builds are.
-
-    Raises:
-        EVIDENCE_NOT_EXPORTED: none that patchkit knows did, or as the loaders of each say.
-    """
-    if (folder / JOURNAL).is_file():
-        return load_pick_measurement(folder, machine_here)
-    found = load_sweep_measurement(folder)
-    return _session(folder).archs, found
+    if setup.runner != _HERE:
+        raise not_exported(str(folder), f"it was measured on {setup.runner}, of which nothing is noted")
+    return machine_here("cpu" if backend == "cpu" else setup.archs[0], backend)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -22,10 +22,10 @@ from patchkit.base.evidence import MeasuredMachine, ReadVerdict
 from patchkit.base.verdict import SpeedVerdict
 from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
+from patchkit.gpu.hardware.bench.measure import Arm, Bench, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.rounds import Rounds
+from patchkit.gpu.hardware.bench.rounds import AGAIN, BASELINE, CANDIDATE, Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
-from patchkit.gpu.hardware.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
@@ -70,7 +70,6 @@ tests/property/test_bench_power.py."""
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
 _MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
 _KINDS = {"pp": "prompt processing", "tg": "text generation"}
-_ARMS = ("baseline", "candidate")
 
 
 class JudgedTest(Record):
@@ -132,7 +131,7 @@ class SampledTest(Record):
 
     def point(self, arm: str) -> Point:
         """The median speed of an arm over its rounds, with that of the slowest and fastest of several."""
-        rounds = self.samples_ns.candidate if arm == "candidate" else self.samples_ns.baseline
+        rounds = self.samples_ns.candidate if arm == CANDIDATE else self.samples_ns.baseline
         tokens = self.prompt + self.generated
         speeds = [tokens * 1e9 / statistics.median(times) for times in rounds]
         if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
@@ -207,7 +206,7 @@ class BenchEvidence(DeviceEvidence):
             kind = "pp" if test.prompt else "tg"
             title = f"{_KINDS[kind]}, {test.prompt or test.generated} tokens"
             setting = f"{test.setting}, {test.type_k}, {test.type_v}, {test.flash}"
-            for arm in _ARMS:
+            for arm in (BASELINE, CANDIDATE):
                 found.setdefault((title, setting, arm), []).append(test.point(arm))
         for (title, setting, arm), points in found.items():
             points.sort(key=lambda point: point.depth)
@@ -244,14 +243,16 @@ def _sampled(test: BenchTest, rounds: Rounds) -> SampledTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchGate:
-    """Runs where ``runner`` says.
+    """Measures ``setup``, whose arms are the two sides and the baseline again.
 
-    ``head_size`` is the model's, for the promises that name one (None: unknown, so none is asked for).
-    ``name`` differs where no GPU takes part. ``backend``, ``sides`` and ``measured_on`` are for the evidence.
+    ``timeout_s`` and ``check_talk`` as for :func:`open_bench`. ``head_size`` is the model's, for the promises
+    that name one (None: unknown, so none is asked for). ``name`` differs where no GPU takes part.
+    ``backend``, ``sides`` and ``measured_on`` are for the evidence.
     """
 
-    setup: BenchSetup
-    runner: Runner
+    setup: Setup
+    timeout_s: float = 3600.0
+    check_talk: Callable[[str, Path], None] | None = None
     head_size: int | None = None
     rounds: int = ROUNDS
     name: str = "bench"
@@ -260,36 +261,38 @@ class BenchGate:
     measured_on: MeasuredMachine | None = None
 
     def run(self, subject: Subject) -> GateResult:
-        """Measure and judge; raises what :meth:`BenchSession.add_round` raises."""
+        """Measure and judge; raises what :func:`open_bench` and :meth:`Bench.measure` raise."""
         rules = [(patch.id, patch.patch.bench) for patch in subject.patches]
         promise = promises_for(rules, subject.archs, self.head_size)
-        folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name
-        with open_session(self.setup, folder, runner=self.runner, reporter=subject.reporter) as session:
-            judged = self._measure(session, promise)
-            session.close()
-        return _result(self, session, judged)
-
-    def _measure(self, session: BenchSession, promise: Promise) -> tuple[Judged, ...]:
-        judged: tuple[Judged, ...] = ()
-        rounds, total = session.rounds, self.rounds
-        with session.reporter.progress("measuring", "rounds") as advance:
-            while rounds.count < total:
-                session.add_round()
-                advance(rounds.count, total)
-                if rounds.count == total:
-                    judged = judge(rounds, promise)
-                    if total == self.rounds and any(one.judgement == "open" for one in judged):
-                        total *= 2
-        return judged
+        folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name / self.setup.key
+        with open_bench(
+            folder,
+            self.setup,
+            reporter=subject.reporter,
+            timeout_s=self.timeout_s,
+            check_talk=self.check_talk,
+        ) as bench:
+            rounds, judged = _judged(bench, self.rounds, promise)
+            if any(one.judgement == "open" for one in judged):
+                rounds, judged = _judged(bench, 2 * self.rounds, promise)
+            bench.journal.finish()
+        return _result(self, bench, rounds, judged)
 
 
-def _result(gate: BenchGate, session: BenchSession, judged: Sequence[Judged]) -> GateResult:
-    rounds = session.rounds
-    problems = tuple(_problem(one, session.folder) for one in judged if one.judgement in {"lost", "short"})
+def _judged(bench: Bench, count: int, promise: Promise) -> tuple[Rounds, tuple[Judged, ...]]:
+    """What so many rounds say."""
+    bench.measure(count)
+    rounds = bench.rounds(count)
+    return rounds, judge(rounds, promise)
+
+
+def _result(gate: BenchGate, bench: Bench, rounds: Rounds, judged: Sequence[Judged]) -> GateResult:
+    folder = bench.journal.folder
+    problems = tuple(_problem(one, folder) for one in judged if one.judgement in {"lost", "short"})
     still_open = [one for one in judged if one.judgement == "open"]
     counts = {name: sum(one.comparison.verdict == name for one in judged) for name in _VERDICTS}
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    head = f"{len(judged)} tests in {rounds.count} rounds on {gate.runner.name}: {told}"
+    head = f"{len(judged)} tests in {rounds.count} rounds on {gate.setup.runner.name}: {told}"
     if problems:
         summary = f"{head}; {len(problems)} not as the patches promise"
     elif still_open:
@@ -302,19 +305,19 @@ def _result(gate: BenchGate, session: BenchSession, judged: Sequence[Judged]) ->
         summary=summary,
         problems=problems,
         evidence=BenchEvidence(
-            runner=gate.runner.name,
+            runner=gate.setup.runner.name,
             model=gate.setup.model.name,
             head_size=gate.head_size,
             tests=tuple(_judged_test(one) for one in judged),
             samples=Samples(format=1, tests=tuple(_sampled(test, rounds) for test in rounds.tests)),
-            conditions=tuple(session.conditions),
-            rounds_taken_from_an_interrupted_run=session.resumed // 3,
+            conditions=bench.conditions,
+            rounds_taken_from_an_interrupted_run=bench.kept // len(gate.setup.arms),
             backend=gate.backend,
             sides=gate.sides,
             machine=gate.measured_on,
         ),
         not_run=tuple(f"{one.test.name}: {one.why}" for one in still_open),
-        lines=(*_table(judged), *summarise(session.conditions)),
+        lines=(*_table(judged), *summarise(bench.conditions)),
     )
 
 
@@ -405,24 +408,31 @@ class BenchOnDevice:
             return GateResult.ended_by(self.name, error)
         small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
         model = self.model or model_file(small, subject.cache_root, subject.reporter)
-        setup = BenchSetup(
-            baseline=sides.before.folder,
-            candidate=sides.after.folder,
-            model=model,
-            plan=self._plan(),
-            baseline_tree=subject.baseline_tree,
-            candidate_tree=subject.candidate_tree,
-            check_talk=lambda talk, where: check_device(self.machine, talk, subject.archs, where),
-        )
         result = BenchGate(
-            setup=setup,
-            runner=self.runner,
+            setup=Setup(
+                arms=(
+                    Arm(label=BASELINE, folder=sides.before.folder, tree=subject.baseline_tree),
+                    Arm(label=CANDIDATE, folder=sides.after.folder, tree=subject.candidate_tree),
+                    Arm(label=AGAIN, folder=sides.before.folder, tree=subject.baseline_tree),
+                ),
+                model=model,
+                plan=self._plan(),
+                runner=self.runner,
+            ),
+            check_talk=lambda talk, where: check_device(self.machine, talk, subject.archs, where),
             head_size=head_size_of(model) if self.model is not None and not self.machine.is_cpu else None,
             rounds=self.rounds,
             name=self.name,
             backend=self.machine.backend,
             sides=built_sides(sides),
-            measured_on=machine_of(subject, self.machine.backend, self.runner),
+            measured_on=machine_of(
+                subject.cache_root,
+                self.runner,
+                self.machine.backend,
+                subject.archs[0],
+                subject.toolchain,
+                subject.candidate_tree[:16],
+            ),
         ).run(subject)
         not_run = [*result.not_run, *not_proven_on(self.machine, subject)]
         if self.model is None and not self.machine.is_cpu:

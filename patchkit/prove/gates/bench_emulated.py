@@ -140,9 +140,9 @@ def _complete(
     check_device(machine, ran.talk(), subject.archs, ran.stderr)
     rows = read_rows(ran.text(), ran.stdout)
     check_rows(rows, plan.device)
-    if len(rows) != plan.tests:
+    if len(rows) != len(plan.lengths):
         raise ToolchainError(
-            f"{_PROGRAM} printed {len(rows)} of {plan.tests} tests",
+            f"{_PROGRAM} printed {len(rows)} of {len(plan.lengths)} tests",
             code="BENCH_OUTPUT_UNREADABLE",
             why=f"its output is in {ran.stdout}",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,29 +17,22 @@ from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
 from patchkit.gpu.emulated.models import head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
+from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, check_place, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.statistics import LEAST
-from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, machine_token, read_machine
 from patchkit.gpu.hardware.runner import Runner
+from patchkit.prove.bench.measured_on import keep_machine
+from patchkit.prove.bench.visits import ENTRIES, Entry, Visited
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, EffectOnTest, Picked, Plan, pick
-from patchkit.prove.pick.journal import (
-    JOURNAL,
-    PICKED,
-    RESULT,
-    Journal,
-    KeptMeter,
-    Source,
-    Visited,
-    check_folder_of_pick,
-    open_journal,
-)
+from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Source
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.parts import BackendName
+from patchkit.toolchain.store import key_of
 
 _FORMAT = 1
 MEASURED = "measured"
@@ -112,13 +104,13 @@ def run_pick(
         NOTHING_SELECTED: there is no patch to try.
         MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a model is none, or two have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        PICK_FOLDER_BUSY, PICK_FOLDER_OTHER, PICK_JOURNAL_OTHER: the folder is not free for this measurement.
+        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
         An ErrorGroup of patches that could not be placed; what building raises.
         MODEL_CHANGED: a model's file became another one while it was measured.
         BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
-    check_folder_of_pick(request.out or workspace.cache_root / "pick", fresh=request.fresh)
+    check_place(request.out or workspace.cache_root / "pick" / "new", fresh=request.fresh)
     models = _models(request.models)
     if request.is_modelled:
         backend: BackendName = "hip"
@@ -139,7 +131,7 @@ def run_pick(
     stamps, hashes = _read(models)
     _refuse_nothing(arms)
     setup = _setup(request, arms, machine, hashes, runner)
-    root = request.out or workspace.cache_root / "pick" / _key(setup)
+    root = request.out or workspace.cache_root / "pick" / key_of(setup)[:16]
     source: Source = (
         modelled_source(arms, models, hashes, request.tests)
         if request.is_modelled
@@ -164,16 +156,15 @@ def run_pick(
         seconds=60.0 * request.minutes,
         least=request.least,
         builds=request.builds,
-        seed=_key(setup),
+        seed=key_of(setup)[:16],
         is_exact=request.is_modelled,
     )
     device = machine.told if request.is_modelled else f"{machine.told} of {runner.name}"
     label = LABEL if request.is_modelled else MEASURED
-    with open_journal(root, setup, fresh=request.fresh) as journal:
+    with open_journal(root, setup, ENTRIES, made=(PICKED, RESULT), fresh=request.fresh) as journal:
         workspace.reporter.step(f"picking among {counted(len(arms.members), 'patch', 'patches')}, in {root}")
         if not request.is_modelled:
-            compiler = f"clang {toolchain.clang_version}" if toolchain is not None else None
-            _note_machine(root, workspace, runner, backend, arms.whole.archs[0], compiler)
+            keep_machine(root, workspace.cache_root, runner, backend, arms.whole.archs[0], toolchain)
         return decide(workspace, plan, source, arms, journal, request, label=label, device=device)
 
 
@@ -182,7 +173,7 @@ def decide(
     plan: Plan,
     source: Source,
     arms: Arms,
-    journal: Journal,
+    journal: Journal[Entry],
     request: PickRequest,
     *,
     label: str,
@@ -376,28 +367,6 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
     return choose_backend(request.backend, archs, runner, _NO_GPU)
 
 
-def _note_machine(
-    folder: Path,
-    workspace: Workspace,
-    runner: Runner,
-    backend: BackendName,
-    arch: str,
-    compiler: str | None,
-) -> None:
-    """Say once on which machine the visits are made, for an evidence file. Raises CacheError."""
-    path = folder / MACHINE_FILE
-    if not path.is_file():
-        found = read_machine(
-            runner,
-            machine_token(workspace.cache_root, runner),
-            arch="cpu" if backend == "cpu" else arch,
-            backend=backend,
-            compiler=compiler,
-            tag=folder.name,
-        )
-        write_whole(path, found.model_dump_json(indent=1), _DOING, _ELSEWHERE)
-
-
 def _setup(
     request: PickRequest, arms: Arms, machine: Machine, hashes: Mapping[str, str], runner: Runner
 ) -> dict[str, object]:
@@ -422,7 +391,3 @@ def _setup(
         "least": request.least,
         "builds": request.builds,
     }
-
-
-def _key(setup: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:16]

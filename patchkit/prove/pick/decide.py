@@ -31,12 +31,12 @@ from patchkit.gpu.hardware.bench.statistics import (
     interval_of,
     walsh_averages,
 )
+from patchkit.prove.bench.visits import Stage
 from patchkit.prove.pick.crossing import Arm, cross
 
 BUILDS = 24
 """So many builds are measured side by side, if that spares rounds: what four or five patches cross in."""
 Verdict = Literal["keep", "leave out", "unclear"]
-Stage = Literal["whole", "each", "check"]
 
 WRONG_KEEP = 0.01
 """The chance that a run keeps any patch that makes some test slower by ``least`` or more."""

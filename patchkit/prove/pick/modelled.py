@@ -27,7 +27,7 @@ from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
-from patchkit.prove.pick.journal import Sampled
+from patchkit.prove.pick.meter import Sampled
 from patchkit.prove.pick.source import told_arm, told_failure
 from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.compiler import open_compiler

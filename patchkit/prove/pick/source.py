@@ -10,22 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
-from patchkit.base.files import FileStamp, disk_errors, file_stamp, write_whole
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import FileStamp, file_stamp, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.cache import alone_with
-from patchkit.gpu.hardware.bench.conditions import read_conditions
-from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments
-from patchkit.gpu.hardware.bench.program import (
-    ask_options,
-    check_rows,
-    keep_output,
-    read_output,
-    run_bench_program,
-)
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
+from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
-from patchkit.prove.bench.sweep import wait_for_orphans
 from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
@@ -36,7 +29,7 @@ from patchkit.prove.gates.record import read_gate
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
-from patchkit.prove.pick.journal import Sampled
+from patchkit.prove.pick.meter import Sampled
 from patchkit.prove.pick.wanted import WantedTest, plans_of
 from patchkit.prove.verify.kept import own_code
 from patchkit.prove.verify.reuse import machine_facts
@@ -44,7 +37,6 @@ from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.store import key_of
 
-_BETWEEN_LOOKS_S = 10.0  # at temperatures and clocks
 _CASE = re.compile(r"\b([A-Z][A-Z0-9_]{2,})\(")
 _SHOWN = 200  # characters of a case
 
@@ -78,10 +70,12 @@ class BenchSource:
     is_fresh: bool = False
     clock: Callable[[], float] = time.monotonic
     _session: str = field(default_factory=lambda: secrets.token_hex(4))
-    _options: dict[str, BenchOptions] = field(default_factory=dict)
-    _looked: float | None = None
+    _program: LlamaBench = field(init=False)
     _wrong_ops: tuple[str, ...] = ()
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._program = LlamaBench(runner=self.runner, timeout_s=self.timeout_s, check_talk=self._check_talk)
 
     def prepare(self, arms: Sequence[Arm]) -> None:
         """Build what is missing of these."""
@@ -93,27 +87,27 @@ class BenchSource:
             wait_for_orphans([self._side(arm).program("llama-bench") for arm in wanted], self.reporter)
 
     def sample(self, visit: Visit) -> Sampled:
-        """Run llama-bench once per depth; raises as :class:`patchkit.prove.bench.sweep.Sweep`.
+        """Run llama-bench once per depth; raises as :class:`LlamaBench`.
 
         And MODEL_CHANGED: the model's file is not the one that was hashed.
         """
         side = self._side(visit.arm)
-        options = self._asked(side)
         began = self.clock()
         samples: dict[str, tuple[int, ...]] = {}
-        for plan in plans_of(self.tests, self.plan):
-            rows = self._run(visit, side, options, plan)
-            samples |= {_name(row): row.samples_ns for row in rows}
-        wanted = {test.name for test in self.tests}
-        if set(samples) != wanted:
-            raise ToolchainError(
-                f"llama-bench measured {sorted(samples)} where {sorted(wanted)} were asked for",
-                code="BENCH_TESTS_UNASKED",
-                where=Location(path=str(side.folder)),
-                hint="look at it with llama-bench --help; the options of this build may mean something else",
+        conditions: dict[str, str] = {}
+        device = None if self.machine.is_cpu else self.machine.device
+        for plan in plans_of(self.tests, replace(self.plan, device=device)):
+            call = self._program.call(
+                side.folder,
+                self.models[visit.model],
+                plan,
+                tag=self._tag(),
+                what=f"llama-bench of {told_arm(visit.arm)}",
+                failed=self.folder / "failed.log",
             )
+            samples |= {_name(row): row.samples_ns for row in call.rows}
+            conditions |= call.conditions
         self._check_model(visit.model)
-        conditions = self._conditions()
         return Sampled(samples_ns=samples, seconds=self.clock() - began, conditions=conditions)
 
     def _check_model(self, name: str) -> None:
@@ -203,54 +197,8 @@ class BenchSource:
     def _side(self, arm: Arm) -> BuiltSide:
         return self.arms.build(arm, self.machine.backend)
 
-    def _run(
-        self, visit: Visit, side: BuiltSide, options: BenchOptions, plan: BenchPlan
-    ) -> tuple[BenchRow, ...]:
-        what = f"llama-bench of {told_arm(visit.arm)}"
-        failed = self.folder / "failed.log"
-        device = None if self.machine.is_cpu else self.machine.device
-        model = self.runner.place(self.models[visit.model])
-        try:
-            done = run_bench_program(
-                self.runner,
-                side.folder,
-                bench_arguments(options, replace(plan, device=device), model),
-                tag=self._tag(),
-                timeout_s=self.timeout_s,
-                what=what,
-                failed=failed,
-            )
-        except ToolchainError as error:
-            if error.code == "BENCH_HUNG":
-                error.hint = f"run the command again to go on; give it more with --timeout; {error.hint}"
-            raise
-        try:
-            rows = read_output(done, failed)
-            check_rows(rows, device)
-            talk = done.stderr.decode("utf-8", "replace")
-            check_device(self.machine, talk, self.arms.whole.archs, failed)
-        except PatchkitError:
-            keep_output(failed, done.stdout + done.stderr)
-            raise
-        return rows
-
-    def _asked(self, side: BuiltSide) -> BenchOptions:
-        """How this build spells its options; builds of equal programs are asked once."""
-        key = next(built.part.key for built in side.parts if built.part.name == "programs")
-        if key not in self._options:
-            with disk_errors(self.folder, "preparing a measurement"):
-                self.folder.mkdir(parents=True, exist_ok=True)
-            self._options[key] = ask_options(
-                self.runner, side.folder, tag=self._tag(), label="the build", kept=self.folder
-            )
-        return self._options[key]
-
-    def _conditions(self) -> dict[str, str]:
-        now = self.clock()
-        if self._looked is not None and now - self._looked < _BETWEEN_LOOKS_S:
-            return {}
-        self._looked = now
-        return read_conditions(self.runner, self._tag())
+    def _check_talk(self, talk: str, where: Path) -> None:
+        check_device(self.machine, talk, self.arms.whole.archs, where)
 
     def _tag(self) -> str:
         self._count += 1

@@ -391,7 +391,7 @@ def test_a_damaged_machine_is_not_exported_and_how_to_go_on_is_said(
     done = evidence(world, "export", "--from", folder)
     assert done.returncode == 2
     assert "EVIDENCE_NOT_EXPORTED" in done.stderr
-    assert "the same patchkit pick writes it again" in done.stderr
+    assert "the same command writes it again" in done.stderr
 
 
 def test_what_was_modelled_is_no_measurement(world: World, trees: dict[tuple[str, ...], str]) -> None:

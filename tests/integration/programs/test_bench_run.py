@@ -62,8 +62,11 @@ def _answer(argv: list[str], code: int = 0) -> dict:
 
 
 def _kept(sweep: Path) -> dict[str, int]:
-    """The runs that count as measured, each with its inode: a file that was written again has another."""
-    return {path.name: path.stat().st_ino for path in (sweep / "runs").glob("*.jsonl")}
+    """The runs that count as measured, each with its line in the journal."""
+    journal = sweep / "journal.jsonl"
+    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.is_file() else []
+    calls = [json.loads(line.partition(b"\t")[0]) for line in lines]
+    return {f"{call['round']:03d}-d{call['depths'][0]}-{call['label']}": call["number"] for call in calls}
 
 
 def _interrupted(argv: list[str], sweep: Path, number: signal.Signals, log: Path) -> tuple[int, int, str]:
@@ -103,9 +106,10 @@ def test_a_sweep_is_measured_once_compared_and_added_to(command: Command, tmp_pa
 
     table = run_bench_compare(CompareRequest(files=(sweep / "baseline.jsonl", sweep / "candidate.jsonl")))
     assert [line.test for line in table.lines] == [line["test"] for line in more["table"]["lines"]]
-    note = json.loads((sweep / "runs" / "000-d64-candidate.json").read_text("utf-8"))
-    assert note["argv"][0].endswith("/llama-bench")
-    assert note["seconds"] > 0
+    line = (sweep / "journal.jsonl").read_bytes().split(b"\n")[1]
+    call = json.loads(line.partition(b"\t")[0])
+    assert call["argv"][0].endswith("/llama-bench")
+    assert call["seconds"] > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "ctrl-c"])
@@ -124,7 +128,8 @@ def test_an_interrupted_sweep_loses_the_run_in_progress_and_goes_on(
         assert status == 130
         assert f"the run in progress is lost, all before it are kept in {sweep}" in said
     # As a crash in the middle of a write would leave it.
-    (sweep / "runs" / ".005-d64-candidate.jsonl.partial").write_bytes(b'{"build_')
+    with (sweep / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"kind":"call","nu')
     there = sum(int(name.split("-")[0]) < 6 for name in kept)
     answer = _answer(command("--repetitions", "6"))
     assert (answer["measured"], answer["kept"]) == (6 * _PER_REPETITION - there, there)
@@ -139,7 +144,7 @@ def test_other_settings_do_not_mix_with_what_is_there(command: Command) -> None:
     _answer(command("--repetitions", "1"))
     error = _answer(command("--repetitions", "1", "--batch", "64", "--micro-batch", "64"), 2)["error"]
     assert error["code"] == "BENCH_FOLDER_OTHER"
-    assert "batch was [2048, 512], is [64, 64]" in error["why"]
+    assert "batch was 2048, is 64; micro_batch was 512, is 64" in error["why"]
 
 
 def test_a_call_that_fails_counts_for_nothing_and_can_be_made_again(
@@ -152,12 +157,12 @@ def test_a_call_that_fails_counts_for_nothing_and_can_be_made_again(
     error = _answer(command("--repetitions", "1", "--model", str(model)), 6)["error"]
     assert error["code"] in {"BENCH_FAILED", "BENCH_CRASHED"}
     assert not _kept(tmp_path / "sweep")
-    assert (tmp_path / "sweep" / "runs" / "000-d0-baseline.failed").is_file()
+    assert list((tmp_path / "sweep").glob("000-d0-*.failed"))
     model.write_bytes(whole)
     os.utime(model, ns=(1, 1))
     answer = _answer(command("--repetitions", "1", "--model", str(model), "--fresh"))
     assert (answer["measured"], answer["model"]) == (4, "model.gguf")
-    assert not list((tmp_path / "sweep" / "runs").glob("*.failed"))
+    assert not list((tmp_path / "sweep").glob("*.failed"))
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,15 @@ from patchkit.carry.importing.own import make_plain_series
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.emulated.models import SmallModel
+from patchkit.gpu.hardware.bench.journal import JOURNAL, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.bench.visits import ENTRIES
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
-from patchkit.prove.pick.journal import JOURNAL, KeptMeter, open_journal
+from patchkit.prove.pick.meter import KeptMeter
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.pick.wanted import parse_tests
 from patchkit.prove.subject import Subject
@@ -81,7 +83,7 @@ def _pick(source: BenchSource, seconds: float, *, seed: str = "planted", least: 
     plan = Plan(
         members=source.arms.members, models=tuple(source.models), seconds=seconds, least=least, seed=seed
     )
-    with open_journal(source.folder, {"test": seed}) as journal:
+    with open_journal(source.folder, {"test": seed}, ENTRIES) as journal:
         return pick(plan, KeptMeter(journal=journal, source=source))
 
 

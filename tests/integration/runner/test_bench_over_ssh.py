@@ -1,4 +1,4 @@
-"""The bench gate on another machine: programs and model copied, rounds run there, evidence here."""
+"""llama-bench on another machine: programs and model copied, rounds run there, the journal here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.bench.conditions import read_conditions
+from patchkit.gpu.hardware.bench.measure import Arm, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.run import BenchSetup, open_session
 
 _RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 
@@ -20,12 +21,13 @@ here=$(dirname "$0")
 [ "$LD_LIBRARY_PATH" = "$here" ] || exit 9
 [ "$1" = --help ] && exec cat "$here/help.txt"
 [ -s "$2" ] || exit 8
+[ -e "$here/trouble" ] && . "$here/trouble"
 exec cat "$here/rows.jsonl"
 """
 
 
 @pytest.mark.extra_tools
-def test_rounds_run_there_and_their_outputs_come_here(server, tmp_path: Path) -> None:
+def test_rounds_run_there_and_a_call_that_failed_is_made_again(server, tmp_path: Path) -> None:
     for name in ("base", "cand"):
         folder = tmp_path / name
         folder.mkdir()
@@ -33,21 +35,34 @@ def test_rounds_run_there_and_their_outputs_come_here(server, tmp_path: Path) ->
         (folder / "llama-bench").chmod(0o755)
         (folder / "help.txt").write_bytes((_RECORDED / "b6900-help.txt").read_bytes())
         (folder / "rows.jsonl").write_bytes((_RECORDED / "b6900-cpu.jsonl").read_bytes())
+    (tmp_path / "cand" / "trouble").write_text("exit 7\n")
     (tmp_path / "m.gguf").write_bytes(b"model")
-    setup = BenchSetup(
-        baseline=tmp_path / "base",
-        candidate=tmp_path / "cand",
-        model=tmp_path / "m.gguf",
-        plan=BenchPlan(),
-        baseline_tree="b" * 40,
-        candidate_tree="c" * 40,
-    )
     runner = server.runner()
-    with open_session(setup, tmp_path / "evidence", runner=runner, reporter=NullReporter()) as session:
-        session.add_round()
-        session.close()
-    assert (session.rounds.count, len(session.rounds.tests)) == (1, 4)
-    assert float(session.conditions[0]["cpus"]) > 0
-    kept = sorted(path.name for path in session.folder.iterdir())
-    assert kept == ["000-again.jsonl", "000-baseline.jsonl", "000-candidate.jsonl", "finished.json"]
+    setup = Setup(
+        arms=tuple(
+            Arm(label=label, folder=tmp_path / name, tree=name)
+            for label, name in (("baseline", "base"), ("candidate", "cand"), ("again", "base"))
+        ),
+        model=tmp_path / "m.gguf",
+        plan=BenchPlan(prompts=(64,), generated=(8,), depths=(0, 256)),
+        runner=runner,
+    )
+    with open_bench(tmp_path / "kept", setup, reporter=NullReporter(), timeout_s=60.0) as bench:
+        with pytest.raises(PatchkitError, match="candidate at depth 0, 256 ended with status 7"):
+            bench.measure(1)
+        done = len(bench.journal.entries)
+        (there,) = server.root.rglob("trouble")
+        there.unlink()
+        (tmp_path / "cand" / "trouble").unlink()
+        bench.measure(1)
+        assert bench.measured == 3
+        assert done < 3
+        assert (bench.rounds(1).count, len(bench.rounds(1).tests)) == (1, 4)
+        assert float(bench.conditions[0]["cpus"]) > 0
+        argv = " ".join(bench.journal.entries[0].argv)
+        assert "-p 64 -n 8 -d 0,256" in argv
+        assert "-dev none -ngl 0 -r 3 -o jsonl" in argv
+    with open_bench(tmp_path / "kept", setup, reporter=NullReporter(), timeout_s=60.0) as bench:
+        bench.measure(1)
+        assert (bench.kept, bench.measured) == (3, 0)
     assert "load" in read_conditions(runner, "again")

@@ -9,23 +9,27 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli.app import main
+from patchkit.gpu.hardware.bench.journal import load_journal
+from patchkit.gpu.hardware.bench.measure import CALLS
 from patchkit.tune.report import report_path
 from patchkit.tune.search import NOT_WORTH_TIMING
 
 RECORDED = Path(__file__).parents[2] / "unit" / "gpu" / "hardware" / "recorded"
 
-# The recorded rows with every time scaled, and a noise of at most a tenth of a per cent.
+# A recorded row at each depth with every time scaled, and a noise of at most a tenth of a per cent.
 PROGRAM = """\
 #!/bin/sh
 [ "$1" = --help ] && {{ cat {recorded}/b6900-help.txt; exit 0; }}
 n=$(cat {here}/count 2>/dev/null || echo 0); n=$((n + 1)); echo $n > {here}/count
 {trouble}
-awk -v n=$n -v f={factor} '{{
+for depth in 0 4096 16384; do
+  sed -n "1s/prompt\\": 64/prompt\\": 512/;1s/depth\\": 0/depth\\": $depth/p" {recorded}/b6900-cpu.jsonl
+done | awk -v n=$n -v f={factor} '{{
   match($0, /"samples_ns": \\[[^]]*\\]/)
   head = substr($0, 1, RSTART - 1); tail = substr($0, RSTART + RLENGTH)
   base = 1000000 * NR * f * (1 + ((n * 5) % 13 - 6) / 6500)
   printf "%s\\"samples_ns\\": [ %d, %d, %d ]%s\\n", head, base, base * 1.001, base * 0.999, tail
-}}' {recorded}/b6900-cpu.jsonl
+}}'
 """
 VARIANT = "64-32-f32"
 
@@ -196,8 +200,8 @@ def test_a_race_that_broke_off_goes_on_where_it_was(tune, builds, tmp_path) -> N
     code, document = tune()
     assert code != 0
     assert document["error"]["code"].startswith("BENCH_")
-    kept = len(list((tmp_path / "cache" / "tune" / "runs").rglob("*.jsonl")))
-    assert kept >= 2
+    (journal,) = (tmp_path / "cache" / "tune" / "runs").rglob("journal.jsonl")
+    assert len(load_journal(journal, CALLS)[1]) >= 2
     counted = int((tmp_path / "builds" / "128-8" / "count").read_text())
     builds({"128-8": 0.5})
     code, document = tune()

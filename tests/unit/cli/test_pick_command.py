@@ -114,7 +114,7 @@ def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_i
         ("file", "DISK_NOT_DIRECTORY", 8),
         ("file/below", "DISK_NOT_DIRECTORY", 8),
         ("taken", "DISK_REFUSED", 8),
-        (".", "PICK_FOLDER_OTHER", 2),
+        (".", "BENCH_FOLDER_OTHER", 2),
     ):
         done = run_patchkit(*argv, out, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
         assert done.returncode == status, done.stderr

@@ -45,9 +45,11 @@ class BenchPlan:
     device: str | None = None
 
     @property
-    def tests(self) -> int:
-        """How many tests one run measures, which is how many rows it prints."""
-        return (len(self.prompts) + len(self.generated)) * len(self.depths)
+    def lengths(self) -> tuple[tuple[int, int, int], ...]:
+        """Prompt, generated tokens and depth of each test, sorted."""
+        kinds = [(prompt, 0) for prompt in self.prompts if prompt]
+        kinds += [(0, generated) for generated in self.generated if generated]
+        return tuple(sorted((*kind, depth) for kind in kinds for depth in self.depths))
 
 
 def parse_help(text: str) -> BenchOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -10,11 +11,7 @@ import pytest
 from refusing import refused
 
 from patchkit.carry.series.promises import BenchRules, ExpectedGain
-from patchkit.gpu.hardware.bench.rounds import (
-    ARMS,
-    Rounds,
-    round_order,
-)
+from patchkit.gpu.hardware.bench.rounds import ARMS, Rounds, draw_order
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow, BenchTest
 from patchkit.gpu.hardware.bench.statistics import compare
 from patchkit.prove.bench.judge import Judged, Promise, judge, promises_for
@@ -72,11 +69,12 @@ def _promise(gain: float, *, control: tuple[str, ...] = (), loss: float = 0.0) -
     return Promise(allowed_loss=loss, control=control, expected=(("p", expected),))
 
 
-def test_each_arm_takes_each_place_equally_often() -> None:
-    orders = [round_order(number) for number in range(6)]
-    assert len(set(orders)) == 6
-    for place in range(3):
-        assert sorted(order[place] for order in orders) == sorted(ARMS * 2)
+def test_arms_run_by_lot_and_every_second_round_backwards() -> None:
+    orders = [draw_order(ARMS, number, "seed") for number in range(40)]
+    assert orders[::2] == [order[::-1] for order in orders[1::2]]
+    assert {tuple(order) for order in orders} == set(itertools.permutations(ARMS))
+    assert orders == [draw_order(ARMS, number, "seed") for number in range(40)]
+    assert orders != [draw_order(ARMS, number, "other") for number in range(40)]
 
 
 def test_a_round_is_whole_or_refused(measure: Callable[..., Rounds]) -> None:

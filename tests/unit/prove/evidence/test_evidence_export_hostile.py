@@ -12,6 +12,7 @@ from measured_files import machine
 from refusing import refused
 
 from patchkit.base.evidence import MeasuredMachine
+from patchkit.gpu.hardware.bench.measure import Called
 from patchkit.prove.evidence.export import load_measurement
 
 
@@ -27,54 +28,50 @@ RECORDED = Path(__file__).parents[3] / "unit" / "gpu" / "hardware" / "recorded" 
 _DEEP = "[" * 200_000
 
 
+def _begun(setup: object) -> str:
+    return json.dumps({"kind": "begun", "setup": setup})
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
+    "text",
     [
-        ("session.json", '{"arms": ' + _DEEP),
-        ("session.json", '{"arms": {"a": {"tree": "t"}}, "archs": 5}'),
-        ("session.json", '{"arms": {"a": 1}}'),
-        ("journal.jsonl", _journal(_DEEP)),
-        ("journal.jsonl", _journal("[]")),
-        ("journal.jsonl", _journal(json.dumps({"kind": "begun", "setup": 5}))),
+        "",
+        _journal(_DEEP),
+        _journal("[]"),
+        _journal(_begun(5)),
+        _journal(_begun({"arms": 1, "archs": 5})),
+        _journal(_begun({"arms": {"a": 1}, "archs": [], "backend": "hip", "runner": "this machine"})),
+        _journal(_begun({"models": 5})),
     ],
-    ids=[
-        "session, deep",
-        "session, GPUs",
-        "session, arms",
-        "journal, deep",
-        "journal, list",
-        "journal, setup",
-    ],
+    ids=["empty", "deep", "list", "setup", "GPUs", "arms", "models"],
 )
-def test_json_of_another_form_is_refused_and_is_no_bug_of_patchkit(
-    name: str, text: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(text)
+def test_a_journal_of_another_form_is_refused_and_is_no_bug_of_patchkit(text: str, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text(text)
     with refused("EVIDENCE_NOT_EXPORTED") as error:
         load_measurement(tmp_path, _nobody)
     assert str(tmp_path) in str(error.value.where)
     assert "name the folder" in (error.value.hint or "")
 
 
-@pytest.mark.parametrize("name", ["session.json", "runs/001-d0-a.jsonl"])
-def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "machine.json").write_text(json.dumps(machine(0)))
-    (tmp_path / "session.json").write_text('{"arms": {"a": {"tree": "t"}}}')
-    (tmp_path / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / name)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "journal.jsonl")
     with refused("EVIDENCE_NOT_EXPORTED"):
         load_measurement(tmp_path, _nobody)
 
 
 def test_what_llama_bench_wrote_is_taken(tmp_path: Path) -> None:
     """Rows of build 6900, in the folder that ``bench run`` makes of them."""
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "machine.json").write_text(json.dumps(machine(0)))
+    (tmp_path / "machine.json").write_text(json.dumps(machine(0)))
     arms = {"baseline": {"tree": "a" * 40}, "candidate": {"tree": "b" * 40}}
-    (tmp_path / "session.json").write_text(json.dumps({"arms": arms, "archs": ["gfx1151"]}))
-    for label in arms:
-        (tmp_path / "runs" / f"000-d0-{label}.jsonl").write_text(RECORDED.read_text("utf-8"))
+    setup = {"arms": arms, "archs": ["gfx1151"], "backend": "hip", "runner": "this machine"}
+    calls = [
+        Called(
+            number=number, round=0, label=label, depths=(0, 256), argv=(), rows=RECORDED.read_text("utf-8"),
+            talk="", seconds=1.0, conditions={},
+        ).model_dump_json()
+        for number, label in enumerate(arms)
+    ]  # fmt: skip
+    (tmp_path / "journal.jsonl").write_text(_journal(_begun(setup), *calls))
     archs, found = load_measurement(tmp_path, _nobody)
     assert archs == ("gfx1151",)
     assert [test.name for test in found.tests] == ["tg8@d0", "tg8@d256", "pp64@d0", "pp64@d256"]

@@ -13,10 +13,9 @@ from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.promises import NO_GAIN, BenchRules, ExpectedGain
+from patchkit.gpu.hardware.bench.journal import load_journal
+from patchkit.gpu.hardware.bench.measure import CALLS, Arm, Setup
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.gpu.hardware.bench.run import (
-    BenchSetup,
-)
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.bench import BenchGate
@@ -60,20 +59,17 @@ def bench(tmp_path: Path, make_subject: Callable[..., Subject]) -> Callable[...,
             program.write_text(text if name == "cand" else text.replace(trouble or "\0", ""))
             program.chmod(0o755)
         (tmp_path / "m.gguf").write_bytes(b"model")
-        setup = BenchSetup(
-            baseline=tmp_path / "base",
-            candidate=tmp_path / "cand",
+        setup = Setup(
+            arms=(
+                Arm(label="baseline", folder=tmp_path / "base", tree="b" * 40),
+                Arm(label="candidate", folder=tmp_path / "cand", tree="c" * 40),
+                Arm(label="again", folder=tmp_path / "base", tree="b" * 40),
+            ),
             model=tmp_path / "m.gguf",
-            plan=BenchPlan(device=device),
-            baseline_tree="b" * 40,
-            candidate_tree="c" * 40,
-            timeout_s=timeout_s,
-        )
-        gate = BenchGate(
-            setup=setup,
+            plan=BenchPlan(prompts=(64,), generated=(8,), depths=(0, 256), device=device),
             runner=LocalRunner(reporter=NullReporter()),
-            rounds=rounds,
         )
+        gate = BenchGate(setup=setup, timeout_s=timeout_s, rounds=rounds)
         subject = make_subject()
         (part,) = subject.patches
         part = replace(part, patch=replace(part.patch, bench=rules or NO_GAIN))
@@ -90,7 +86,7 @@ def test_two_equal_programs_pass(bench, tmp_path: Path) -> None:
     result = bench()
     assert (result.verdict, result.problems) == ("passed", ())
     assert "4 tests in 8 rounds on this machine: 4 same" in result.summary
-    assert len(_outputs(tmp_path, "*.jsonl")) == 24
+    assert _outputs(tmp_path, "*.jsonl") == ["finished.jsonl"]
     assert any(line.startswith("temperatures") for line in result.lines)
     json.dumps(result.as_json())
 
@@ -140,8 +136,10 @@ def test_a_program_that_ends_badly_has_its_own_error_and_its_output_is_kept(
     with refused(code) as caught:
         bench(trouble=f"[ $n = 2 ] && {{ {trouble}; }}")
     assert caught.value.where
-    assert _outputs(tmp_path, "001-candidate.failed") == ["001-candidate.failed"]
-    assert "000-candidate.jsonl" in _outputs(tmp_path, "*.jsonl")
+    assert _outputs(tmp_path, "*.failed") == ["001-d0-d256-candidate.failed"]
+    (journal,) = (tmp_path / "cache").rglob("journal.jsonl")
+    _, calls = load_journal(journal, CALLS)
+    assert (0, "candidate") in {(call.round, call.label) for call in calls}
 
 
 def test_a_program_that_hangs_is_stopped(bench) -> None:
@@ -152,8 +150,6 @@ def test_a_program_that_hangs_is_stopped(bench) -> None:
 def test_an_interrupted_measurement_is_gone_on_with(bench, tmp_path: Path) -> None:
     with refused("BENCH_FAILED"):
         bench(trouble="[ $n = 3 ] && exit 1")
-    done = _outputs(tmp_path, "*.jsonl")
-    assert len(done) >= 6
     result = bench()
     assert result.verdict == "passed"
     assert result.as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 2
@@ -179,4 +175,6 @@ def test_a_full_disk_leaves_no_half_output(bench, tmp_path: Path, monkeypatch) -
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert not _outputs(tmp_path, "*.jsonl")
+    (journal,) = (tmp_path / "cache").rglob("journal.jsonl")
+    assert journal.read_bytes().endswith(b"\n")
+    assert load_journal(journal, CALLS)[1] == ()

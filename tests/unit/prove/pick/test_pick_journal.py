@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from simulated_machine import PLANTED, RIGHT, SimulatedMachine
 from small_disk import on_small_disk
 
 from patchkit.base.errors import UsageError
+from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, load_journal, open_journal
+from patchkit.prove.bench.visits import ENTRIES, Entry
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
-from patchkit.prove.pick.journal import JOURNAL, KeptMeter, Sampled, load_journal, open_journal
+from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Sampled
 
 _SETUP = {"models": ["small"], "least": 0.02}
 _PLAN = Plan(members=(PLANTED[0], PLANTED[3]), models=("small",), seconds=3600.0, seed="kept")
@@ -67,8 +70,19 @@ def seed_of(visit: Visit) -> int:
     return int.from_bytes(repr(visit).encode()[-64:], "little") % (2**61 - 1)
 
 
+def _open(
+    folder: Path, setup: Mapping[str, object] = _SETUP, *, fresh: bool = False
+) -> AbstractContextManager[Journal[Entry]]:
+    return open_journal(folder, setup, ENTRIES, made=(PICKED, RESULT), fresh=fresh)
+
+
+def _lines(folder: Path) -> bytes:
+    """The journal without its first line, which has a name of its own."""
+    return (folder / JOURNAL).read_bytes().partition(b"\n")[2]
+
+
 def _run(folder: Path, machine: _Played | None = None) -> Picked:
-    with open_journal(folder, _SETUP) as journal:
+    with _open(folder) as journal:
         meter = KeptMeter(journal=journal, source=machine or _Played(), clock=lambda: 0.0)
         return pick(_PLAN, meter)
 
@@ -93,7 +107,7 @@ def test_a_journal_cut_anywhere_goes_on_to_the_same_journal(
         (folder / JOURNAL).write_bytes(data[:cut])
         machine = _Played()
         assert _run(folder, machine) == picked
-        assert (folder / JOURNAL).read_bytes() == data
+        assert _lines(folder) == data.partition(b"\n")[2]
         finished = data[:cut].count(b'"kind":"visit"') - (not data[:cut].endswith(b"\n"))
         visits = data.count(b'"kind":"visit"')
         assert visits - finished - 1 <= machine.samples <= visits - max(0, finished)
@@ -136,10 +150,10 @@ def test_killed_30_times_in_one_run_nothing_is_lost_and_nothing_counts_twice(
         process.start()
         process.join()
         assert process.exitcode == -signal.SIGKILL
-    _, entries = load_journal(tmp_path / JOURNAL)
+    _, entries = load_journal(tmp_path / JOURNAL, ENTRIES)
     assert len({entry.number for entry in entries}) == len(entries)
     assert _run(tmp_path) == picked
-    assert (tmp_path / JOURNAL).read_bytes() == data
+    assert _lines(tmp_path) == data.partition(b"\n")[2]
 
 
 def test_ctrl_c_keeps_what_was_measured(whole: tuple[Picked, bytes], tmp_path: Path) -> None:
@@ -154,7 +168,7 @@ def test_with_more_time_a_run_goes_on_where_the_time_was_over(
     whole: tuple[Picked, bytes], tmp_path: Path
 ) -> None:
     short = replace(_PLAN, seconds=150.0)
-    with open_journal(tmp_path, _SETUP) as journal:
+    with _open(tmp_path) as journal:
         first = pick(short, KeptMeter(journal=journal, source=_Played(), clock=lambda: 0.0))
     assert first.picked == ()
     rest = _Played()
@@ -164,28 +178,28 @@ def test_with_more_time_a_run_goes_on_where_the_time_was_over(
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with (
-        open_journal(tmp_path, _SETUP),
+        _open(tmp_path),
         pytest.raises(UsageError) as refused,
-        open_journal(tmp_path, _SETUP),
+        _open(tmp_path),
     ):
         pass
-    assert refused.value.code == "PICK_FOLDER_BUSY"
+    assert refused.value.code == "BENCH_FOLDER_BUSY"
 
 
 def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_path: Path) -> None:
     _run(tmp_path)
     data = (tmp_path / JOURNAL).read_bytes()
-    with pytest.raises(UsageError) as refused, open_journal(tmp_path, {**_SETUP, "least": 0.01}):
+    with pytest.raises(UsageError) as refused, _open(tmp_path, {**_SETUP, "least": 0.01}):
         pass
-    assert refused.value.code == "PICK_JOURNAL_OTHER"
+    assert refused.value.code == "BENCH_FOLDER_OTHER"
     assert refused.value.why == "line 1: least was 0.02, is 0.01"
     assert (tmp_path / JOURNAL).read_bytes() == data
     made = [tmp_path / name for name in ("picked.toml", "result.json", "machine.json")]
     for path in made:
         path.write_text("of the measurement before")
-    with open_journal(tmp_path, _SETUP):
+    with _open(tmp_path):
         assert all(path.is_file() for path in made)
-    with open_journal(tmp_path, {**_SETUP, "least": 0.01}, fresh=True) as journal:
+    with _open(tmp_path, {**_SETUP, "least": 0.01}, fresh=True) as journal:
         assert journal.kept == 0
         assert not any(path.exists() for path in made)
 
@@ -250,7 +264,7 @@ def _headless(lines: list[bytes]) -> None:
         (_twice, "line 6: number 4 of the measurement is to follow, this is number 3"),
         (_again, "it asks the same as line {last}: stage check, round 7, small with upstream once more"),
         (_gone, "line 5: number 3 of the measurement is to follow, this is number 4"),
-        (_headless, "line 1: it does not say what was measured"),
+        (_headless, "line 1: kind: Input should be 'begun'"),
         (_fewer_tests, "line 6: its tests are pp512, those before pp512, tg128"),
         (_no_tests, "line 6: visit.samples_ns: Dictionary should have at least 1 item"),
         (_deep, "line 1: Invalid JSON: recursion limit exceeded"),
@@ -267,7 +281,7 @@ def test_a_journal_that_somebody_changed_is_refused_with_the_line(
     (tmp_path / JOURNAL).write_bytes(b"".join(lines))
     with pytest.raises(UsageError) as refused:
         _run(tmp_path)
-    assert refused.value.code == "PICK_JOURNAL_OTHER"
+    assert refused.value.code == "BENCH_FOLDER_OTHER"
     assert why.format(last=count) in (refused.value.why or "")
     assert refused.value.where[0].line
 
@@ -275,9 +289,9 @@ def test_a_journal_that_somebody_changed_is_refused_with_the_line(
 def test_of_another_setup_only_what_differs_is_told(tmp_path: Path) -> None:
     setup = {"models": {"a": "1", "b": "2"}, "patches": ["one", "two"], "threads": None, "tests": ["x", "y"]}
     other = {"models": {"a": "1", "b": "3"}, "patches": ["two", "more"], "threads": 4, "tests": ["y", "x"]}
-    with open_journal(tmp_path, setup):
+    with _open(tmp_path, setup):
         pass
-    with pytest.raises(UsageError) as refused, open_journal(tmp_path, other):
+    with pytest.raises(UsageError) as refused, _open(tmp_path, other):
         pass
     assert refused.value.why == (
         "line 1: models b was 2, is 3; patches: without one, with more; "
@@ -291,20 +305,21 @@ def test_a_file_of_another_program_is_neither_written_over_nor_removed(
     tmp_path: Path, name: str, fresh: bool
 ) -> None:
     (tmp_path / name).write_text("mine")
-    with refused_with("PICK_FOLDER_OTHER", match=name), open_journal(tmp_path, _SETUP, fresh=fresh):
+    with refused_with("BENCH_FOLDER_OTHER") as refused, _open(tmp_path, fresh=fresh):
         pass
+    assert refused.value.where[0].path == str(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_journal_of_another_program_is_left_alone(tmp_path: Path, fresh: bool) -> None:
     (tmp_path / JOURNAL).write_text('{"day": 1}\n')
-    with refused_with("PICK_FOLDER_OTHER"), open_journal(tmp_path, _SETUP, fresh=fresh):
+    with refused_with("BENCH_FOLDER_OTHER"), _open(tmp_path, fresh=fresh):
         pass
     assert (tmp_path / JOURNAL).read_text() == '{"day": 1}\n'
     assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
     (tmp_path / JOURNAL).write_text('{"kind":"be')  # what a kill leaves is ours
-    with open_journal(tmp_path, _SETUP, fresh=True):
+    with _open(tmp_path, fresh=True):
         pass
 
 
@@ -326,17 +341,18 @@ _ON_SMALL_DISK = """
 import sys
 from pathlib import Path
 from patchkit.base.errors import CacheError
-from patchkit.prove.pick.journal import Checked, open_journal
+from patchkit.gpu.hardware.bench.journal import open_journal
+from patchkit.prove.bench.visits import ENTRIES, Checked
 folder = Path(sys.argv[1])
 arm = lambda number: (*("a" * 250,) * 20, str(number))
 entry = lambda number: Checked(number=number, arm=arm(number), tree="t", fault=None, seconds=0.0)
-with open_journal(folder, {}) as journal:
+with open_journal(folder, {}, ENTRIES) as journal:
     try:
         for number in range(100):
             journal.add(entry(number))
     except CacheError as error:
         print(error.code, len(journal.entries), (folder / "journal.jsonl").read_bytes()[-1:] == b"\\n")
-with open_journal(folder, {}) as journal:
+with open_journal(folder, {}, ENTRIES) as journal:
     print(journal.kept)
 """
 

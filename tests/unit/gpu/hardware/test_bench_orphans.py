@@ -13,7 +13,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.prove.bench.sweep import processes_of, wait_for_orphans
+from patchkit.gpu.hardware.bench.orphans import processes_of, wait_for_orphans
 
 _PROGRAM = b"""
 #include <cstdio>

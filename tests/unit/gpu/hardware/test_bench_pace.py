@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.prove.bench.sweep import seconds_left, told_duration
+from patchkit.gpu.hardware.bench.pace import seconds_left, told_duration
 
 
 def test_before_the_first_run_nothing_is_known() -> None:

@@ -1,0 +1,77 @@
+"""The lines of the journal of ``pick``: visits of builds that were measured, and builds that were checked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from patchkit.gpu.hardware.bench.journal import Line, Question
+
+Stage = Literal["whole", "each", "check"]
+_Name = Annotated[str, Field(max_length=300)]
+_Seconds = Annotated[float, Field(ge=0, le=10**7, allow_inf_nan=False)]
+_Time = Annotated[int, Field(ge=1, le=10**15)]
+
+
+class Visited(Line):
+    """One visit: the hashes of tree and model, ``samples_ns`` by test, and how the machine was then."""
+
+    kind: Literal["visit"] = "visit"
+    stage: Stage
+    round: Annotated[int, Field(ge=0)]
+    again: bool
+    arm: Annotated[tuple[_Name, ...], Field(strict=False)]
+    tree: _Name
+    model: _Name
+    model_hash: _Name
+    samples_ns: Annotated[
+        dict[_Name, Annotated[tuple[_Time, ...], Field(strict=False, min_length=1)]], Field(min_length=1)
+    ]
+    seconds: _Seconds
+    conditions: dict[_Name, _Name]
+
+    @property
+    def question(self) -> Question:
+        """The visit."""
+        return self.stage, self.round, self.model, self.arm, self.again
+
+    @property
+    def told(self) -> str:
+        """The visit in words."""
+        again = " once more" if self.again else ""
+        return f"stage {self.stage}, round {self.round}, {self.model} with {listed(self.arm)}{again}"
+
+    @property
+    def tests(self) -> frozenset[str]:
+        """Those that were measured."""
+        return frozenset(self.samples_ns)
+
+
+class Checked(Line):
+    """One look at what an arm computes; ``fault`` is None where it is right."""
+
+    kind: Literal["check"] = "check"
+    arm: Annotated[tuple[_Name, ...], Field(strict=False)]
+    tree: _Name
+    fault: str | None
+    seconds: _Seconds
+
+    @property
+    def question(self) -> Question:
+        """The arm."""
+        return (self.arm,)
+
+    @property
+    def told(self) -> str:
+        """The question in words."""
+        return f"whether this is right: {listed(self.arm)}"
+
+
+Entry = Visited | Checked
+ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+def listed(arm: tuple[str, ...]) -> str:
+    """The patches of an arm."""
+    return ", ".join(arm) or "upstream"
