@@ -13,6 +13,17 @@ from patchkit.gpu.emulated.random_tensors import RandomTensors
 from patchkit.toolchain.store import Store, key_of
 
 
+def check_model(path: Path) -> None:
+    """Raise MODEL_MISSING where a user named no file."""
+    if not path.is_file():
+        raise UsageError(
+            "that is no file" if path.exists() else "there is no such model",
+            code="MODEL_MISSING",
+            where=Location(path=str(path)),
+            hint="--model names a GGUF",
+        )
+
+
 def head_size_of(path: Path) -> int | None:
     """Values per head of the K cache; None when the file does not say.
 

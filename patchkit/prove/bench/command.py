@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import Location, UsageError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
-from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
+from patchkit.gpu.emulated.models import SmallModel, check_model, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.journal import check_place
 from patchkit.gpu.hardware.bench.measure import Setup, open_bench
@@ -75,13 +74,7 @@ def run_bench(
         CacheError: the disk refused.
     """
     if request.model is not None:
-        if not request.model.is_file():
-            raise UsageError(
-                "there is no such model",
-                code="MODEL_MISSING",
-                where=Location(path=str(request.model)),
-                hint="--model names a GGUF",
-            )
+        check_model(request.model)
         head_size_of(request.model)
     if request.out is not None:
         check_place(request.out, fresh=request.fresh)  # before hours of building

@@ -11,7 +11,7 @@ from typing import Literal
 from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rounds import Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
-from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, compare
+from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, compare
 
 Judgement = Literal["ok", "lost", "short", "open"]
 
@@ -54,16 +54,12 @@ class Judged:
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of the effect's interval, as fractions."""
-        return _fractions(self.comparison.effect)
+        return self.comparison.effect.fractions.ends
 
     @property
     def noise(self) -> tuple[float, float]:
         """The same of the baseline against itself."""
-        return _fractions(self.comparison.noise)
-
-
-def _fractions(interval: Interval) -> tuple[float, float]:
-    return round(math.expm1(interval.low), 5), round(math.expm1(interval.high), 5)
+        return self.comparison.noise.fractions.ends
 
 
 def promises_for(

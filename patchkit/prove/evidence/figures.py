@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
-from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, interval_of
+from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, of_rounds
 
 Pair = tuple[str, str]
 """The names of two arms: which is compared, and with which."""
@@ -95,7 +95,7 @@ def _verdict(
         for of, against in pairs
         if of in one and against in one
     ]
-    effect = interval_of(effects)
+    effect = of_rounds(effects).interval()
     comparison = Comparison(
         effect=effect,
         noise=noise or Interval(low=0.0, middle=0.0, high=0.0),
@@ -103,15 +103,16 @@ def _verdict(
         rounds=len(effects),
     )
     of, against = pairs[0]
+    shown = effect.fractions
     return MeasuredVerdict(
         test=number,
         of=of,
         against=against,
         rounds=len(effects),
-        change=_fraction(effect.middle),
-        low=_fraction(effect.low),
-        high=_fraction(effect.high),
-        noise=None if noise is None else Range(low=_fraction(noise.low), high=_fraction(noise.high)),
+        change=shown.middle,
+        low=shown.low,
+        high=shown.high,
+        noise=None if noise is None else Range(low=noise.fractions.low, high=noise.fractions.high),
         verdict="unclear" if noise is None else comparison.verdict,
     )
 
@@ -124,12 +125,8 @@ def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], aga
         for other in others:
             found = [math.log(row[one] / row[other]) for row in medians if one in row and other in row]
             if len(found) >= FEWEST:
-                return interval_of(found)
+                return of_rounds(found).interval()
     return None
-
-
-def _fraction(effect: float) -> float:
-    return round(math.expm1(effect), 5)
 
 
 def speed_of(test: MeasuredTest, arm: str) -> float | None:

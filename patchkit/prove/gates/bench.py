@@ -17,10 +17,10 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
+from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.evidence import MeasuredMachine, ReadVerdict
 from patchkit.base.verdict import SpeedVerdict
-from patchkit.gpu.emulated.models import SmallModel, head_size_of, model_file
+from patchkit.gpu.emulated.models import SmallModel, check_model, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.measure import Arm, Bench, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -392,13 +392,8 @@ class BenchOnDevice:
 
     def run(self, subject: Subject) -> GateResult:
         """Build, measure, judge; raises what building and :class:`BenchGate` raise, and MODEL_MISSING."""
-        if self.model is not None and not self.model.is_file():
-            raise UsageError(
-                "there is no such model",
-                code="MODEL_MISSING",
-                where=Location(path=str(self.model)),
-                hint="--model names a GGUF",
-            )
+        if self.model is not None:
+            check_model(self.model)
         try:
             if self.machine.is_emulated:
                 with sides_on(self.machine, subject, PROGRAMS) as emulated:

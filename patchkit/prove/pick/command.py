@@ -15,7 +15,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
-from patchkit.gpu.emulated.models import head_size_of
+from patchkit.gpu.emulated.models import check_model, head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, check_place, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -292,13 +292,7 @@ def _refuse_nothing(arms: Arms) -> None:
 def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in paths:
-        if not path.is_file():
-            raise UsageError(
-                "that is no file" if path.exists() else "there is no such model",
-                code="MODEL_MISSING",
-                where=Location(path=str(path)),
-                hint="--model names a GGUF",
-            )
+        check_model(path)
         if not _is_text(path.name):
             raise UsageError(
                 f"the name of a model is not UTF-8: {path.name!r}",

@@ -18,18 +18,17 @@ A real GPU, the CPU and the simulated machine of the tests drive this very code.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from patchkit.gpu.hardware.bench.rounds import draw_order
 from patchkit.gpu.hardware.bench.statistics import (
     LEAST,
+    Estimates,
     Interval,
-    bound_averages,
     fewest_rounds,
-    interval_of,
-    walsh_averages,
+    of_rounds,
 )
 from patchkit.prove.bench.visits import Stage
 from patchkit.prove.pick.crossing import Arm, cross
@@ -404,8 +403,8 @@ class _Pick:
             one.next_look = max(one.pairs + 1, math.ceil(one.pairs * _WIDENING))
             if one.pairs < self._first_keep(one.number) <= one.next_look:
                 one.next_look = self._first_keep(one.number)
-        averages = {key: walsh_averages(values) for key, values in one.values.items()}
-        if verdict := self._told_apart(one, averages):
+        estimates = {key: of_rounds(values) for key, values in one.values.items()}
+        if verdict := self._told_apart(one, estimates):
             word, why = verdict
             self._decide(
                 one.member,
@@ -422,20 +421,18 @@ class _Pick:
             return True
         return False
 
-    def _told_apart(
-        self, one: _Evaluation, averages: Mapping[Key, Sequence[float]]
-    ) -> tuple[Verdict, str] | None:
+    def _told_apart(self, one: _Evaluation, estimates: Mapping[Key, Estimates]) -> tuple[Verdict, str] | None:
         least = math.log1p(self.plan.least)
         one.looks += 1
         chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks**2
-        rough = self._bounds(averages, one.pairs, chance)
+        rough = _bounds(estimates, chance)
         lost = [key for key, each in rough.items() if each.high < 0 and each.middle < -least]
         won = [key for key, each in rough.items() if each.low > 0 and each.middle > least]
         if lost:
             worst = min(lost, key=lambda key: rough[key].middle)
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
-        hopes = rough if self.plan.is_exact else self._bounds(averages, one.pairs, _IDLE_DROP)
+        hopes = rough if self.plan.is_exact else _bounds(estimates, _IDLE_DROP)
         mends = self._member(one.member).mends
         if not mends and all(each.high < least for each in hopes.values()):
             return "leave out", f"no test gains {self.plan.least:.1%} by it"
@@ -445,7 +442,7 @@ class _Pick:
             return None
         one.keep_looks += 1
         loss, idle = self._chances(one.number, one.keep_looks)
-        safe, shown = (self._bounds(averages, one.pairs, chance) for chance in (loss, idle))
+        safe, shown = (_bounds(estimates, chance) for chance in (loss, idle))
         return self._worth(safe, shown, mends=mends)
 
     def _worth(
@@ -463,11 +460,6 @@ class _Pick:
             )
         best = max(gains, key=lambda key: shown[key].middle)
         return "keep", f"faster in {_name(best)} by {_size(shown[best])}"
-
-    def _bounds(
-        self, averages: Mapping[Key, Sequence[float]], count: int, chance: float
-    ) -> dict[Key, Interval]:
-        return {key: bound_averages(values, count, chance) for key, values in averages.items()}
 
     def _chances(self, number: int, look: int) -> tuple[float, float]:
         """How wrong a bound may be at this look: all looks in all contexts of all patches share the whole.
@@ -582,10 +574,7 @@ class _Pick:
             raise _OutOfTime
         times: dict[tuple[Arm, bool], dict[Key, float]] = {run: {} for run in runs}
         for model in self.plan.models:
-            draw = random.Random(f"{self.plan.seed} {stage} {number} {model}")  # noqa: S311  # a lot, no secret
-            order = list(runs)
-            draw.shuffle(order)
-            for arm, is_again in order:
+            for arm, is_again in draw_order(runs, number, f"{self.plan.seed} {stage} {model}"):
                 visit = Visit(stage=stage, round=number, model=model, arm=arm, is_again=is_again)
                 found = self.meter.measure(visit)
                 self.spent += found.seconds
@@ -646,14 +635,12 @@ def _add_again(values: dict[Key, list[float]], times: Mapping[tuple[Arm, bool], 
 def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[EffectOnTest]:
     for (model, test), each in values.items():
         if each:
-            found = interval_of(each, chance)
-            yield EffectOnTest(
-                model=model,
-                test=test,
-                low=round(math.expm1(found.low), 5),
-                change=round(math.expm1(found.middle), 5),
-                high=round(math.expm1(found.high), 5),
-            )
+            found = of_rounds(each).interval(chance).fractions
+            yield EffectOnTest(model=model, test=test, low=found.low, change=found.middle, high=found.high)
+
+
+def _bounds(estimates: Mapping[Key, Estimates], chance: float) -> dict[Key, Interval]:
+    return {key: each.bound(chance) for key, each in estimates.items()}
 
 
 def _name(key: Key) -> str:

@@ -6,21 +6,23 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from patchkit.base.errors import GateError
 from patchkit.gpu.hardware.bench.rows import BenchRow, BenchTest
 
+T = TypeVar("T")
 BASELINE, CANDIDATE, AGAIN = ARMS = ("baseline", "candidate", "again")
 """What a comparison takes: the baseline twice, so that the same rounds say how far equal builds differ."""
 
 
-def draw_order(labels: Sequence[str], number: int, seed: str) -> list[str]:
+def draw_order(runs: Sequence[T], number: int, seed: str) -> list[T]:
     """Who runs first, second and so on in the round of that number, counted from 0.
 
     By lot, and in every second round as in the one before, backwards: what changes with time, such as heat,
     meets all alike.
     """
-    order = list(labels)
+    order = list(runs)
     random.Random(f"{seed} {number // 2}").shuffle(order)  # noqa: S311  # a lot, no secret
     return order[::-1] if number % 2 else order
 

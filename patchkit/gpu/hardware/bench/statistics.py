@@ -1,9 +1,14 @@
-"""How much faster one build is than another, with intervals that are exact for any number of rounds.
+"""How much faster one build is than another, with intervals that are exact for any number of runs.
 
-A value is the logarithm of the ratio of two builds' times in one round. Heat, a stall or another program
-meets either build with the same chance, because their order changes from round to round, so the values are
-symmetric around the true effect. Wilcoxon's signed ranks require nothing else; no noise is assumed to be
-normal. The mean of two runs against a single one is not symmetric when runs stall, so values are never that.
+Builds that ran in the same rounds are compared round by round, by Wilcoxon's signed ranks. A value is the
+logarithm of the ratio of two builds' times in one round. Heat, a stall or another program meets either build
+with the same chance, because their order changes from round to round, so the values are symmetric around the
+true effect, and nothing else is assumed of the noise. The mean of two runs against a single one is not
+symmetric when runs stall, so values are never that.
+
+Separate runs, as files of llama-bench have them, share no rounds and may differ in number: they are compared
+by Wilcoxon's rank sums, which require that the noise of both is alike. Either way the effect is the median of
+all estimates that the values allow (Hodges and Lehmann), and its bounds are two of these estimates.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations_with_replacement
 
@@ -51,6 +56,17 @@ class Interval:
     def reach(self) -> float:
         """How far from no effect the interval goes."""
         return max(abs(self.low), abs(self.high))
+
+    @property
+    def fractions(self) -> Interval:
+        """Of logarithms of ratios: 0.1 is ten per cent faster; five digits."""
+        low, middle, high = (round(math.expm1(each), 5) for each in (self.low, self.middle, self.high))
+        return Interval(low=low, middle=middle, high=high)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Without the middle."""
+        return self.low, self.high
 
     @property
     def half(self) -> float:
@@ -109,55 +125,60 @@ def compare(
     if not len(baseline) == len(candidate) == len(again):
         raise ValueError("rounds are not whole")
     return Comparison(
-        effect=interval_of([math.log(one / ours) for one, ours in zip(baseline, candidate, strict=True)]),
-        noise=interval_of([math.log(one / two) for one, two in zip(baseline, again, strict=True)]),
+        effect=of_rounds(
+            [math.log(one / ours) for one, ours in zip(baseline, candidate, strict=True)]
+        ).interval(),
+        noise=of_rounds([math.log(one / two) for one, two in zip(baseline, again, strict=True)]).interval(),
         least=math.log1p(least),
         rounds=len(baseline),
     )
 
 
-def interval_of(values: Sequence[float], chance: float = _CHANCE) -> Interval:
-    """The effect and its interval, each end of which is wrong with at most that chance.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """All estimates of an effect that some values allow, sorted.
 
-    With fewer values than that takes (:func:`fewest_rounds`) it is their range: all that was seen.
+    Were there no effect, ``cases`` would be equally likely, and in ``ways[n]`` of them n estimates would lie
+    on one side of it.
     """
-    found = bound_effect(values, chance)
-    return Interval(low=max(found.low, min(values)), middle=found.middle, high=min(found.high, max(values)))
+
+    values: Sequence[float]
+    ways: Sequence[int]
+    cases: int
+
+    def bound(self, chance: float) -> Interval:
+        """Their median, and bounds that are wrong with at most this chance; infinite where none is."""
+        left_out = _left_out(self.ways, chance * self.cases)
+        middle = statistics.median(self.values)
+        if left_out is None:
+            return Interval(low=-math.inf, middle=middle, high=math.inf)
+        return Interval(low=self.values[left_out], middle=middle, high=self.values[-1 - left_out])
+
+    def interval(self, chance: float = _CHANCE) -> Interval:
+        """The same; of too few values all that was seen."""
+        found = self.bound(chance)
+        return replace(found, low=max(found.low, self.values[0]), high=min(found.high, self.values[-1]))
 
 
-def bound_effect(values: Sequence[float], chance: float) -> Interval:
-    """The estimate of Hodges and Lehmann, with one-sided bounds that are wrong with at most this chance.
+def of_rounds(values: Sequence[float]) -> Estimates:
+    """Of effects that were measured in one round each: the averages of all pairs, each with itself, too.
 
-    With fewer values than :func:`fewest_rounds` the bounds are infinite.
+    :func:`fewest_rounds` says how many have a bound.
     """
-    return bound_averages(walsh_averages(values), len(values), chance)
+    averages = sorted((one + other) / 2 for one, other in combinations_with_replacement(values, 2))
+    return Estimates(values=averages, ways=_ways_of_signs(len(values)), cases=2 ** len(values))
 
 
-def walsh_averages(values: Sequence[float]) -> list[float]:
-    """The averages of all pairs of values, each with itself, too; sorted."""
-    return sorted((one + other) / 2 for one, other in combinations_with_replacement(values, 2))
+def of_separate_runs(before: Sequence[float], after: Sequence[float]) -> Estimates:
+    """How many times ``before`` the values of ``after`` are: each of one side by each of the other.
 
-
-def bound_averages(averages: Sequence[float], rounds: int, chance: float) -> Interval:
-    """As :func:`bound_effect`, from what :func:`walsh_averages` gave."""
-    left_out = _left_out(_ways_of_signs(rounds), chance * 2**rounds)
-    middle = statistics.median(averages)
-    if left_out is None:
-        return Interval(low=-math.inf, middle=middle, high=math.inf)
-    return Interval(low=averages[left_out], middle=middle, high=averages[-1 - left_out])
-
-
-def interval_of_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """How many times ``before`` the values of ``after`` are, with an interval of 99 %, of separate runs.
-
-    Of the ratios of each value of one side to each of the other the median, and the bounds of Wilcoxon's rank
-    sums: exact where the noise of both sides is alike. Where :func:`is_enough` says no, all the ratios that
-    were seen.
+    :func:`is_enough` says whether there is a bound.
     """
-    ratios = sorted(later / earlier for later in after for earlier in before)
-    likely = _CHANCE * math.comb(len(before) + len(after), len(after))
-    left_out = _left_out(_ways_of_ranks(len(before), len(after)), likely) or 0
-    return Interval(low=ratios[left_out], middle=statistics.median(ratios), high=ratios[-1 - left_out])
+    return Estimates(
+        values=sorted(later / earlier for later in after for earlier in before),
+        ways=_ways_of_ranks(len(before), len(after)),
+        cases=math.comb(len(before) + len(after), len(after)),
+    )
 
 
 def is_enough(before: int, after: int) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow
-from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, interval_of_ratio, is_enough
+from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, is_enough, of_separate_runs
 
 _MOST_UNITS = 100  # on which an interval rests: all pairs of two sides are looked at
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
@@ -126,7 +126,7 @@ class Line:
         before, after, change = self.cells[base], self.cells[other], self.change(base, other)
         if before is None or after is None or change is None or self.values(base, other) is None:
             return None
-        found = interval_of_ratio(before.units, after.units)
+        found = of_separate_runs(before.units, after.units).interval()
         return Interval(low=min(found.low - 1, change), middle=change, high=max(found.high - 1, change))
 
 
