@@ -121,9 +121,9 @@ def command(
     from patchkit.base.files import check_output
     from patchkit.gpu.hardware.bench.compare import plot_format
     from patchkit.gpu.hardware.runner import choose_runner
+    from patchkit.prove.bench.wanted import parse_tests
     from patchkit.prove.pick.command import PickRequest, as_json, run_pick
     from patchkit.prove.pick.shown import lines, write_picture
-    from patchkit.prove.pick.wanted import parse_tests
 
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
         raise UsageError(

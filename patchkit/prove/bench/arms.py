@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.reporter import Reporter
+from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.hardware.bench.measure import Arm
 from patchkit.gpu.hardware.bench.rounds import BASELINE, CANDIDATE
-from patchkit.prove.build import build_sides, build_tree
+from patchkit.prove.build import Machine, build_sides, build_tree
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.sides import BuiltSide
 
 _PROGRAMS = ("llama-bench",)
+# Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
+_GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
+_CPU_MODEL = SmallModel(head_size=64)
+
+
+def small_model(machine: Machine, cache_root: Path, reporter: Reporter) -> Path:
+    """What is measured where the user has no model: enough to see a loss. Raises CacheError."""
+    return model_file(_CPU_MODEL if machine.is_cpu else _GPU_MODEL, cache_root, reporter)
 
 
 def build_arms(subject: Subject, backend: BackendName) -> tuple[Arm, ...]:

@@ -9,22 +9,20 @@ from pathlib import Path
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
-from patchkit.gpu.emulated.models import SmallModel, check_model, head_size_of, model_file
+from patchkit.gpu.emulated.models import check_model, head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise
 from patchkit.gpu.hardware.bench.journal import check_place
 from patchkit.gpu.hardware.bench.measure import Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 from patchkit.gpu.hardware.runner import Runner
-from patchkit.prove.bench.arms import build_arms
+from patchkit.prove.bench.arms import build_arms, small_model
 from patchkit.prove.bench.measured_on import keep_machine
 from patchkit.prove.build import Machine, check_device, choose_backend, prepare_subject
 from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.store import key_of
 
 _NO_GPU = "patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works"
-# As the bench gate's own, when the user has no model: see patchkit/prove/gates/bench.py.
-_SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,7 @@ def run_bench(
     backend = choose_backend(request.backend, request.archs, runner, _NO_GPU)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
     machine = Machine(backend=backend)
-    small = SmallModel(head_size=64) if machine.is_cpu else _SMALL
-    model = request.model or model_file(small, workspace.cache_root, workspace.reporter)
+    model = request.model or small_model(machine, workspace.cache_root, workspace.reporter)
     setup = Setup(
         arms=build_arms(subject, backend),
         model=model,

@@ -28,6 +28,7 @@ from patchkit.gpu.hardware.bench.measure import Called
 from patchkit.gpu.hardware.bench.rows import BenchTest, parse_rows
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, ranges_of, version_of
 from patchkit.prove.bench.visits import Checked, Entry, Visited
+from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.evidence.check import Made
 from patchkit.prove.evidence.figures import verdicts_of
 from patchkit.prove.gates.bench import BenchEvidence
@@ -234,7 +235,6 @@ _FOLDER_HINT = "name the folder that patchkit pick or patchkit bench run wrote i
 _LINES: TypeAdapter[Called | Entry] = TypeAdapter(
     Annotated[Called | Visited | Checked, Field(discriminator="kind")]
 )
-_PICKED = re.compile(r"(?P<kind>pp|tg)(?P<tokens>[0-9]{1,7})(?:@d(?P<depth>[0-9]{1,7}))?")
 _HERE = "this machine"  # as LocalRunner is called
 
 MachineHere = Callable[[str, BackendName], MeasuredMachine]
@@ -349,19 +349,16 @@ def _picked_tests(setup: _PickSetup, visits: Sequence[Visited], source: str) -> 
             rounds = found.setdefault((visit.model, name), {})
             rounds.setdefault((visit.stage, visit.round), {})[_arm_name(visit)] = times
     for (model, name), rounds in found.items():
-        test = _PICKED.fullmatch(name)
-        if test is None:
-            raise ValueError(f"'{name}' is no test")
+        (test,) = parse_tests(name)
         word, size = setup.model_words.get(model, (f"model {setup.models[model][:12]}", 0))
-        tokens = int(test["tokens"])
         fields = {
             "model": word,
             "model_bytes": size,
             "model_sha256": setup.models[model],
             "head_size": None,
-            "prompt": tokens if test["kind"] == "pp" else 0,
-            "generated": tokens if test["kind"] == "tg" else 0,
-            "depth": int(test["depth"] or 0),
+            "prompt": test.prompt,
+            "generated": test.generated,
+            "depth": test.depth,
             "type_k": setup.cache_type.lower(),
             "type_v": setup.cache_type.lower(),
             "flash": "on",

@@ -27,6 +27,7 @@ from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.rounds import AGAIN, BASELINE, CANDIDATE, Rounds
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.runner import Runner
+from patchkit.prove.bench.arms import small_model
 from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
@@ -356,9 +357,6 @@ def _problem(one: Judged, folder: Path) -> PatchkitError:
 
 
 PROGRAMS = ("llama-bench",)
-# Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
-_GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
-_CPU_MODEL = SmallModel(head_size=64)
 _EMULATED_MODEL = SmallModel(head_size=128)
 # One thread: ggml's threads wait for each other by spinning, which on a busy machine measures the others.
 _CPU_PLAN = BenchPlan(
@@ -401,8 +399,7 @@ class BenchOnDevice:
             sides = build_sides(subject, self.machine.backend, PROGRAMS)
         except (CandidateBuildFailed, BenchBroken) as error:
             return GateResult.ended_by(self.name, error)
-        small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
-        model = self.model or model_file(small, subject.cache_root, subject.reporter)
+        model = self.model or small_model(self.machine, subject.cache_root, subject.reporter)
         result = BenchGate(
             setup=Setup(
                 arms=(

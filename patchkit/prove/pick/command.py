@@ -23,13 +23,13 @@ from patchkit.gpu.hardware.bench.statistics import LEAST
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.measured_on import keep_machine
 from patchkit.prove.bench.visits import ENTRIES, Entry, Visited
+from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, EffectOnTest, Picked, Plan, pick
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Source
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
-from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.store import key_of

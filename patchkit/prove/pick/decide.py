@@ -18,7 +18,7 @@ A real GPU, the CPU and the simulated machine of the tests drive this very code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -243,7 +243,7 @@ class _Pick:
             decisions=tuple(self.decisions[name] for name in order),
             whole=whole,
             check=check,
-            noise=tuple(_fractions(noise, self._chance_shown())),
+            noise=self._shown(noise),
             seconds=round(self.spent, 3),
             rounds=dict(self.rounds),
             is_checked=is_checked,
@@ -286,7 +286,7 @@ class _Pick:
                 break
             _add(values, times, (), arm)
             _add_again(noise, times)
-        effects = tuple(_fractions(values, self._chance_shown()))
+        effects = self._shown(values)
         for one in effects:
             self.heard(f"all against none, {one.test} of {one.model}: {one.told}")
         return effects, noise
@@ -338,7 +338,7 @@ class _Pick:
                 return effects, number >= least
             _add(values, times, (), picked)
             _add_again(noise, times)
-            effects = tuple(_fractions(values, self._chance_shown()))
+            effects = self._shown(values)
             if number + 1 >= least and not self._slower(effects):
                 break
         return effects, True
@@ -410,7 +410,7 @@ class _Pick:
                 one.member,
                 word,
                 why,
-                effects=tuple(_fractions(one.values, self._chance_shown())),
+                effects=self._shown(one.values),
                 pairs=one.pairs,
                 context=one.context,
             )
@@ -476,7 +476,7 @@ class _Pick:
         return max(_FIRST_LOOK, fewest_rounds(min(self._chances(number, 1))))
 
     def _still_open(self, one: _Evaluation) -> None:
-        effects = tuple(_fractions(one.values, self._chance_shown()))
+        effects = self._shown(one.values)
         why = "the time was over before its first round"
         if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
@@ -590,9 +590,14 @@ class _Pick:
             self.heard(f"measured {self.spent / 60:.1f} of {self.plan.seconds / 60:g} minutes")
         return times
 
-    def _chance_shown(self) -> float:
-        """That a bound of an interval in a table is wrong."""
-        return _NO_CHANCE if self.plan.is_exact else SHOWN_CHANCE
+    def _shown(self, values: Mapping[Key, Sequence[float]]) -> tuple[EffectOnTest, ...]:
+        """The effects for a table."""
+        chance = _NO_CHANCE if self.plan.is_exact else SHOWN_CHANCE
+        found = {key: of_rounds(each).interval(chance).fractions for key, each in values.items() if each}
+        return tuple(
+            EffectOnTest(model=model, test=test, low=one.low, change=one.middle, high=one.high)
+            for (model, test), one in found.items()
+        )
 
     def _decide(
         self,
@@ -630,13 +635,6 @@ def _add(
 def _add_again(values: dict[Key, list[float]], times: Mapping[tuple[Arm, bool], Mapping[Key, float]]) -> None:
     for key, time in times[(), False].items():
         values.setdefault(key, []).append(time - times[(), True][key])
-
-
-def _fractions(values: Mapping[Key, Sequence[float]], chance: float) -> Iterator[EffectOnTest]:
-    for (model, test), each in values.items():
-        if each:
-            found = of_rounds(each).interval(chance).fractions
-            yield EffectOnTest(model=model, test=test, low=found.low, change=found.middle, high=found.high)
 
 
 def _bounds(estimates: Mapping[Key, Estimates], chance: float) -> dict[Key, Interval]:

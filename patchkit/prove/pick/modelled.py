@@ -21,6 +21,7 @@ from patchkit.gpu.modelled.network import Batch, operations_of, time_model
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_header
 from patchkit.gpu.modelled.timings import Timings
+from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, build_tree
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.logits import LogitsGate
@@ -29,7 +30,6 @@ from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.meter import Sampled
 from patchkit.prove.pick.source import told_arm, told_failure
-from patchkit.prove.pick.wanted import WantedTest
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree

@@ -19,6 +19,7 @@ from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
 from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
+from patchkit.prove.bench.wanted import WantedTest, plans_of
 from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
@@ -30,7 +31,6 @@ from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.meter import Sampled
-from patchkit.prove.pick.wanted import WantedTest, plans_of
 from patchkit.prove.verify.kept import own_code
 from patchkit.prove.verify.reuse import machine_facts
 from patchkit.toolchain.hip import toolchain_identity

@@ -24,13 +24,13 @@ from patchkit.gpu.hardware.bench.journal import JOURNAL, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.bench.visits import ENTRIES
+from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
 from patchkit.prove.pick.meter import KeptMeter
 from patchkit.prove.pick.source import BenchSource
-from patchkit.prove.pick.wanted import parse_tests
 from patchkit.prove.subject import Subject
 
 pytestmark = pytest.mark.cpu_build

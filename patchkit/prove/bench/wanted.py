@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -54,16 +54,11 @@ def plans_of(tests: Sequence[WantedTest], plan: BenchPlan) -> tuple[BenchPlan, .
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
         made.append(
-            BenchPlan(
+            replace(
+                plan,
                 prompts=tuple(test.prompt for test in here if test.prompt),
                 generated=tuple(test.generated for test in here if test.generated),
                 depths=(depth,),
-                batch=plan.batch,
-                micro_batch=plan.micro_batch,
-                repetitions=plan.repetitions,
-                cache_type=plan.cache_type,
-                threads=plan.threads,
-                device=plan.device,
             )
         )
     return tuple(made)
