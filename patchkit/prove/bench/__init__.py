@@ -1,1 +1,1 @@
-"""llama-bench on baselines and candidate in one go: built, measured by turns, kept, compared."""
+"""``bench run``, and what the gate ``bench`` and ``pick`` share with it: builds, tests, promises, visits."""

@@ -110,7 +110,8 @@ def run_pick(
         BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
-    check_place(request.out or workspace.cache_root / "pick" / "new", fresh=request.fresh)
+    if request.out is not None:
+        check_place(request.out, fresh=request.fresh)
     models = _models(request.models)
     if request.is_modelled:
         backend: BackendName = "hip"

@@ -104,7 +104,28 @@ class Setup:
         return key_of({**self.as_json(), **grown})[:16]
 
 
-_Wanted = tuple[int, Arm, tuple[int, ...]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A call to make: an arm in a round, counted from 0, at some depths."""
+
+    round: int
+    arm: Arm
+    depths: tuple[int, ...]
+
+    @property
+    def question(self) -> Question:
+        """As :attr:`Called.question`."""
+        return self.round, self.arm.label, self.depths
+
+    @property
+    def name(self) -> str:
+        """Of files and tags."""
+        return "-".join([f"{self.round:03d}", *(f"d{depth}" for depth in self.depths), self.arm.label])
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"{self.arm.label} at depth {_listed(self.depths)}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +148,7 @@ class Bench:
             BENCH_STILL_RUNNING: another llama-bench would disturb it.
         """
         wanted = list(self._wanted(rounds))
-        missing = [one for one in wanted if not self.journal.has(_question(one))]
+        missing = [one for one in wanted if not self.journal.has(one.question)]
         before = len(wanted) - len(missing)
         if missing and isinstance(self.setup.runner, LocalRunner):
             wait_for_orphans([arm.folder / "llama-bench" for arm in self.setup.arms], self.reporter)
@@ -138,10 +159,11 @@ class Bench:
             with self.reporter.progress("measuring", "runs") as advance:
                 for number, one in enumerate(missing):
                     advance(before + number, len(wanted))
-                    left = seconds_left(took, [max(depths) for _, _, depths in missing[number:]])
+                    left = seconds_left(took, [max(each.depths) for each in missing[number:]])
                     told = "" if left is None else f"; about {told_duration(left)} left"
-                    self.reporter.info(f"run {before + number + 1} of {len(wanted)}: {_told(one)}{told}")
-                    entry = self._call(*one)
+                    which = f"run {before + number + 1} of {len(wanted)}"
+                    self.reporter.info(f"{which}: {one.told}, repetition {one.round + 1}{told}")
+                    entry = self._call(one)
                     took.setdefault(max(entry.depths), []).append(entry.seconds)
                 advance(len(wanted), len(wanted))
         except KeyboardInterrupt as stop:
@@ -184,37 +206,30 @@ class Bench:
         """In what state the machine was, in the order in which it was looked at."""
         return tuple(entry.conditions for entry in self.journal.entries if entry.conditions)
 
-    def _wanted(self, rounds: int) -> Iterator[_Wanted]:
+    def _wanted(self, rounds: int) -> Iterator[Wanted]:
         arms = {arm.label: arm for arm in self.setup.arms}
         seed = key_of(self.setup.as_json())
         for number in range(rounds):
             for depths in self.depths:
                 for label in draw_order(list(arms), number, f"{seed} {depths}"):
-                    yield number, arms[label], depths
+                    yield Wanted(round=number, arm=arms[label], depths=depths)
 
-    def _call(self, number: int, arm: Arm, depths: tuple[int, ...]) -> Called:
-        name = "-".join([f"{number:03d}", *(f"d{depth}" for depth in depths), arm.label])
-        failed = self.journal.folder / f"{name}.failed"
+    def _call(self, one: Wanted) -> Called:
+        build, model = one.arm.folder, self.setup.model
+        failed = self.journal.folder / f"{one.name}.failed"
         # On another machine a call of equal tag is not run again: one that failed has another tag then.
         again = f"-{failed.stat().st_mtime_ns}" if failed.exists() else ""
-        plan = replace(self.setup.plan, depths=depths)
-        tag = f"{self.journal.name}-{name}{again}"
-        if not any(entry.label == arm.label for entry in self.journal.entries):
-            argv = self.program.argv(arm.folder, self.setup.model, plan, tag=tag)
-            self.reporter.info(f"{arm.label}: {shlex.join(argv)}")
-        call = self.program.call(
-            arm.folder,
-            self.setup.model,
-            plan,
-            tag=tag,
-            what=f"llama-bench of {arm.label} at depth {_listed(depths)}",
-            failed=failed,
-        )
+        plan, tag = replace(self.setup.plan, depths=one.depths), f"{self.journal.name}-{one.name}{again}"
+        if not any(entry.label == one.arm.label for entry in self.journal.entries):
+            argv = self.program.argv(build, model, plan, tag=tag)
+            self.reporter.info(f"{one.arm.label}: {shlex.join(argv)}")
+        what = f"llama-bench of {one.told}"
+        call = self.program.call(build, model, plan, tag=tag, what=what, failed=failed)
         entry = Called(
             number=len(self.journal.entries),
-            round=number,
-            label=arm.label,
-            depths=depths,
+            round=one.round,
+            label=one.arm.label,
+            depths=one.depths,
             argv=call.argv,
             rows=call.text,
             talk=call.talk,
@@ -225,16 +240,6 @@ class Bench:
         self.measured += 1
         failed.unlink(missing_ok=True)
         return entry
-
-
-def _question(one: _Wanted) -> Question:
-    number, arm, depths = one
-    return number, arm.label, depths
-
-
-def _told(one: _Wanted) -> str:
-    number, arm, depths = one
-    return f"{arm.label} at depth {_listed(depths)}, repetition {number + 1}"
 
 
 def _listed(depths: Sequence[int]) -> str:
