@@ -41,7 +41,7 @@ differs is the machine's noise.
 from __future__ import annotations
 
 import argparse
-import fcntl
+import contextlib
 import json
 import math
 import os
@@ -63,6 +63,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.base.files import file_sha256, write_whole
+from patchkit.base.locks import LockBusy, locked
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANTED = runpy.run_path(str(ROOT / "tests/support/planted.py"))
@@ -530,12 +531,11 @@ def _check_widths(models: Sequence[Path]) -> None:
 def _is_locked(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        with locked(path, timeout_s=0):
+            return False
+    except LockBusy:
+        return True
 
 
 def _now() -> str:
@@ -615,10 +615,10 @@ def main() -> int:
     if options.show or options.detach:
         print("\n".join(table(experiment.rows())))
         return 0
-    with lock.open("ab") as held:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            stack.enter_context(locked(lock, timeout_s=0))
+        except LockBusy:
             raise SystemExit("it runs already: --show has the table so far") from None
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: experiment.end())

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 
-_ELSEWHERE = "name another folder with --cache-dir"
+OTHER_FOLDER = "name another folder with --cache-dir"
 
 
 class _Refusal(NamedTuple):
@@ -70,7 +70,7 @@ _BY_TEXT: dict[str, _Refusal] = {
 }
 
 
-def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError:
+def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> CacheError:
     """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``.
 
     ``elsewhere`` says how the user names another place.
@@ -92,7 +92,9 @@ def _nearest(path: Path) -> Path:
         return path
 
 
-def disk_error_from_text(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
+def disk_error_from_text(
+    text: str, path: Path, doing: str, elsewhere: str = OTHER_FOLDER
+) -> CacheError | None:
     """The same for what git or another tool wrote on stderr; None when that is of no refusal of the disk."""
     for words, refusal in _BY_TEXT.items():
         if words in text:
@@ -134,7 +136,7 @@ def full_disk(path: Path, doing: str) -> CacheError | None:
 
 
 @contextmanager
-def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
+def disk_errors(path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> Iterator[None]:
     """Turn every ``OSError`` of the block into one of the errors above."""
     try:
         yield
@@ -230,7 +232,7 @@ def _is_abandoned(folder: Path, name: str) -> bool:
     return False
 
 
-def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELSEWHERE) -> None:
+def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = OTHER_FOLDER) -> None:
     """Put a file of patchkit's own in its place in one step, in a folder that is made when it is not there.
 
     A reader sees the file that was there or the new one, whatever ends the writing; text becomes UTF-8.

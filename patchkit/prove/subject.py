@@ -9,12 +9,14 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import GitError, Location
+from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.upstreams import upstream_of
@@ -32,6 +34,15 @@ from patchkit.carry.upstream.repository import Repository
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
+
+
+def lock_evidence(cache_root: Path, tree: str, reporter: Reporter) -> AbstractContextManager[int]:
+    """Hold the evidence of a tree: gates read the files they wrote, so two runs must not overlap.
+
+    Raises CacheError.
+    """
+    text = f"waiting for another patchkit that checks tree {tree[:12]}"
+    return locked(cache_root / "evidence" / f"{tree}.lock", waiting=lambda: reporter.info(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

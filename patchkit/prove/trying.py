@@ -32,7 +32,7 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import plan_onto
 from patchkit.carry.series.lock import Pin, PinWanted
-from patchkit.carry.upstream.cache import alone_with, open_cache
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.modelled.operation import name_of_type
@@ -44,7 +44,7 @@ from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
 from patchkit.prove.gates.sides import sides_on
 from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
-from patchkit.prove.subject import Subject, make_subject
+from patchkit.prove.subject import Subject, lock_evidence, make_subject
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.reuse import Reusing
 from patchkit.prove.verify.run import run_verify
@@ -303,9 +303,7 @@ def _check(
 def _check_types(workspace: Workspace, behind: _Behind, types: tuple[str, ...]) -> Iterator[GateResult]:
     """The gates on cases and shapes of some types; nothing of it becomes evidence."""
     subject = behind.subject
-    folder = workspace.cache_root / "evidence" / subject.candidate_tree
-    waits = f"waiting for another patchkit that verifies tree {subject.candidate_tree[:12]}"
-    with alone_with(folder, workspace.reporter, waits):
+    with lock_evidence(workspace.cache_root, subject.candidate_tree, workspace.reporter):
         for name in behind.gates:
             workspace.reporter.step(f"gate {name}, of {', '.join(types)}")
             result = behind.gate(name, types)

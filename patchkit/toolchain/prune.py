@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import disk_errors
+from patchkit.base.locks import LockBusy, locked
 from patchkit.toolchain.store import STORES
 
 Kind = Literal["results", "builds", "trees"]
@@ -112,13 +112,13 @@ def _unused(thing: Thing) -> Iterator[bool]:
     if thing.kind != "builds" or not lock.is_file():
         yield True
         return
-    with lock.open("ab") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+            stack.enter_context(locked(lock, timeout_s=0))
+            is_free = True
+        except LockBusy:
+            is_free = False
+        yield is_free
 
 
 def _remove(path: Path) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from patchkit.base.files import disk_errors, mark_used, write_whole
+from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
 from patchkit.toolchain.compiler import open_store
@@ -306,16 +306,7 @@ def _ccache_environment(workshop: Workshop) -> dict[str, str]:
     }
 
 
-@contextmanager
-def _held(folder: Path, reporter: Reporter) -> Iterator[None]:
+def _held(folder: Path, reporter: Reporter) -> AbstractContextManager[int]:
     """The folder for this process alone: two Ninjas in one folder would spoil each other's work."""
-    with disk_errors(folder, "preparing a build"):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("ab")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reporter.info(f"waiting for another patchkit that builds in {folder.name}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    text = f"waiting for another patchkit that builds in {folder.name}"
+    return locked(folder / "lock", waiting=lambda: reporter.info(text), doing="preparing a build")

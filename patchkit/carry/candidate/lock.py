@@ -304,7 +304,7 @@ def renew_inputs(keys: Collection[_Key], series: SeriesDir) -> tuple[Result, ...
     For whoever has proven that what changed in them says nothing else of these builds: the next apply
     compares tree and commit with what is recorded, as always.
 
-    Raises LOCK_CHANGED, LOCK_NOT_WRITTEN, LOCK_INPUT_UNUSABLE.
+    Raises LOCK_CHANGED, LOCK_INPUT_UNUSABLE, CacheError.
     """
     before = series.lock.read_bytes()
     lock = load_lock(series.lock)

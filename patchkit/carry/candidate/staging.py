@@ -81,7 +81,7 @@ def publish(
 
     Raises:
         BUMP_SERIES_CHANGED: series or lock are not what the stage was copied from.
-        REF_MOVED, GitError, CacheError, LOCK_NOT_WRITTEN: nothing was changed.
+        REF_MOVED, GitError, CacheError: nothing was changed.
     """
     _refuse_changes(series, stage, before)
     old = {name: read_ref(repository, name) for name in refs}

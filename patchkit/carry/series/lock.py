@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime as dt
-import fcntl
 import glob
 import hashlib
 import os
@@ -20,7 +18,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.locks import locked
 from patchkit.base.text import counted
 from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 from patchkit.base.upstreams import build_name, llama_cpp
@@ -537,6 +537,8 @@ def parse_lock(document: Document) -> Lock:
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
 _DRAFT = ".patchkit-partial"
+_DOING = "writing the lock"
+_ELSEWHERE = "copy the series to another disk and name it with --series-dir"
 _LONG = 100  # an array of more characters gets one line per item
 
 
@@ -585,24 +587,21 @@ def write_lock(path: Path, lock: Lock) -> None:
     """Replace the file at ``path`` by the text of ``lock``; a reader sees the old or the new one.
 
     Raises:
-        LOCK_NOT_WRITTEN: the disk refused.
+        CacheError: the disk refused.
     """
     path = path.resolve()
-    draft: Path | None = None
-    try:
+    with disk_errors(path, _DOING, _ELSEWHERE):
         # A name of its own: another run may be writing, too.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_DRAFT, dir=path.parent)
         draft = Path(name)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            stream.write(format_lock(lock))
-            stream.flush()
-            os.fsync(descriptor)
-        draft.replace(path)
-    except OSError as error:
-        raise _refused(path, error) from error
-    finally:
-        if draft is not None:
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+                stream.write(format_lock(lock))
+                stream.flush()
+                os.fsync(descriptor)
+            draft.replace(path)
+        finally:
             draft.unlink(missing_ok=True)
 
 
@@ -613,11 +612,11 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
 
     Raises:
         LOCK_CHANGED: the pin is not the one the result was made on.
-        LOCK_NOT_WRITTEN: the disk refused.
+        CacheError: the disk refused.
         ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
-    with _locked(path):
+    with locked(path, creates=False, doing=_DOING, elsewhere=_ELSEWHERE):
         lock = load_lock(path)
         if pin not in lock.pins:
             raise ConfigError(
@@ -637,11 +636,11 @@ def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> Non
 
     Raises:
         LOCK_CHANGED: the file holds something else than ``before``.
-        LOCK_NOT_WRITTEN: the disk refused.
+        CacheError: the disk refused.
         ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
-    with _locked(path):
+    with locked(path, creates=False, doing=_DOING, elsewhere=_ELSEWHERE):
         if path.read_bytes() != before:
             raise ConfigError(
                 f"{path.name} was changed in the meantime",
@@ -659,30 +658,3 @@ def _write_held(path: Path, lock: Lock) -> None:
     for remains in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
         remains.unlink(missing_ok=True)  # of a run that was killed: writers hold the lock
     write_lock(path, lock)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the file at ``path`` itself: no other file has to lie beside it."""
-    try:
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                break
-            os.close(descriptor)  # who held it before put another file in its place
-    except OSError as error:
-        raise _refused(path, error) from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _refused(path: Path, error: OSError) -> CacheError:
-    return CacheError(
-        f"the lock could not be written: {error.strerror}",
-        code="LOCK_NOT_WRITTEN",
-        where=Location(path=str(path)),
-        hint=f"check with: ls -ld {path.parent}; df {path.parent}",
-    )

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
-
-from filelock import FileLock, Timeout
 
 from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import disk_error, disk_errors
+from patchkit.base.locks import LockBusy, locked
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.refs import drop_damaged_refs
@@ -48,8 +44,6 @@ def remove_remains(repository: Path) -> tuple[str, ...]:
     return tuple(path.relative_to(repository).as_posix() for path in found)
 
 
-_PATIENCE_S = 1.0  # before saying so
-_POLL_S = 0.02
 # Twice the time after which git gives up on a remote (http.lowSpeedTime of patchkit.carry.upstream.git).
 _LONGEST_S = 60.0
 
@@ -58,57 +52,25 @@ _LONGEST_S = 60.0
 def lock_against_orphans(path: Path, reporter: Reporter) -> Iterator[int]:
     """The descriptor of the locked file ``path``, for git processes to inherit.
 
+    If a git process of a killed patchkit does not end, it keeps its file, and a new one is locked. The caller
+    holds the cache's own lock, so no other patchkit waits for this one.
+
     Raises:
         CacheError: the disk refused.
     """
-    with disk_errors(path, "locking the cache"):
-        stream = _open_locked(path, reporter)
-    with stream:
-        yield stream.fileno()
 
+    def waiting() -> None:
+        reporter.info("waiting for a git process that a killed patchkit left running")
 
-def _open_locked(path: Path, reporter: Reporter) -> BinaryIO:
-    """Open and lock the file at ``path``. A file that stays locked for too long is replaced by a new one.
-
-    A second process may wait for the same file and replace it first: then this one waits for the new file.
-    """
-    while True:
-        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb")
+    with ExitStack() as stack:
         try:
-            is_locked = _locked_within(stream.fileno(), _PATIENCE_S)
-            if not is_locked:
-                reporter.info("waiting for a git process that a killed patchkit left running")
-                is_locked = _locked_within(stream.fileno(), _LONGEST_S)
-            is_there = _is_at(stream.fileno(), path)
-            if is_locked and is_there:
-                return stream
-            if is_there:
-                reporter.warn("it does not end; going on without waiting for it")
-                path.unlink(missing_ok=True)
-        except BaseException:
-            stream.close()
-            raise
-        stream.close()
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _locked_within(descriptor: int, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_POLL_S)
-        else:
-            return True
+            descriptor = stack.enter_context(locked(path, waiting=waiting, timeout_s=_LONGEST_S))
+        except LockBusy:
+            reporter.warn("it does not end; going on without waiting for it")
+            with disk_errors(path, "locking the cache"):
+                path.unlink()
+            descriptor = stack.enter_context(locked(path))
+        yield descriptor
 
 
 _MARK = "patchkit-cache"
@@ -238,10 +200,9 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The cache at ``root``. The lock may be taken again by who holds it."""
+    """The cache at ``root``. A holder may hold it again."""
 
     root: Path
-    lock: FileLock
     _held: list[Repository] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -283,9 +244,15 @@ class Cache:
         _is_marked(self.upstream)  # before the first file: a folder of the user's stays as it is
         with disk_errors(self.root, "creating the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
-            _refuse_links(self.root)
-        with self._locked(reporter), lock_against_orphans(self.root / "lock.git", reporter) as descriptor:
-            owner = self.root / "lock.owner"
+        owner = self.root / "lock.owner"
+
+        def waiting() -> None:
+            reporter.info(f"waiting for another patchkit (pid {_pid_in(owner)})")
+
+        with (
+            locked(self.root / "lock", waiting=waiting),
+            lock_against_orphans(self.root / "lock.git", reporter) as descriptor,
+        ):
             if os.path.lexists(owner):
                 removed = remove_remains(self.upstream)
                 if removed:
@@ -304,54 +271,11 @@ class Cache:
                 self._held.clear()
                 owner.unlink(missing_ok=True)
 
-    def _locked(self, reporter: Reporter) -> AbstractContextManager[None]:
-        def waits() -> str:
-            return f"waiting for another patchkit (pid {_pid_in(self.root / 'lock.owner')})"
-
-        return _held(self.lock, reporter, waits)
-
-
-@contextmanager
-def _held(lock: FileLock, reporter: Reporter, waits: Callable[[], str]) -> Iterator[None]:
-    path = Path(lock.lock_file)
-    with disk_errors(path.parent, "locking the cache"):
-        try:
-            lock.acquire(timeout=_PATIENCE_S)
-        except Timeout:
-            reporter.info(waits())
-            lock.acquire(timeout=-1)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def alone_with(folder: Path, reporter: Reporter, waits: str) -> Iterator[None]:
-    """For nobody else who says so meanwhile; ``waits`` is told where another process has the folder.
-
-    The lock lies beside it, as ``<folder>.lock``, and stays.
-
-    Raises:
-        CacheError: the disk refused.
-    """
-    with disk_errors(folder.parent, "locking the cache"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    with _held(FileLock(folder.with_name(f"{folder.name}.lock")), reporter, lambda: waits):
-        yield
-
 
 def open_cache(root: Path) -> Cache:
     """The cache at ``root``; nothing is made before it is held."""
     root = Path(os.path.abspath(root))  # noqa: PTH100  # resolve() would follow the user's links
-    return Cache(root=root, lock=FileLock(root / "lock"))
-
-
-def _refuse_links(root: Path) -> None:
-    """Locks are files of the cache: through a link, locking one would empty somebody's file."""
-    for name in ("lock", "lock.git"):
-        if (root / name).is_symlink():
-            raise OSError(errno.ELOOP, f"{name} is a symbolic link; remove it", str(root / name))
+    return Cache(root=root)
 
 
 def _pid_in(owner: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import tempfile
@@ -11,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.base.errors import GitError, Location
+from patchkit.base.errors import CacheError, GitError, Location
 from patchkit.base.files import disk_errors, file_sha256, usable_place
+from patchkit.base.locks import locked
 from patchkit.carry.upstream.repository import Repository, verify_range
 
 _SUMS = "SHA256SUMS"
@@ -73,7 +73,7 @@ def format_patches(
     verify_range(repository, base, tip)
     with disk_errors(directory, "exporting", _ELSEWHERE):
         directory.parent.mkdir(parents=True, exist_ok=True)  # a folder with foreign content has a parent
-        with _one_at_a_time(directory.parent):
+        with _locked_if_possible(directory.parent):
             _refuse_foreign(directory)
             _clear_remains(directory)
         with _partial_of(directory) as partial:
@@ -90,7 +90,7 @@ def format_patches(
             sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in names)
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
             partial.chmod(0o777 & ~_umask())
-            with _one_at_a_time(directory.parent):
+            with _locked_if_possible(directory.parent):
                 _replace(partial, directory)
     return tuple(directory / name for name in names)
 
@@ -108,30 +108,24 @@ def format_mailbox(repository: Repository, base: str, tip: str) -> bytes:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(parent: Path) -> Iterator[None]:
-    """Keep other exports from taking a folder of ``parent`` away while this one reads or replaces it."""
-    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: two exports at once may then fail
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+def _locked_if_possible(folder: Path) -> Iterator[None]:
+    """Lock a folder against other exports; where the file system has no locks, two at once may fail."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(CacheError):
+            stack.enter_context(locked(folder))
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def _partial_of(directory: Path) -> Iterator[Path]:
     """A folder beside ``directory`` that no other run uses; locked, so that none takes it for remains."""
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.patchkit-partial-", dir=directory.parent))
-    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # not every network file system can; then remains stay longer
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        (partial / _SUMS).write_text(_HEADER, encoding="utf-8")
-        yield partial
-    finally:
-        _discard(partial)
-        os.close(descriptor)
+    with _locked_if_possible(partial):
+        try:
+            (partial / _SUMS).write_text(_HEADER, encoding="utf-8")
+            yield partial
+        finally:
+            _discard(partial)
 
 
 def _refuse_foreign(directory: Path) -> None:
@@ -183,15 +177,10 @@ def _clear_remains(directory: Path) -> None:
     for path in sorted(directory.parent.iterdir()):
         if not path.name.startswith(prefixes) or path.is_symlink() or not path.is_dir():
             continue
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # What cannot be locked or read belongs to another run.
+        with contextlib.suppress(CacheError, OSError), locked(path, timeout_s=0):
             if _foreign_file(path) is None or _read_sums(path) == {}:
                 _discard(path)
-        except OSError:
-            continue  # another run is at work there
-        finally:
-            os.close(descriptor)
 
 
 def _discard(folder: Path) -> None:

@@ -13,7 +13,6 @@ from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_stamp, write_whole
 from patchkit.base.reporter import Reporter
-from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
 from patchkit.gpu.hardware.bench.program import LlamaBench
@@ -31,6 +30,7 @@ from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.meter import Sampled
+from patchkit.prove.subject import lock_evidence
 from patchkit.prove.verify.kept import own_code
 from patchkit.prove.verify.reuse import machine_facts
 from patchkit.toolchain.hip import toolchain_identity
@@ -138,9 +138,7 @@ class BenchSource:
             self._side(arm)
         except CandidateBuildFailed as error:
             return f"it does not build: {error.message}"
-        # Gates read what they wrote: with four at once one took another's half-written file (2026-11-27).
-        folder = self.arms.workspace.cache_root / "evidence" / self.tree_of(arm)
-        with alone_with(folder, self.reporter, f"waiting for another patchkit that checks {told_arm(arm)}"):
+        with lock_evidence(self.arms.workspace.cache_root, self.tree_of(arm), self.reporter):
             return self._fault_of(arm, is_search=is_search)
 
     def _fault_of(self, arm: Arm, *, is_search: bool) -> str | None:

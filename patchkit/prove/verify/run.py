@@ -19,11 +19,10 @@ from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.fault import find_faults
 from patchkit.carry.series.lock import PinWanted
-from patchkit.carry.upstream.cache import alone_with
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Gate, GateResult, RunSetup
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
-from patchkit.prove.subject import Subject, make_subject
+from patchkit.prove.subject import Subject, lock_evidence, make_subject
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.kept import Kept, key_of_run
 from patchkit.prove.verify.policy import load_proven_series
@@ -137,7 +136,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     )
     if not candidate.commits:
         available = find_available(workspace.series, candidate.archs, candidate.build)
-        with _alone(report, workspace):
+        with lock_evidence(workspace.cache_root, report.tree, workspace.reporter):
             return _nothing(replace(report, nothing=available), hardware, then)
     is_plain = candidate.archs == (PLAIN,)
     toolchain = None
@@ -160,7 +159,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     gates = (*anywhere, *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[GateResult] = []
-    with _alone(report, workspace):
+    with lock_evidence(workspace.cache_root, report.tree, workspace.reporter):
         try:
             for made in _run(gates, subject, only, report.folder, watch):
                 results.append(made)  # noqa: PERF402 - kept when the next one raises
@@ -177,12 +176,6 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         if store.shared is not None:
             watch.info(f"{store.shared.taken} results came from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
-
-
-def _alone(report: Report, workspace: Workspace) -> contextlib.AbstractContextManager[None]:
-    """Two runs over one tree would write into one folder, and gates read there what they wrote."""
-    waits = f"waiting for another patchkit that verifies tree {report.tree[:12]}"
-    return alone_with(report.folder, workspace.reporter, waits)
 
 
 def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:

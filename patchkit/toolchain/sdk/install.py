@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.apt import Client, Wanted, ask_config, make_client
 from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, obtain_compiler
@@ -279,8 +279,6 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
         PatchkitError: as :func:`make_prefix`; nothing half-made stays visible.
     """
     folder = sdk_folder(request.cache_root)
-    with disk_errors(folder, "creating the SDK folder"):
-        folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, reporter):
         _sweep(folder, reporter)
         present = None if request.again else _whole_prefix(request.cache_root)
@@ -365,20 +363,6 @@ def _discard(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)  # what stays is swept by the next run
 
 
-@contextmanager
-def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
-    with disk_errors(folder, "locking the SDK folder"):
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                reporter.info("waiting for another patchkit that is installing or removing the SDK")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            os.close(descriptor)
-            raise
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+def _locked(folder: Path, reporter: Reporter) -> AbstractContextManager[int]:
+    text = "waiting for another patchkit that is installing or removing the SDK"
+    return locked(folder / "lock", waiting=lambda: reporter.info(text), doing="locking the SDK folder")

@@ -117,7 +117,7 @@ from patchkit.base.errors import CacheError
 
 def refuse(path, lock):
     if "bump-" not in str(path):
-        raise CacheError("the lock could not be written: No space left on device", code="LOCK_NOT_WRITTEN")
+        raise CacheError("writing the lock failed: No space left on device", code="DISK_FULL")
     return write(path, lock)
 
 write, bump.write_lock = bump.write_lock, refuse

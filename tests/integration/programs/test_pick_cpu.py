@@ -18,7 +18,6 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.importing.own import make_plain_series
 from patchkit.carry.onto.pin import Onto
-from patchkit.carry.upstream.cache import alone_with
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.bench.journal import JOURNAL, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -31,7 +30,7 @@ from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
 from patchkit.prove.pick.meter import KeptMeter
 from patchkit.prove.pick.source import BenchSource
-from patchkit.prove.subject import Subject
+from patchkit.prove.subject import Subject, lock_evidence
 
 pytestmark = pytest.mark.cpu_build
 
@@ -108,12 +107,12 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     assert replace(source, reporter=heard, is_fresh=True).check(right) is None
     assert len(heard.told) == 1
     # Gates read there what they wrote, so another run over this tree is waited for.
-    folder = source.arms.workspace.cache_root / "evidence" / source.tree_of(right)
-    with ThreadPoolExecutor(1) as pool, alone_with(folder, NullReporter(), ""):
+    held = lock_evidence(source.arms.workspace.cache_root, source.tree_of(right), NullReporter())
+    with ThreadPoolExecutor(1) as pool, held:
         waiting = pool.submit(replace(source, reporter=heard).check, right)
         while len(heard.told) == 1:
             time.sleep(0.1)
-        assert heard.told[1] == "waiting for another patchkit that checks 5 patches"
+        assert heard.told[1] == f"waiting for another patchkit that checks tree {source.tree_of(right)[:12]}"
         assert not waiting.done()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from patchkit.base.locks import locked
 from patchkit.toolchain.prune import list_things, prune
 
 DAY = 86400.0
@@ -68,8 +68,7 @@ def test_a_dry_run_removes_nothing(cache: Path) -> None:
 
 
 def test_a_build_in_use_stays(cache: Path) -> None:
-    with (cache / "builds/cpu-1234/lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(cache / "builds/cpu-1234/lock"):
         prune(cache, most_bytes=0, older_than_s=None)
     assert left(cache) == ["builds/cpu-1234"]
 

@@ -12,13 +12,12 @@ an error: somebody changed the file.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -28,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import check_folder, check_output, disk_errors, open_regular
+from patchkit.base.locks import LockBusy, locked
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE
 
 JOURNAL = "journal.jsonl"
@@ -238,13 +238,10 @@ def load_journal(path: Path, lines: TypeAdapter[L]) -> tuple[Begun, tuple[L, ...
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """A folder, which is made, for this process alone."""
-    with disk_errors(folder, _DOING, ELSEWHERE):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / _LOCK).open("ab")
-    with file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            stack.enter_context(locked(folder / _LOCK, timeout_s=0, doing=_DOING, elsewhere=ELSEWHERE))
+        except LockBusy as error:
             raise UsageError(
                 "another patchkit measures into this folder",
                 code="BENCH_FOLDER_BUSY",

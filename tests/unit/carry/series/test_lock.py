@@ -396,7 +396,7 @@ def test_a_full_disk_leaves_the_old_lock(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
-        with refused("LOCK_NOT_WRITTEN"):
+        with refused("DISK_FULL"):
             write_lock(path, _parse(TEXT))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

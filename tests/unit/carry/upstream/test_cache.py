@@ -5,9 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,34 +124,11 @@ def test_an_orphan_that_never_ends_does_not_block_forever(
 ) -> None:
     from patchkit.carry.upstream import cache as orphans
 
-    monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(orphans, "_LONGEST_S", 0.1)
     with orphans.lock_against_orphans(tmp_path / "lock.git", REPORTER) as never_ends:
         with orphans.lock_against_orphans(tmp_path / "lock.git", recorder) as descriptor:
             assert descriptor != never_ends
         assert "going on" in recorder.said("warn")[0]
-
-
-def test_two_that_give_up_on_an_orphan_together_go_on_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from patchkit.carry.upstream import cache as orphans
-
-    monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(orphans, "_LONGEST_S", 2.0)
-    path, both, inside = tmp_path / "lock.git", threading.Barrier(3), threading.Semaphore(1)
-
-    def wait(_: int) -> bool:
-        both.wait()
-        with orphans.lock_against_orphans(path, REPORTER) as descriptor:
-            is_alone = inside.acquire(blocking=False)
-            time.sleep(0.1)  # so that the other one comes while this one holds the file
-            inside.release()
-            return is_alone and os.path.samestat(os.fstat(descriptor), path.stat())
-
-    with orphans.lock_against_orphans(path, REPORTER), ThreadPoolExecutor() as pool:
-        waiting = [pool.submit(wait, number) for number in range(3)]
-        assert [each.result() for each in waiting] == [True, True, True]
 
 
 def test_remains_of_a_killed_holder_are_removed_and_others_kept(tmp_path: Path, recorder) -> None:

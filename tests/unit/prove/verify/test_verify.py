@@ -155,13 +155,12 @@ def test_a_second_run_over_the_same_tree_waits_for_the_first(run, tmp_path: Path
     script = (
         "import sys; from pathlib import Path\n"
         "from patchkit.base.reporter import NullReporter\n"
-        "from patchkit.carry.upstream.cache import alone_with\n"
-        "with alone_with(Path(sys.argv[1]), NullReporter(), ''):\n"
+        "from patchkit.prove.subject import lock_evidence\n"
+        "with lock_evidence(Path(sys.argv[1]), sys.argv[2], NullReporter()):\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )
-    folder = tmp_path / "cache/evidence" / TREE
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)],
+        [sys.executable, "-c", script, str(tmp_path / "cache"), TREE],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -173,7 +172,7 @@ def test_a_second_run_over_the_same_tree_waits_for_the_first(run, tmp_path: Path
         second.start()
         second.join(0.5)
         assert second.is_alive()
-        assert not folder.exists()
+        assert not (tmp_path / "cache/evidence" / TREE).exists()
         first.communicate("")
         second.join(60)
     assert _document(tmp_path, "report.json")["ok"] is True
