@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.jobs import run_parallel
@@ -32,7 +33,6 @@ from patchkit.toolchain.remarks import (
     parse_remarks,
 )
 from patchkit.toolchain.steps import GENERATING_WORDS, Steps, alone_argv, two_steps, without_words
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree, include_folders, kv_definitions
 
 _KERNEL = re.compile(r"^\s*\.amdhsa_kernel (\S+)$", re.MULTILINE)

@@ -18,7 +18,8 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from patchkit.toolchain.store import Store, key_of
+from patchkit.base.digests import key_of
+from patchkit.toolchain.store import Store
 from patchkit.toolchain.units import SourceTree
 
 _LIST, _RESULT = "opened.json", "result"

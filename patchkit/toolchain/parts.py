@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.digests import key_of
 from patchkit.base.upstreams import Upstream, llama_cpp, upstream_of
-from patchkit.toolchain.store import key_of
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import tool_failure
 from patchkit.toolchain.compiler import Compiler, run_clang
 from patchkit.toolchain.opened import obtain_by_opened
 from patchkit.toolchain.remarks import parse_diagnostics
 from patchkit.toolchain.steps import listing_words
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree, include_folders
 
 _FORMAT = 3

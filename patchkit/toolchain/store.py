@@ -6,16 +6,16 @@ for others; an entry's time of change is when it was last used, so that what nob
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from patchkit.base.digests import key_of
 from patchkit.base.files import disk_errors, mark_used, remove_stale, write_whole
 from patchkit.toolchain.shared import SharedStore
 
@@ -28,11 +28,6 @@ STORES = {
     "kept": "recorder/kept",
 }
 """Where the stores of a cache folder lie below it, by their names."""
-
-
-def key_of(parts: Mapping[str, object]) -> str:
-    """The key of what ``parts`` (plain data) determines."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(slots=True)

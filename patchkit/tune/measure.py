@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.files import write_whole
 from patchkit.base.occupancy import HardwareLimits, resident_waves
 from patchkit.base.process import ToolCrashed, ToolFailed, ToolTimeout, run_tool, tool_failure
@@ -28,7 +29,6 @@ from patchkit.toolchain.compile import (
 )
 from patchkit.toolchain.compiler import Compiler, run_clang
 from patchkit.toolchain.hip import Toolchain, llvm_tool
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree
 from patchkit.tune.isa import loop_lines, mix_of
 from patchkit.tune.outcome import OUTCOME, Failure, Figures, Outcome

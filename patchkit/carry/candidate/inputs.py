@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import file_sha256
 from patchkit.base.series_folder import SeriesDir, is_no_template
@@ -43,7 +44,7 @@ _SAYS_NO_BYTE = ("gates", "watch", "trust")
 def _sha256_of_rules(path: Path) -> str:
     """sha256 over what series.toml says of candidates, however it is written."""
     table = {key: value for key, value in load_toml(path).table.items() if key not in _SAYS_NO_BYTE}
-    return hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
+    return key_of(table)
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, visible
 from patchkit.carry.lifting.outline import Changed, Outline
-from patchkit.carry.upstream.git import object_id
+from patchkit.carry.series.git_object import object_id
 
 _NUMBER = rb"([0-9]{1,9})"
 _HUNK = re.compile(rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(.*)" % ((_NUMBER,) * 4))

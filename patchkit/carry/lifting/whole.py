@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, UsageError
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.placing.place import PlacedPatch
@@ -29,7 +29,7 @@ class Blob:
     @property
     def sha256(self) -> str:
         """Of the bytes."""
-        return _sha256(self.data)
+        return sha256(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,6 @@ class WholeFiles:
 NO_FILES = WholeFiles()
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def is_text(data: bytes) -> bool:
     """Whether the bytes are a text that edits can be about."""
     if b"\0" in data:
@@ -112,14 +108,14 @@ def whole_files(files: Sequence[FileChange]) -> WholeFiles:
                 blobs.append(Blob(path=each.path, data=each.after, executable=executable))
             continue
         if each.before is not None and each.after is None:
-            removes.append((each.path, _sha256(each.before)))
+            removes.append((each.path, sha256(each.before)))
             continue
         if each.source is not None:
             renames.append((each.source, each.path))
         if each.modes[0] != each.modes[1]:
             modes.append((each.source or each.path, executable))
         if each.before is not None and each.after != each.before and _edited(each) is None:
-            blobs.append(Blob(path=each.path, data=each.after or b"", replaces=_sha256(each.before)))
+            blobs.append(Blob(path=each.path, data=each.after or b"", replaces=sha256(each.before)))
     return WholeFiles(
         blobs=tuple(blobs),
         removes=tuple(removes),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.ast import Pass, Tree, is_cpp
@@ -216,8 +216,8 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
         raise ErrorGroup(f"patch '{patch.id}' cannot be placed", errors)
     order = {edit.id: rank for rank, edit in enumerate(patch.edits)}
     placed.sort(key=lambda edit: order[edit.id])
-    rendered = {edit.id: _sha256(edit.text.encode()) for edit in placed}
-    rendered |= {path: _sha256(data) for path, data in {**added, **whole.replaced}.items()}
+    rendered = {edit.id: sha256(edit.text) for edit in placed}
+    rendered |= {path: sha256(data) for path, data in {**added, **whole.replaced}.items()}
     entities = {f"{edit.file}::{edit.entity}": edit.entity_digest for edit in placed if edit.entity_digest}
     return PlacedPatch(
         changes=changes,
@@ -231,10 +231,6 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
         replaced=tuple(whole.replaced),
         modes=whole.modes,
     )
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

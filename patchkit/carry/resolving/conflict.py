@@ -6,7 +6,6 @@ what differs by its digest is refused. A person's text goes between two lines of
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ConfigError, Location, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, open_regular, whole_folder
 from patchkit.base.rows import compare_rows
@@ -265,13 +265,9 @@ def _state_of(file: MergedFile, names: Mapping[str, str]) -> FileState:
     return FileState(
         path=file.path,
         name=names[file.path],
-        upstream=_sha256(file.upstream or b""),
-        merged=_sha256(file.merged),
+        upstream=sha256(file.upstream or b""),
+        merged=sha256(file.merged),
     )
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _header(
@@ -424,14 +420,14 @@ def _bad_state(path: Path, why: str, patch: str) -> ConfigError:
 def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list[MergedFile]:
     """The files of a case that the folder has, in its order; raises RESOLVE_STALE."""
     known = {each.path: each for each in case.merged}
-    stale = "" if _sha256(text.encode()) == state.patch_toml else f"the patch.toml of '{case.patch.id}'"
+    stale = "" if sha256(text) == state.patch_toml else f"the patch.toml of '{case.patch.id}'"
     files = []
     for each in state.files:
         file = known.get(each.path)
         if (
             file is None
-            or _sha256(file.upstream or b"") != each.upstream
-            or _sha256(file.merged) != each.merged
+            or sha256(file.upstream or b"") != each.upstream
+            or sha256(file.merged) != each.merged
         ):
             stale = stale or each.path
             continue
@@ -456,7 +452,7 @@ def check_folder(state: FolderState, folder: Path, text: str) -> None:
 
     Raises RESOLVE_STALE, RESOLVE_MARKS_LEFT and CacheError.
     """
-    if _sha256(text.encode()) != state.patch_toml:
+    if sha256(text) != state.patch_toml:
         raise _stale(folder, f"the patch.toml of '{state.patch}'", state.patch)
     begin, end = f"<<<<<<< {state.patch} on ".encode(), f">>>>>>> upstream b{state.build}".encode()
     for each in state.files:

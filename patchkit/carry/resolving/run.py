@@ -7,12 +7,12 @@ copy of the series, compared, and only then written.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
@@ -212,7 +212,7 @@ def _hand_over(
         "tree": case.new.pin.tree,
         "archs": list(variant.archs),
         "with_": list(variant.with_),
-        "patch_toml": hashlib.sha256(text.encode()).hexdigest(),
+        "patch_toml": sha256(text),
     }
     found = [*problems, *case.verdict.problems]
     files = write_folder(case, case.doubts(), found, request.folder, state, workspace, repository)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import tomlkit
 from tomlkit.items import Whitespace
 
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.files import disk_errors
 from patchkit.carry.series.patch import Patch
 
@@ -30,16 +29,13 @@ def body_digest(text: str, templates: Mapping[str, str]) -> str:
     tables = [table for key in BODY_TABLES for table in document.get(key, [])]
     items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
     comments = [item.trivia.comment for item in items]
-    hashed = {
-        name: hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()
-        for name, each in templates.items()
-    }
+    hashed = {name: sha256(each.encode("utf-8", "surrogateescape")) for name, each in templates.items()}
     said = {
         "tables": [table.unwrap() for table in tables],
         "comments": [each for each in comments if each and not each.startswith(NOTE)],
         "templates": hashed,
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return key_of(said)
 
 
 def named_templates(text: str, folder: Path) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import glob
-import hashlib
 import os
 import re
 import shlex
@@ -24,6 +23,7 @@ from patchkit.base.locks import locked
 from patchkit.base.text import counted
 from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 from patchkit.base.upstreams import build_name, llama_cpp
+from patchkit.carry.series.git_object import commit_date, object_id
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -326,28 +326,6 @@ class Lock(TomlTable):
         return lock.with_left_out(result.build, result.archs, still) if said else lock
 
 
-_COMMITTER = re.compile(
-    rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$", re.MULTILINE
-)
-_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
-
-
-def commit_date(raw: bytes) -> str | None:
-    """When a commit object was committed, RFC 3339 with its zone; None when it does not say.
-
-    A zone or a year that no date can have becomes the nearest zone, or the beginning of 1970.
-    """
-    found = _COMMITTER.search(raw.partition(b"\n\n")[0])
-    if found is None:
-        return None
-    minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
-    zone = dt.timezone(dt.timedelta(minutes=max(-_ZONE, min(_ZONE, minutes))))
-    try:
-        return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
-    except (ValueError, OverflowError):  # beyond the year 9999
-        return dt.datetime.fromtimestamp(0, dt.UTC).isoformat()
-
-
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
     builds: dict[int, Location] = {}
     releases: dict[str, Location] = {}
@@ -455,8 +433,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
             f"lock: commit_object of b{pin.build} is not a commit", code="LOCK_OBJECT_BAD", where=where
         )
         return
-    # Git's own name for the object; nothing rests on SHA-1 being hard to forge but what rests on git.
-    sha = hashlib.sha1(b"commit %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
+    sha = object_id("commit", raw)
     if sha != pin.commit:
         yield ConfigError(
             f"lock: commit_object is commit {sha}, the pin says {pin.commit}",

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location
 from patchkit.base.evidence import EvidenceFile, MeasuredTest, MeasuredVerdict, load_evidence_folder
 from patchkit.base.files import disk_errors, file_sha256
@@ -209,4 +210,4 @@ def codes_of(patches: Path, folders: Mapping[str, str]) -> dict[str, str]:
 def digest_of_rendered(result: Result, patch: str) -> str:
     """sha256 over what a patch writes, by edit and file, as the lock records it; its prose takes no part."""
     rendered = {name: sha256 for name, sha256 in result.rendered.items() if name.partition("/")[0] == patch}
-    return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()
+    return key_of(rendered)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, InternalError, Location
 from patchkit.base.files import disk_errors, usable_place, write_whole
-from patchkit.carry.upstream.git import Change, object_id
+from patchkit.carry.series.git_object import object_id
+from patchkit.carry.upstream.git import Change
 from patchkit.carry.upstream.packs import carry
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository, TreeEntry, git_path

@@ -16,7 +16,7 @@ from pathlib import Path
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.upstreams import llama_cpp
-from patchkit.carry.series.lock import commit_date
+from patchkit.carry.series.git_object import commit_date
 from patchkit.carry.upstream.cache import is_ours
 from patchkit.carry.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
 from patchkit.carry.upstream.refs import read_ref, update_ref

@@ -11,9 +11,9 @@ from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import disk_errors, mark_used, whole_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.workspace import Workspace
+from patchkit.carry.series.git_object import object_id
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.cache import create_repository, open_cache
-from patchkit.carry.upstream.git import object_id
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path

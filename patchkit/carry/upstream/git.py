@@ -8,7 +8,6 @@ gives stdin as a real file, and unsets every ``GIT_*`` variable with ``env -u`` 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import selectors
@@ -25,6 +24,7 @@ from typing import BinaryIO
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.files import disk_error_from_text, disk_errors, is_full
 from patchkit.base.reporter import Reporter
+from patchkit.carry.series.git_object import object_id
 from patchkit.carry.upstream import gitpython
 
 IDENTITY_NAME = "patchkit"
@@ -178,12 +178,6 @@ class Change:
     modes: tuple[str, str]
     ids: tuple[str, str]
     source: str | None = None
-
-
-def object_id(kind: str, data: bytes) -> str:
-    """Git's name for an object; nothing rests on SHA-1 being hard to forge but what rests on git."""
-    head = f"{kind} {len(data)}\0".encode()
-    return hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

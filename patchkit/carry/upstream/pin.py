@@ -9,11 +9,12 @@ from typing import Literal
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
+from patchkit.carry.series.git_object import object_id
 from patchkit.carry.series.lock import GitSource, Pin, SdistSource, Source
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.clone import copy_commit, open_clone
 from patchkit.carry.upstream.commits import CommitStream, git_date
-from patchkit.carry.upstream.git import check_git, object_id, redacted
+from patchkit.carry.upstream.git import check_git, redacted
 from patchkit.carry.upstream.packs import cut_history
 from patchkit.carry.upstream.refs import read_ref, update_ref
 from patchkit.carry.upstream.remote import fetch_commit

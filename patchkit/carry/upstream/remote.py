@@ -8,7 +8,8 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, PatchkitError, SourceError
 from patchkit.base.reporter import Advance
-from patchkit.carry.series.lock import GitSource, Pin, commit_date
+from patchkit.carry.series.git_object import commit_date
+from patchkit.carry.series.lock import GitSource, Pin
 from patchkit.carry.upstream.git import Finished, GitSilent, redacted
 from patchkit.carry.upstream.repository import Repository
 

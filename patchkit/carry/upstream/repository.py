@@ -9,7 +9,8 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.carry.upstream.git import Git, damaged, object_id
+from patchkit.carry.series.git_object import object_id
+from patchkit.carry.upstream.git import Git, damaged
 
 # Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
 # expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.

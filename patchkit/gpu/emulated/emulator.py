@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
@@ -26,7 +27,6 @@ from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compile import Job, compile_kernel, compile_unit, unit_key
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain, hip_flags
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree
 
 Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import GgufError, load_gguf
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.emulated.random_tensors import RandomTensors
-from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.store import Store
 
 
 def check_model(path: Path) -> None:

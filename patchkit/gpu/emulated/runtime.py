@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
@@ -21,7 +22,6 @@ from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import GPU_LIBRARIES
 from patchkit.toolchain.sides import BuiltSide
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.units import SourceTree, platform_units
 
 _NATIVE = Path(__file__).parent / "native"

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
@@ -27,7 +28,6 @@ from patchkit.gpu.emulated.runtime import RecordedBackend
 from patchkit.toolchain.compile import CompiledKernel
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.parts import OPERATION_TESTS
-from patchkit.toolchain.store import key_of
 
 # Marks of a case and of its end, native/drivers/fattn_cases.cpp.
 _CASE = "case "

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter, Work
@@ -13,7 +14,7 @@ from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
-from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.store import Store
 
 _NATIVE = Path(__file__).parent / "native"
 _RUNS_MODELS = frozenset({"logits"})  # the other drivers call ggml alone

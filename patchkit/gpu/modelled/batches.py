@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
@@ -15,7 +16,6 @@ from patchkit.gpu.emulated.kept_runs import obtain_by_units
 from patchkit.gpu.emulated.log import RecordingUnreadable
 from patchkit.gpu.emulated.runtime import build_model_driver
 from patchkit.gpu.modelled.recording import Recorder, pack_trace, recording_variables
-from patchkit.toolchain.store import key_of
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 7200.0

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.arch import Confidence
+from patchkit.base.digests import key_of
 from patchkit.base.errors import ConfigError, Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
@@ -21,7 +22,7 @@ from patchkit.gpu.emulated.device import PlayedDevice
 from patchkit.gpu.emulated.runtime import cxx_of
 from patchkit.gpu.modelled.recording import unpack_trace
 from patchkit.toolchain.compiler import Compiler, nice
-from patchkit.toolchain.store import Store, key_of
+from patchkit.toolchain.store import Store
 
 _NATIVE = Path(__file__).parent / "native"
 _PROGRAM = "timing"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
@@ -24,7 +25,6 @@ from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import Workshop
-from patchkit.toolchain.store import key_of
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Wish
 from patchkit.carry.series.lock import PinWanted
@@ -20,7 +21,6 @@ from patchkit.prove.bench.arms import build_arms, small_model
 from patchkit.prove.bench.measured_on import keep_machine
 from patchkit.prove.build import Machine, check_device, choose_backend, prepare_subject
 from patchkit.toolchain.parts import BackendName
-from patchkit.toolchain.store import key_of
 
 _NO_GPU = "patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_sha256, file_stamp, write_whole
 from patchkit.base.series_folder import PLAIN
@@ -32,7 +33,6 @@ from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.parts import BackendName
-from patchkit.toolchain.store import key_of
 
 _FORMAT = 1
 MEASURED = "measured"

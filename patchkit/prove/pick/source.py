@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.digests import key_of
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_stamp, write_whole
@@ -35,7 +36,6 @@ from patchkit.prove.verify.kept import own_code
 from patchkit.prove.verify.reuse import machine_facts
 from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.sides import BuiltSide
-from patchkit.toolchain.store import key_of
 
 _CASE = re.compile(r"\b([A-Z][A-Z0-9_]{2,})\(")
 _SHOWN = 200  # characters of a case

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import patchkit
+from patchkit.base.digests import key_of
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ToolchainError
 from patchkit.base.files import write_whole
@@ -24,7 +25,6 @@ from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
 from patchkit.toolchain.machine import host_compiler
 from patchkit.toolchain.parts import sources_digest
-from patchkit.toolchain.store import key_of
 
 _FORMAT = 1
 _AGAIN = "; taken again: nothing that it looks at changed"

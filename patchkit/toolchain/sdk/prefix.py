@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 
@@ -60,7 +60,7 @@ class Record(BaseModel):
     def id(self) -> str:
         """Twelve hex digits over everything that decides what is in the prefix."""
         content = {**self.model_dump(mode="json"), "downloaded": None}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+        return key_of(content)[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.toolchain.store import Store, key_of
+from patchkit.base.digests import key_of
+from patchkit.toolchain.store import Store
 
 _KEY = key_of({"what": "test"})
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from patchkit.base.digests import key_of
 from patchkit.base.files import write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.bench.journal import (
@@ -27,7 +28,6 @@ from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rounds import Rounds, draw_order
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
-from patchkit.toolchain.store import key_of
 
 _FORMAT = 2
 _GROW = ("depths", "repetitions")  # of a plan: more of them may be measured later

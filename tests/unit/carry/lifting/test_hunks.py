@@ -200,7 +200,7 @@ def test_of_the_very_file_that_the_diff_names_any_driver_may_have_made_the_headi
 
 
 def blob(text: str) -> str:
-    from patchkit.carry.upstream.git import object_id
+    from patchkit.carry.series.git_object import object_id
 
     return object_id("blob", text.encode())
 

@@ -14,13 +14,13 @@ from refusing import refused
 
 from patchkit.base.errors import ConfigError, ErrorGroup
 from patchkit.base.toml import parse_toml
+from patchkit.carry.series.git_object import commit_date
 from patchkit.carry.series.lock import (
     Followed,
     GitSource,
     Lock,
     Result,
     SdistSource,
-    commit_date,
     format_lock,
     load_lock,
     parse_lock,
