@@ -1,8 +1,12 @@
-"""Running programs that are not git: compilers, package clients, what was built."""
+"""Running programs: compilers, package clients, git, what was built, and the user's own in the terminal.
+
+One function starts and ends them all, :func:`running`; for git it calls GitPython (carry/upstream/git.py).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shlex
 import shutil
@@ -15,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TypeVar
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.reporter import Reporter, Work
@@ -24,6 +28,7 @@ _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it
 _NICE_WORDS = 3  # of "nice -n 10", in front of a program
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 WHICH_GPUS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """What says in an environment which of several GPUs programs may see."""
@@ -75,6 +80,9 @@ class Completed:
     stderr: bytes
     seconds: float
     cpu_s: float = 0.0
+
+
+P = TypeVar("P", bound=subprocess.Popen[bytes])
 
 
 class _Process(subprocess.Popen[bytes]):
@@ -135,9 +143,10 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     if stop is not None and stop.is_set():
         raise ToolStopped(f"{_name_of(argv)} was not started")
     began = time.monotonic()
-    with _signals_kept() as kept:
+
+    def start() -> _Process:
         try:
-            process = _Process(  # no shell; the arguments are patchkit's own
+            return _Process(  # no shell; the arguments are patchkit's own
                 [program, *argv[1:]],
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=into[0] if into else subprocess.PIPE,
@@ -147,20 +156,14 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
                 start_new_session=True,
             )
         except OSError as error:
-            path = os.fsdecode(error.filename or program)
-            raise ToolchainError(
-                f"{program} could not be started: {error.strerror or error}",
-                code="TOOL_NOT_STARTED",
-                where=Location(path=path),
-                hint=f"look at it with: ls -ld {shlex.quote(path)}",
-            ) from error
-        try:
-            kept.answer()
+            raise _not_started(program, error) from error
+
+    process = None
+    try:
+        with running(start) as process:
             out, err = _communicate(process, argv, stdin, timeout_s, stop)
-        except BaseException:
-            _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
-            raise
-        finally:
+    finally:
+        if process is not None:
             reporter.used(work, process.cpu_s)
     completed = Completed(
         argv=tuple(argv),
@@ -173,6 +176,84 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     if check and completed.returncode != 0:
         raise tool_failure(completed)
     return completed
+
+
+def run_in_terminal(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, is_quiet: bool = False
+) -> int:
+    """Run a program of the user's, in the caller's environment and terminal, to its end.
+
+    Ctrl-C in the terminal is the program's to handle. It does not outlive patchkit.
+
+    Args:
+        argv: the program and its arguments.
+        env: variables on top of the environment.
+        is_quiet: whether what it writes to stdout goes to stderr.
+
+    Returns:
+        Its status, or negative the signal that ended it.
+
+    Raises:
+        TOOL_NOT_STARTED: the system refused to start it.
+    """
+    prctl, patchkit = ctypes.CDLL(None).prctl, os.getpid()
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != patchkit:  # it was killed before it could be asked for
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def start() -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603  # the user's own program
+                argv,
+                env={**os.environ, **(env or {})},
+                stdout=2 if is_quiet else None,
+                preexec_fn=prepare,  # noqa: PLW1509  # other threads wait for the program, and hold no lock
+            )
+        except OSError as error:
+            raise _not_started(argv[0], error) from error
+
+    with _interrupts_left_to_the_terminal(), running(start, _kill) as process:
+        return process.wait()
+
+
+@contextlib.contextmanager
+def _interrupts_left_to_the_terminal() -> Iterator[None]:
+    """Python handles signals in its main thread only: elsewhere SIGINT stays whoever's it is."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt_unless_in_front)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _interrupt_unless_in_front(_number: int, _frame: FrameType | None) -> None:
+    """Ctrl-C in a terminal is the program's own to handle; else SIGINT ends patchkit, and that with it."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # there is none
+        raise KeyboardInterrupt from None
+    try:
+        is_in_front = os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
+    if not is_in_front:
+        raise KeyboardInterrupt
+
+
+def _not_started(program: str, error: OSError) -> ToolchainError:
+    path = os.fsdecode(error.filename or program)
+    return ToolchainError(
+        f"{program} could not be started: {error.strerror or error}",
+        code="TOOL_NOT_STARTED",
+        where=Location(path=path),
+        hint=f"look at it with: ls -ld {shlex.quote(path)}",
+    )
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -188,7 +269,7 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
     """The error for a tool that did not end with status 0: what it was, and the end of its stderr."""
     name = _name_of(completed.argv)
-    why = _tail(completed.stderr) or "it wrote nothing to stderr"
+    why = stderr_tail(completed.stderr)
     hint = f"the command was: {shlex.join(completed.argv)}"
     if completed.returncode < 0:
         return ToolCrashed(f"{name} was ended by {signal_name(-completed.returncode)}", why=why, hint=hint)
@@ -227,7 +308,7 @@ def _communicate(
             if deadline is not None and time.monotonic() >= deadline:
                 raise ToolTimeout(
                     f"{_name_of(argv)} did not end within {timeout_s:g} s, and was stopped",
-                    why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
+                    why=stderr_tail(error.stderr or b""),
                     hint=f"the command was: {shlex.join(argv)}",
                 ) from error
 
@@ -261,22 +342,35 @@ class _Kept:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[_Kept]:
-    """No signal is answered here until :meth:`_Kept.answer`, at the latest behind the block.
+def running(start: Callable[[], P], end: Callable[[P], None] | None = None) -> Iterator[P]:
+    """The process that ``start`` starts; if the block raises, ``end`` ends it, by default with its session.
 
-    A handler that raises while Popen returns leaves a tool that nobody knows of (seen on a busy machine: the
-    tool ran before Popen came back). Python answers signals in the main thread only.
+    Ctrl-C reaches patchkit only: a tool is in a session of its own. Signals wait until it is started: a
+    handler that raises while Popen returns leaves a process that nobody ends (seen on a busy machine). Python
+    answers signals in the main thread only.
     """
     kept = _Kept()
     if threading.current_thread() is threading.main_thread():
         kept.take()
     try:
-        yield kept
+        process = start()
+        try:
+            kept.answer()
+            yield process
+        except BaseException:
+            (end or _end_session)(process)
+            raise
     finally:
         kept.answer()
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the process alone: it is of patchkit's own session."""
+    process.kill()
+    process.wait()
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
     """End the whole session; the last signal cannot be refused, and goes out even if the leader is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -310,8 +404,11 @@ def _in_session(leader: int) -> list[int]:
     return found
 
 
-def _tail(stderr: bytes) -> str:
-    return "\n".join(stderr.decode("utf-8", "replace").splitlines()[-_STDERR_LINES:]).strip()
+def stderr_tail(stderr: bytes | str) -> str:
+    """The end of what a program wrote to stderr, for the reason of an error."""
+    text = stderr if isinstance(stderr, str) else stderr.decode("utf-8", "replace")
+    tail = "\n".join(text.splitlines()[-_STDERR_LINES:]).strip()
+    return tail or "it wrote nothing to stderr"
 
 
 def signal_name(number: int) -> str:

@@ -20,22 +20,17 @@ knows of patches: with :mod:`patchkit.toolchain` and :mod:`patchkit.base` this p
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
-import signal
-import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from patchkit.base.arch import ARCHITECTURES, GpuProfile, architecture_of, load_gpu
 from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
 from patchkit.base.files import temporary_folder
-from patchkit.base.process import signal_name
+from patchkit.base.process import run_in_terminal, signal_name
 from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import default_cache_root
@@ -61,7 +56,6 @@ from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +227,10 @@ class Gpu:
             else:
                 ready = stack.enter_context(prepares(gpu, how))
             environment = {**ready.variables, **(variables or {})}
-            ended = _run([ready.path, *argv[1:]], environment, is_quiet=quiet)
+            inherited = os.environ.get("LD_LIBRARY_PATH")
+            if inherited:
+                environment["LD_LIBRARY_PATH"] += f":{inherited}"
+            ended = run_in_terminal([ready.path, *argv[1:]], env=environment, is_quiet=quiet)
             if ended < 0:
                 self.compiler.reporter.warn(f"{signal_name(-ended)} ended the program")
             report, broken = None, None
@@ -427,71 +424,3 @@ def find_program(program: str) -> str:
             hint="name it as a path behind --, as in: -- ./program arguments",
         )
     return found
-
-
-def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
-    """How the program ended: its status, or negative the signal. It does not outlive patchkit."""
-    inherited = os.environ.get("LD_LIBRARY_PATH")
-    if inherited:
-        variables["LD_LIBRARY_PATH"] += f":{inherited}"
-    # What comes while it is being started waits: Python loses exceptions that a handler raises around a fork.
-    early: list[int] = []
-    # Python handles signals in its main thread only: elsewhere they stay whoever's they are.
-    is_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in handled:
-        signal.signal(number, lambda number, _: early.append(number))
-    process = None
-    try:
-        process = _start(argv, {**os.environ, **variables}, is_quiet=is_quiet)
-        for number, handler in handled.items():
-            signal.signal(number, _interrupted if number == signal.SIGINT else handler)
-        for sent in early:
-            signal.raise_signal(sent)
-        return process.wait()
-    finally:
-        if process is not None and process.poll() is None:
-            process.kill()
-            process.wait()
-        for number, handler in handled.items():
-            signal.signal(number, handler)
-
-
-def _start(argv: list[str], environment: dict[str, str], *, is_quiet: bool) -> subprocess.Popen[bytes]:
-    prctl, patchkit = ctypes.CDLL(None).prctl, os.getpid()
-
-    def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != patchkit:  # it was killed before it could be asked for
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
-        return subprocess.Popen(  # noqa: S603  # the user's own program
-            argv,
-            env=environment,
-            stdout=2 if is_quiet else None,
-            preexec_fn=prepare,  # noqa: PLW1509  # other threads wait for the program, and hold no lock
-        )
-    except OSError as error:
-        raise ToolchainError(
-            f"{argv[0]} could not be started",
-            code="TOOL_NOT_STARTED",
-            where=Location(path=argv[0]),
-            why=error.strerror,
-        ) from error
-
-
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    """Ctrl-C in a terminal is the program's own to handle; else SIGINT ends patchkit, and that with it."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:  # there is none
-        raise KeyboardInterrupt from None
-    try:
-        is_in_front = os.tcgetpgrp(terminal) == os.getpgrp()
-    finally:
-        os.close(terminal)
-    if not is_in_front:
-        raise KeyboardInterrupt

@@ -1,13 +1,11 @@
 """Running git: exact bytes in and out, in an environment that is the same for everyone.
 
-GitPython is used as the process runner only, never its objects or index: its text mode drops a
-newline and decodes, and its ``env`` is merged into the caller's. So this module asks for bytes,
-gives stdin as a real file, and unsets every ``GIT_*`` variable with ``env -u`` in front of git.
+GitPython only starts the process; it is ended like any other (base/process.py), and its output read here. Its
+``env`` is merged into the caller's, so every ``GIT_*`` variable is unset with ``env -u`` in front of git.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import selectors
@@ -15,14 +13,15 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from patchkit.base.errors import GitError, Location, PatchkitError
-from patchkit.base.files import disk_error_from_text, disk_errors, is_full
+from patchkit.base.files import disk_error_from_text, is_full
+from patchkit.base.process import running, signal_name, stderr_tail
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.git_object import object_id
 from patchkit.carry.upstream import gitpython
@@ -120,7 +119,6 @@ def _hide(found: re.Match[str]) -> str:
 MINIMUM_GIT = (2, 32)
 
 _ELSEWHERE = "name a folder on another disk"
-_STDERR_LINES = 40  # of the end of stderr, kept in a message
 # What git writes (LC_ALL=C, git 2.32 to 2.50) of objects and files of its own that it cannot read.
 _DAMAGE = re.compile(
     r".*(is corrupt|inflate: data|garbage at end of loose object|object file .* is empty"
@@ -128,7 +126,6 @@ _DAMAGE = re.compile(
     r"|unexpected line in .*packed-refs|bad (tree object|object)|index file (corrupt|smaller)).*"
 )
 _ALTERNATES = "GIT_ALTERNATE_OBJECT_DIRECTORIES"
-_GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
 
 class ObjectDamaged(GitError):
@@ -272,21 +269,10 @@ class Git:
 
     def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
         """Run a git command whose failure means something to the caller."""
-        if isinstance(stdin, bytes):
-            with contextlib.ExitStack() as stack:
-                with disk_errors(Path(tempfile.gettempdir()), "writing a temporary file"):
-                    stream = stack.enter_context(tempfile.TemporaryFile())
-                    stream.write(stdin)
-                    stream.seek(0)
-                return self.attempt(*args, stdin=stream)
-        status, stdout, stderr = gitpython.execute(
-            self._argv(args),
-            env=self._environment(),
-            cwd=self._cwd(),
-            stdin=stdin,
-            keep_open=self.keep_open,
-        )
-        return Finished(status=status, stdout=stdout, stderr=redacted(stderr))
+        fed, source = (stdin, subprocess.PIPE) if isinstance(stdin, bytes) else (None, stdin)
+        with running(self._starting(args, stdin=source)) as process:
+            stdout, stderr = process.communicate(fed)
+        return Finished(status=process.returncode, stdout=stdout, stderr=redacted(_text(stderr)))
 
     def watch(
         self, *args: str, on_text: Callable[[bytes], None], answer_s: float, silence_s: float
@@ -302,22 +288,26 @@ class Git:
         Raises:
             GitSilent: it stayed silent longer; it and its children are gone then.
         """
-        process = gitpython.spawn(
-            self._argv(args), env=self._environment(), cwd=self._cwd(), keep_open=self.keep_open
-        )
-        try:
+        with running(self._starting(args, with_stdout=False)) as process:
             text = _listen(process, on_text, answer_s, silence_s)
-            status = process.wait(timeout=silence_s)
-        except subprocess.TimeoutExpired as error:
-            _stop(process)
-            raise GitSilent(f"git said nothing for {silence_s:g} s") from error
-        except BaseException:
-            _stop(process)  # also for Ctrl-C: the process sits in a session of its own
-            raise
-        finally:
-            if process.stderr is not None:
-                process.stderr.close()
-        return Finished(status=status, stdout=b"", stderr=redacted(text.decode("utf-8", "replace")))
+            try:
+                status = process.wait(timeout=silence_s)
+            except subprocess.TimeoutExpired as error:
+                raise GitSilent(f"git said nothing for {silence_s:g} s") from error
+        return Finished(status=status, stdout=b"", stderr=redacted(_text(text)))
+
+    def _starting(
+        self, args: tuple[str, ...], *, stdin: int | BinaryIO | None = None, with_stdout: bool = True
+    ) -> Callable[[], subprocess.Popen[bytes]]:
+        return partial(
+            gitpython.spawn,
+            self._argv(args),
+            env=self._environment(),
+            cwd=self._cwd(),
+            stdin=stdin,
+            with_stdout=with_stdout,
+            keep_open=self.keep_open,
+        )
 
     def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
         """The error for a failed command: the disk's if the disk refused, else :class:`GIT_FAILED`."""
@@ -331,15 +321,14 @@ class Git:
                 return damaged_clone(self.borrows.parent if self.borrows else self.git_dir, found[0].strip())
             return damaged(self.git_dir, found[0].strip())
         if finished.status < 0:
-            ended = f"was killed by {signal.Signals(-finished.status).name}"
+            ended = f"was killed by {signal_name(-finished.status)}"
         else:
             ended = f"ended with status {finished.status}"
-        tail = "\n".join(finished.stderr.splitlines()[-_STDERR_LINES:])
         return GitError(
             f"git {args[0]} {ended}",
             code="GIT_FAILED",
             where=Location(path=str(where)),
-            why=tail.strip() or "it wrote nothing to stderr",
+            why=stderr_tail(finished.stderr),
             hint=f"the command was: {redacted(shlex.join(self._shown(args)))}",
         )
 
@@ -457,6 +446,10 @@ def _unsetting(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]
     return [env, *(f"-u{name}" for name in names)]
 
 
+def _text(stderr: bytes) -> str:
+    return stderr.decode("utf-8", "replace")
+
+
 def _listen(
     process: subprocess.Popen[bytes], on_text: Callable[[bytes], None], answer_s: float, silence_s: float
 ) -> bytes:
@@ -464,7 +457,7 @@ def _listen(
         raise AssertionError("spawned without a pipe for stderr")
     text = bytearray()
     allowed_s = answer_s
-    with selectors.DefaultSelector() as selector:
+    with process.stderr, selectors.DefaultSelector() as selector:
         selector.register(process.stderr, selectors.EVENT_READ)
         while True:
             if not selector.select(allowed_s):
@@ -476,14 +469,3 @@ def _listen(
             text += piece
             del text[:-65536]
             on_text(piece)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, sign)
-        try:
-            process.wait(timeout=_GRACE_S)
-        except subprocess.TimeoutExpired:
-            continue
-        return

@@ -1,9 +1,9 @@
-"""The two calls of GitPython that patchkit uses.
+"""The one call of GitPython that patchkit uses.
 
 Pitfalls (GitPython 3.2.1, see tests/unit/upstream and tests/contract): importing it fails without git unless
-told to be quiet; ``env`` is merged into the caller's environment; text mode strips a newline; ``istream``
-must be a real file; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours; its own readers
-follow the caller's environment and do not hash what they read.
+told to be quiet; ``env`` is merged into the caller's environment; what it reads of the output itself loses a
+newline and is decoded; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours; its own readers of
+objects follow the caller's environment and do not hash what they read.
 """
 
 from __future__ import annotations
@@ -19,37 +19,25 @@ if TYPE_CHECKING:
     import git
 
 
-def execute(
+def spawn(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
     cwd: Path,
-    stdin: BinaryIO | None,
+    stdin: int | BinaryIO | None,
+    with_stdout: bool,
     keep_open: tuple[int, ...],
-) -> tuple[int, bytes, str]:
-    """Run to the end: exit status, stdout byte for byte, stderr as text."""
-    return _runner(cwd).execute(
+) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, stderr a pipe of bytes, and stdout where it is wanted.
+
+    ``stdin`` is a file with a descriptor, a constant of subprocess, or empty.
+    """
+    wrapped = _runner(cwd).execute(
         argv,
         istream=stdin,
         env=env,
-        with_extended_output=True,
-        with_exceptions=False,
-        stdout_as_string=False,
-        strip_newline_in_stdout=False,
-        shell=False,
-        pass_fds=keep_open,
-    )
-
-
-def spawn(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep_open: tuple[int, ...]
-) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, stdout dropped, stderr a pipe of bytes."""
-    wrapped = _runner(cwd).execute(
-        argv,
-        env=env,
         as_process=True,
-        with_stdout=False,
+        with_stdout=with_stdout,
         shell=False,
         start_new_session=True,
         pass_fds=keep_open,

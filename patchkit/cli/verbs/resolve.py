@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.errors import ExitCode, ToolchainError, UsageError
+from patchkit.base.process import run_in_terminal
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
 from patchkit.cli.resolved import next_line, resolved_lines
@@ -119,9 +118,9 @@ def _open(found: Conflicted, editor: str | None) -> None:
     named = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     words = [*shlex.split(named), *(str(found.folder / each.name) for each in found.files)]
     try:
-        status = subprocess.run(words, stdout=sys.stderr, check=False).returncode  # noqa: S603  # theirs
-    except OSError as error:
-        status, why = 1, error.strerror
+        status = run_in_terminal(words, is_quiet=True)
+    except ToolchainError as error:
+        status, why = 1, error.message
     else:
         why = f"it ended with status {status}"
     if status:

@@ -14,7 +14,7 @@ from typing import IO, Protocol
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors, full_disk, write_whole
-from patchkit.base.process import Completed, ToolTimeout, run_tool
+from patchkit.base.process import Completed, ToolTimeout, run_tool, signal_name
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.runner import Job, Runner
 from patchkit.toolchain.sides import Keeping
@@ -352,11 +352,3 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
 def _tail(err: Path) -> str:
     lines = err.read_text("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
     return "\n".join(line[:_TAIL_LINE] for line in lines) or "it wrote nothing to stderr"
-
-
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

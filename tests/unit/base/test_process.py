@@ -18,6 +18,7 @@ from patchkit.base.process import (
     ToolFailed,
     ToolMissing,
     ToolTimeout,
+    run_in_terminal,
     run_tool,
     tool_environment,
 )
@@ -206,6 +207,38 @@ def test_ctrl_c_ends_the_whole_group(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     process = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE
+    )
+    child = wait_for(path)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert b"KeyboardInterrupt" in stderr
+    assert gone_within(child, 5)
+
+
+def test_a_program_in_the_terminal_has_the_callers_environment(
+    capfd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_CALLER", "a")
+    argv = ["sh", "-c", "echo $OF_THE_CALLER$MORE; exit 3"]
+    assert run_in_terminal(argv, env={"MORE": "b"}, is_quiet=True) == 3
+    assert tuple(capfd.readouterr()) == ("", "ab\n")
+    assert run_in_terminal(["sh", "-c", "kill -9 $$"]) == -9
+    with refused("TOOL_NOT_STARTED"):
+        run_in_terminal(["/nonexistent"])
+
+
+def test_a_sigint_from_elsewhere_ends_a_program_in_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    program = (
+        "import sys\nfrom patchkit.base.process import run_in_terminal\n"
+        f"run_in_terminal(['sh', '-c', 'echo $$ > {path}.new; mv {path}.new {path}; exec sleep 60'])"
+    )
+    root = Path(__file__).resolve().parents[3]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # without a terminal
     )
     child = wait_for(path)
     process.send_signal(signal.SIGINT)

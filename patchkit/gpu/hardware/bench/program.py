@@ -10,11 +10,11 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import write_whole
-from patchkit.base.process import Completed, ToolTimeout
+from patchkit.base.process import Completed, ToolTimeout, signal_name
 from patchkit.gpu.hardware.bench.conditions import read_conditions
 from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments, parse_help
 from patchkit.gpu.hardware.bench.rows import BenchRow, BenchUnreadable, parse_rows
-from patchkit.gpu.hardware.program import has_lost_gpu, has_no_memory, signal_name
+from patchkit.gpu.hardware.program import has_lost_gpu, has_no_memory
 from patchkit.gpu.hardware.runner import Job, Runner
 
 _HELP_S = 60.0

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import is_gone
 from refusing import refused
 
 from patchkit.base.errors import CacheError, GitError
@@ -69,7 +72,8 @@ def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
         "from patchkit.carry.upstream.git import check_git\n"
         "from patchkit.carry.upstream import gitpython\n"
         "import os; from pathlib import Path\n"
-        "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None, keep_open=())\n"
+        "nothing = {'env': {}, 'stdin': None, 'with_stdout': True, 'keep_open': ()}\n"
+        "try: gitpython.spawn(['/nonexistent/git'], cwd=Path('/'), **nothing)\n"
         "except Exception as e: print(type(e).__name__)\n"
         "try: check_git(NullReporter())\n"
         "except Exception as e: print(e.code, 'GIT_PYTHON_REFRESH' in os.environ)\n"
@@ -130,6 +134,27 @@ def test_only_trust_anchors_of_the_machine_are_kept() -> None:
     environ = {"GIT_SSL_CAINFO": "a", "GIT_DIR": "b", "GIT_TRACE": "1", "PATH": "c", "LC_ALL": "C"}
     assert leaking_names(environ, fixed_environment()) == ["GIT_DIR", "GIT_TRACE"]
     assert fixed_environment()["GIT_CONFIG_NOSYSTEM"] == "1"
+
+
+def test_ctrl_c_ends_git_and_what_it_started(repo: Repository, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    fake, ready = tmp_path / "bin" / "git", tmp_path / "ready"
+    fake.write_text(f"#!/bin/sh\nsleep 6464 &\ntouch {ready}; wait\n")
+    fake.chmod(0o755)
+    code = (
+        "from patchkit.base.reporter import NullReporter\n"
+        "from patchkit.carry.upstream.git import Git\n"
+        "Git(reporter=NullReporter()).run('version')\n"
+    )
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.PIPE) as process:
+        while not ready.exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert b"KeyboardInterrupt" in stderr
+    assert is_gone("sleep 6464")
 
 
 def test_an_interrupted_watch_leaves_no_process(repo: Repository) -> None:
