@@ -9,7 +9,6 @@ from patchkit.base.errors import GitError, SourceError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.carry.bump.request import BumpRequest
-from patchkit.carry.candidate.handover import upstream_url
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Classified, Drift, Gone, UpstreamCommit
 from patchkit.carry.judging.drift import nameless_digest
@@ -20,6 +19,7 @@ from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.history import ChangingCommit, History, open_history
 from patchkit.carry.upstream.pin import obtain
+from patchkit.carry.upstream.remote import upstream_url
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
 _FILES_OF_WORD = 40  # files whose history is asked for one build option

@@ -11,7 +11,7 @@ from patchkit.base.text import counted
 from patchkit.base.upstreams import recognise
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
-from patchkit.carry.candidate.handover import Handover, hand_over, upstream_url
+from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.known import find_known, make_record
 from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.lock import (
@@ -32,6 +32,7 @@ from patchkit.carry.series.trust import DEFAULT_TRUST
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.checkout import check_out
 from patchkit.carry.upstream.refs import read_ref, update_refs
+from patchkit.carry.upstream.remote import upstream_url
 from patchkit.carry.upstream.repository import Repository
 
 _LOCK_STATES = {

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.files import disk_errors, write_whole
-from patchkit.carry.series.lock import GitSource, Pin
+from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.export import format_mailbox
 from patchkit.carry.upstream.packs import bundle_commits, is_bundle_of
+from patchkit.carry.upstream.remote import upstream_url
 from patchkit.carry.upstream.repository import Repository
 
 _DOING = "writing what hands the branch over"
@@ -82,11 +83,6 @@ def hand_over(repository: Repository, pin: Pin, *, base: str, ref: str, tip: str
         first=(f"git fetch --no-tags {source} {base}:refs/patchkit/pin/{pin.name}",),
         commands=(f"git fetch {shlex.quote(str(path))} {branch}",),
     )
-
-
-def upstream_url(pin: Pin) -> str | None:
-    """Where upstream's history of a pin is to be had by git, as the lock says; None where it does not."""
-    return next((source.url for source in pin.sources if isinstance(source, GitSource)), None)
 
 
 def _read(path: Path) -> bytes:

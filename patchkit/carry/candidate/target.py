@@ -12,13 +12,12 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.handover import upstream_url
 from patchkit.carry.candidate.plan import Request
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import SourceWanted
-from patchkit.carry.upstream.remote import read_pin
+from patchkit.carry.upstream.remote import read_pin, remote_url
 from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -94,25 +93,6 @@ def _spelled(pin: Pin) -> str:
 def catalogue_pins(path: Path) -> tuple[Pin, ...]:
     """The pins of the catalogue; none when there is no such file. Raises the errors of reading one."""
     return load_lock(path).pins if path.is_file() else ()
-
-
-def remote_url(lock: Lock, wanted: str | None) -> str:
-    """The git remote to ask: the named one, else that of the newest pin that has one.
-
-    Raises BUMP_REMOTE_UNKNOWN.
-    """
-    if wanted is not None:
-        return wanted
-    for pin in sorted(lock.pins, key=lambda pin: -pin.build):
-        url = upstream_url(pin)
-        if url is not None:
-            return url
-    raise UsageError(
-        "no git remote is known",
-        code="BUMP_REMOTE_UNKNOWN",
-        where=Location(path=lock.path),
-        hint="name one with --upstream-url, or take a build of patches/upstreams.toml",
-    )
 
 
 def find_target_pin(

@@ -10,7 +10,6 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
 from patchkit.base.plain import plain
 from patchkit.base.reporter import Reporter
-from patchkit.carry.candidate.target import remote_url
 from patchkit.carry.judging.changed import MOST_FILES, Versions
 from patchkit.carry.remotes.pulls import (
     FollowedPull,
@@ -36,6 +35,7 @@ from patchkit.carry.series.lock import Lock, Pin, Watched
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes, open_followed
 from patchkit.carry.upstream.git import redacted
+from patchkit.carry.upstream.remote import remote_url
 from patchkit.carry.upstream.tags import list_tags
 
 

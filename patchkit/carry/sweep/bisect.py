@@ -11,7 +11,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.target import own_pin, remote_url, tell_nearest
+from patchkit.carry.candidate.target import own_pin, tell_nearest
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
 from patchkit.carry.judging.classify import Comparison, classify_series
 from patchkit.carry.judging.rendering import Rendering, select_on
@@ -23,7 +23,7 @@ from patchkit.carry.sweep.run import Break, Row, Sweep
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import obtain
-from patchkit.carry.upstream.remote import read_pin
+from patchkit.carry.upstream.remote import read_pin, remote_url
 from patchkit.carry.upstream.tags import Tags, find_tagged, list_tags
 
 _DECLARED = frozenset({"out of era", "off"})

@@ -1,4 +1,4 @@
-"""What a git remote is asked for: one commit, the pin of a build."""
+"""A git remote: which one knows a pin, and what it is asked for: one commit, the pin of a build."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from patchkit.base.errors import CacheError, PatchkitError, SourceError
+from patchkit.base.errors import CacheError, Location, PatchkitError, SourceError, UsageError
 from patchkit.base.reporter import Advance
 from patchkit.carry.series.git_object import commit_date
-from patchkit.carry.series.lock import GitSource, Pin
+from patchkit.carry.series.lock import GitSource, Lock, Pin
 from patchkit.carry.upstream.git import Finished, GitSilent, redacted
 from patchkit.carry.upstream.repository import Repository
 
@@ -27,6 +27,30 @@ class RemoteUrlBad(SourceError):
     """The remote is named in a way patchkit does not take."""
 
     code = "REMOTE_URL_BAD"
+
+
+def upstream_url(pin: Pin) -> str | None:
+    """Where upstream's history of a pin is to be had by git, as the lock says; None where it does not."""
+    return next((source.url for source in pin.sources if isinstance(source, GitSource)), None)
+
+
+def remote_url(lock: Lock, wanted: str | None) -> str:
+    """The git remote to ask: the named one, else that of the newest pin that has one.
+
+    Raises BUMP_REMOTE_UNKNOWN.
+    """
+    if wanted is not None:
+        return wanted
+    for pin in sorted(lock.pins, key=lambda pin: -pin.build):
+        url = upstream_url(pin)
+        if url is not None:
+            return url
+    raise UsageError(
+        "no git remote is known",
+        code="BUMP_REMOTE_UNKNOWN",
+        where=Location(path=lock.path),
+        hint="name one with --upstream-url, or take a build of patches/upstreams.toml",
+    )
 
 
 def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: float = 60.0) -> None:
