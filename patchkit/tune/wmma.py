@@ -22,11 +22,11 @@ from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.place import place_patch
 from patchkit.carry.placing.templates import PatchRenderer
 from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.placing.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
 from patchkit.carry.series.selection import Selected
-from patchkit.carry.series.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import KernelName
 from patchkit.gpu.modelled.shape import ModelShape, load_models
@@ -102,7 +102,7 @@ class WmmaFamily(TimedFamily):
     models: Sequence[ModelShape] = ()
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.carry.series.wmma`, with the bounds that can change anything."""
+        """By the rules of :mod:`patchkit.carry.placing.wmma`, with the bounds that can change anything."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
         if len(self.parameters) < len(_PARAMETERS):
             return tuple(pairs)

@@ -15,7 +15,7 @@ from patchkit.base.occupancy import (
     waves_by_lds,
     waves_by_vgprs,
 )
-from patchkit.carry.series.wmma import (
+from patchkit.carry.placing.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaParams,

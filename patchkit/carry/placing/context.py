@@ -9,6 +9,7 @@ from typing import Literal
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.occupancy import HardwareLimits, limits_of
 from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.placing.wmma import WmmaRow, wmma_table
 from patchkit.carry.series.patch import GuardMacros
 from patchkit.carry.series.profile import (
     NO_GPU,
@@ -19,7 +20,6 @@ from patchkit.carry.series.profile import (
     TunedMmvqWarps,
     TunedTile,
 )
-from patchkit.carry.series.wmma import WmmaRow, wmma_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from thorough import ordinary
 
+from patchkit.carry.placing.wmma import UPSTREAM, WmmaRow, wmma_table
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.wmma import UPSTREAM, WmmaRow, wmma_table
 from patchkit.prove.gates.registry import gate_names
 
 if TYPE_CHECKING:

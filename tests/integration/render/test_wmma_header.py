@@ -15,9 +15,9 @@ import pytest
 
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.templates import PatchRenderer
+from patchkit.carry.placing.wmma import lds_bytes, wmma_table
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.wmma import lds_bytes, wmma_table
 
 _STUB = """
 #include <cstdint>

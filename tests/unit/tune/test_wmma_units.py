@@ -9,8 +9,8 @@ from refusing import refused
 
 from patchkit.base.occupancy import limits_of
 from patchkit.base.source import SourceText
+from patchkit.carry.placing.wmma import VARIANTS, WmmaParams, legal_params
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.wmma import VARIANTS, WmmaParams, legal_params
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.shape import load_models
 from patchkit.tune.family import Candidate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import counted
-from patchkit.carry.series.wmma import wmma_table
+from patchkit.carry.placing.wmma import wmma_table
 from patchkit.gpu.emulated.device import PlayedDevice
 from patchkit.gpu.emulated.runtime import SELECTION_UNIT, RecordedBackend, build_backend
 from patchkit.prove.build import CandidateBuildFailed, build_sides

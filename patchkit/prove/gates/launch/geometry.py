@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from patchkit.carry.placing.wmma import UPSTREAM, WmmaRow
 from patchkit.carry.series.promises import CasePromise, KernelMove
-from patchkit.carry.series.wmma import UPSTREAM, WmmaRow
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.device import PlayedDevice
 from patchkit.gpu.emulated.log import Launch

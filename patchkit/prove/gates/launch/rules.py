@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.text import counted
 from patchkit.base.upstreams import llama_cpp
+from patchkit.carry.placing.wmma import KV_PADDING
 from patchkit.carry.series.promises import CasePromise
-from patchkit.carry.series.wmma import KV_PADDING
 from patchkit.gpu.emulated.cases import Case, OpRow
 from patchkit.gpu.emulated.log import Launch
 from patchkit.gpu.emulated.names import KernelName

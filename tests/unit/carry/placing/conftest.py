@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pydantic import TypeAdapter
 
 from patchkit.base.errors import Location
 from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.placing.wmma import Accumulator, WmmaParams, WmmaVariant
 from patchkit.carry.series.patch import Alias, Edit
 from patchkit.carry.series.selector import Selector
 
@@ -55,3 +59,32 @@ def edit(here: Location) -> Callable[..., Edit]:
 @pytest.fixture
 def alias(here: Location) -> Alias:
     return Alias(name="MY_STRIDE", file="t.cu", function="f", device="stride", upstream="STRIDE", where=here)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler said about one variant with one choice of parameters."""
+
+    variant: WmmaVariant
+    params: WmmaParams
+    vgprs: int
+    spilled: int
+    lds: int
+    waves: int
+
+
+@pytest.fixture(scope="session")
+def compiled() -> list[Compiled]:
+    text = (Path(__file__).parent / "gfx1151_wmma.csv").read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return [
+        Compiled(
+            WmmaVariant(int(row["head_size"]), int(row["ncols"]), cast("Accumulator", row["acc"])),
+            WmmaParams(int(row["kq_stride"]), int(row["nwarps"])),
+            int(row["vgprs"]),
+            int(row["spilled"]),
+            int(row["lds"]),
+            int(row["waves"]),
+        )
+        for row in rows
+    ]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from patchkit.carry.placing.wmma import KV_PADDING, VARIANTS
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.promises import CasePromise, KernelMove
-from patchkit.carry.series.wmma import KV_PADDING, VARIANTS
 
 ROOT = Path(__file__).parents[4]
 MOVE = KernelMove(origin="mma", to=("tile",), head_sizes=(256,), why="a test")

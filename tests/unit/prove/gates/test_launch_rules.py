@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from launches import compiled_kernel, launch_of
 
+from patchkit.carry.placing.wmma import wmma_table
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.promises import CasePromise, KernelMove
-from patchkit.carry.series.wmma import wmma_table
 from patchkit.gpu.emulated.cases import Case, OpRow
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.log import Launch, Section

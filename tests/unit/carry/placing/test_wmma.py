@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.occupancy import reported_waves
-from patchkit.carry.series.wmma import (
+from patchkit.carry.placing.wmma import (
     VARIANTS,
     WmmaParams,
     WmmaVariant,

@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.occupancy import resident_blocks
-from patchkit.carry.series.wmma import (
+from patchkit.carry.placing.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaVariant,

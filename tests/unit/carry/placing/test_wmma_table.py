@@ -10,8 +10,7 @@ import pytest
 
 from patchkit.base.errors import ErrorGroup, Location
 from patchkit.base.occupancy import limits_of, resident_blocks
-from patchkit.carry.series.profile import TunedWmma, Tuning, load_profile
-from patchkit.carry.series.wmma import (
+from patchkit.carry.placing.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaParams,
@@ -19,6 +18,7 @@ from patchkit.carry.series.wmma import (
     violations,
     wmma_table,
 )
+from patchkit.carry.series.profile import TunedWmma, Tuning, load_profile
 
 PROFILES = Path(__file__).resolve().parents[4] / "arch_profiles"
 PLACE = Location(path="gfx1151.toml", line=40, column=1)
