@@ -515,7 +515,7 @@ def _judgements(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _check_widths(models: Sequence[Path]) -> None:
     """The patch ``one-model`` tells a small model from a large one by the length of its rows."""
-    from patchkit.base.gguf import load_gguf  # noqa: PLC0415 - numpy and gguf
+    from patchkit.gpu.gguf import load_gguf  # noqa: PLC0415 - numpy and gguf
 
     widths = []
     for path in models:

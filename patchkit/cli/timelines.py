@@ -42,7 +42,7 @@ def time_lines(
         NOTHING_TO_ESTIMATE: nothing was asked for.
         The errors of reading the model, of recording and of playing it.
     """
-    from patchkit.base.gguf import load_gguf_parts
+    from patchkit.gpu.gguf import load_gguf_parts
     from patchkit.gpu.modelled.batches import BatchTest, record_batches
     from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
     from patchkit.gpu.modelled.roofline import peaks_of

@@ -16,7 +16,6 @@ from datetime import date
 from functools import partial
 
 from patchkit.base.errors import ConfigError, Location, ToolchainError, UsageError
-from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.source import SourceText
 from patchkit.base.upstreams import llama_cpp
@@ -26,6 +25,7 @@ from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.exported import export_pin
 from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.shape import load_models
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import open_compiler

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import KernelName, read_name
 from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.machine import Machine
 from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
 from patchkit.gpu.modelled.recording import Recorder, Timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 
-from patchkit.base.gguf import load_gguf, tensor_kinds
+from patchkit.gpu.gguf import load_gguf, tensor_kinds
 
 
 def test_the_types_that_models_have_are_known_by_number_and_name():

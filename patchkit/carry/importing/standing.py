@@ -16,7 +16,6 @@ from patchkit.base.errors import AnchorError, Location, PatchkitError, UsageErro
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.base.text import visible
-from patchkit.base.treepath import fault_of_path
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.importing.queue_sources import QueuedChange
 from patchkit.carry.judging.derive import merge_file
@@ -32,6 +31,7 @@ from patchkit.carry.lifting.hunks import (
 )
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.treepath import fault_of_path
 from patchkit.carry.upstream.git import Git
 
 _HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@")

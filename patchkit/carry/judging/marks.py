@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.rows import Block, compare_rows
+from patchkit.carry.judging.rows import Block, compare_rows
 
 Labels = tuple[str, str, str]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from patchkit.base.reporter import Reporter
-from patchkit.base.rows import Block, compare_rows
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.marks import shorten_conflicts
 from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.judging.rows import Block, compare_rows
 from patchkit.carry.placing.tree import UpstreamFiles
 
 

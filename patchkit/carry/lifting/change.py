@@ -15,9 +15,9 @@ from pathlib import Path
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, SourceError, UsageError
 from patchkit.base.files import disk_errors, open_regular, working_folder
 from patchkit.base.text import visible
-from patchkit.base.treepath import fault_of_path
 from patchkit.carry.placing.files import MAX_BLOB
 from patchkit.carry.placing.tree import REGULAR
+from patchkit.carry.series.treepath import fault_of_path
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Change as TreeChange
 from patchkit.carry.upstream.git import Git, GitSilent, redacted

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.rows import Block, compare_rows
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
+from patchkit.carry.judging.rows import Block, compare_rows
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.placing.names import find_definitions, list_members
 from patchkit.carry.placing.plain import SAYING, declared_names, find_half, find_repeated, find_repeated_lines

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from patchkit.base.rows import Block
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.lexer import lex_pattern
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
+from patchkit.carry.judging.rows import Block
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.lifting.lines import LineLifter
 from patchkit.carry.series.selector import Selector

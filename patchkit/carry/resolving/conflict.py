@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ConfigError, Location, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, open_regular, whole_folder
-from patchkit.base.rows import compare_rows
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted, visible
 from patchkit.base.toml import find_places
@@ -26,6 +25,7 @@ from patchkit.carry.cpp.scopes import is_code, parse_scopes
 from patchkit.carry.importing.run import FoundChange, lift_change
 from patchkit.carry.judging.marks import list_conflicts, marks
 from patchkit.carry.judging.merge import MergedFile, lines_of
+from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.lifting.write import NewPatch, body_files
 from patchkit.carry.resolving.case import Case, read_patch_text

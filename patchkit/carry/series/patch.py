@@ -24,7 +24,6 @@ from patchkit.base.toml import (
     spell,
     validate,
 )
-from patchkit.base.treepath import MAX_PATH, fault_of_path
 from patchkit.carry.series.promises import (
     NO_GAIN,
     NOTHING_WORSE,
@@ -35,6 +34,7 @@ from patchkit.carry.series.promises import (
     SpeedRules,
 )
 from patchkit.carry.series.selector import Selector
+from patchkit.carry.series.treepath import MAX_PATH, fault_of_path
 from patchkit.carry.series.trust import Claim
 
 BREAKS_MAIL = re.compile(

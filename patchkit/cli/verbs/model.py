@@ -364,7 +364,7 @@ def _recorders(
 
 
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
-    from patchkit.base.gguf import load_gguf_parts
+    from patchkit.gpu.gguf import load_gguf_parts
     from patchkit.gpu.modelled.shape import shape_of_file, shape_of_header
 
     if gguf is not None and shape is not None:

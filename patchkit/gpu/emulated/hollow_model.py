@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patchkit.base.files import disk_errors
-from patchkit.base.gguf import Kind, Value
+from patchkit.gpu.gguf import Kind, Value
 
 if TYPE_CHECKING:
     import gguf

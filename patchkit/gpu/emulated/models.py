@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.gguf import GgufError, load_gguf
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.emulated.random_tensors import RandomTensors
+from patchkit.gpu.gguf import GgufError, load_gguf
 from patchkit.toolchain.store import Store
 
 

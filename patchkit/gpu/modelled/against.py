@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
-from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.base.toml import load_toml
 from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.machine import Kind, Machine
 from patchkit.gpu.modelled.operation import OperationTime, kind_of, matrix_case
 

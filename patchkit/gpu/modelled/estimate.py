@@ -9,8 +9,8 @@ from pathlib import Path
 
 from patchkit.base.arch import load_gpu
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.gguf import load_gguf_parts, tensor_kinds_by_name
 from patchkit.base.series_folder import SeriesDir
+from patchkit.gpu.gguf import load_gguf_parts, tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.compare import load_rows
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of

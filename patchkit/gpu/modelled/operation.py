@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 
 from patchkit.base.errors import UsageError
-from patchkit.base.gguf import Kind as TensorKind
-from patchkit.base.gguf import tensor_kinds, tensor_kinds_by_name
 from patchkit.base.text import near_miss
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.gguf import Kind as TensorKind
+from patchkit.gpu.gguf import tensor_kinds, tensor_kinds_by_name
 from patchkit.gpu.modelled.machine import KernelTime, Kind, Machine, ModelError, Played, play
 from patchkit.gpu.modelled.recording import Recorded, Recorder, Timed, TraceHead
 from patchkit.toolchain.compiler import Compiler

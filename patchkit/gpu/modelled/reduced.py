@@ -10,9 +10,9 @@ from pathlib import Path
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.base.toml import load_toml, validate
 from patchkit.gpu.emulated.hollow_model import Stored, write_hollow
+from patchkit.gpu.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
 from patchkit.toolchain.store import Store
 

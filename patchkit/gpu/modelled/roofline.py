@@ -12,7 +12,7 @@ from typing import Literal
 
 from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import UsageError
-from patchkit.base.gguf import Kind
+from patchkit.gpu.gguf import Kind
 from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
 FigureKind = Literal["measured", "specified", "given"]

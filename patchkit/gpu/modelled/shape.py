@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from patchkit.base.errors import ConfigError, Location, UsageError
-from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.text import near_miss
 from patchkit.base.toml import Several, TomlTable, Words, load_toml, validate
+from patchkit.gpu.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
 
 Role = Literal["lookup", "matrix", "experts", "vector"]
 

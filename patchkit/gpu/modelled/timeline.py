@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.batches import (
     BatchRun,
     BatchTest,

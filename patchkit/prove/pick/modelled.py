@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.errors import UsageError
-from patchkit.base.gguf import load_gguf_parts
 from patchkit.base.jobs import run_parallel
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
 from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.modelled.network import Batch, operations_of, time_model
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_header

@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.base.gguf import load_gguf
+from patchkit.gpu.gguf import load_gguf
 from patchkit.gpu.modelled.shape import shape_of_file, shape_of_header
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.roofline import Figure, Peaks, bound_of
 from patchkit.gpu.modelled.roofline import Test as Run
 from patchkit.gpu.modelled.shape import shape_of_file

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.gguf import GgufHeader, LongArray, Tensor, tensor_kinds
+from patchkit.gpu.gguf import GgufHeader, LongArray, Tensor, tensor_kinds
 from patchkit.gpu.modelled.roofline import Figure, Peaks, bound_of
 from patchkit.gpu.modelled.roofline import Test as Run
 from patchkit.gpu.modelled.shape import shape_of_header

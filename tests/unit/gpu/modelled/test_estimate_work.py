@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusing import refused
 
-from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.rows import parse_rows
 from patchkit.gpu.modelled.estimate import measured_of
 from patchkit.gpu.modelled.roofline import (

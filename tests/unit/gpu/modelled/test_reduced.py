@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.gguf import load_gguf
 from patchkit.gpu.emulated.hollow_model import Stored
+from patchkit.gpu.gguf import load_gguf
 from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
 
 MODELS = Path(__file__).parents[4] / "arch_profiles" / "models"

@@ -2,7 +2,7 @@
 
 The types of tensors are those of the ``gguf`` package, but not its reader: for a vocabulary of 128256 tokens
 with 280147 merges ``gguf.GGUFReader`` 0.19 took 10.5 s and 681 MiB, and this module takes 0.2 s. Of the 31
-damaged files in tests/unit/base/gguf_corpus it read six without a word, and eleven more ended in errors of
+damaged files in tests/unit/gpu/gguf_corpus it read six without a word, and eleven more ended in errors of
 numpy. Each of its reads would need one of our checks before it, and those are this parser.
 """
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from refusing import refused
 
 from patchkit.base.errors import ExitCode
-from patchkit.base.gguf import GgufError, LongArray, load_gguf, load_gguf_parts
 from patchkit.gpu.emulated.models import head_size_of
+from patchkit.gpu.gguf import GgufError, LongArray, load_gguf, load_gguf_parts
 
 # Files that went wrong once or were made to: CODE-what.gguf. What hypothesis finds is added here.
 CORPUS = sorted((Path(__file__).parent / "gguf_corpus").glob("*.gguf"))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from patchkit.base.rows import Block, compare_rows
+from patchkit.carry.judging.rows import Block, compare_rows
 
 
 def rows(text: str) -> list[bytes]:
