@@ -11,9 +11,9 @@ from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import NullReporter, Reporter, Work
+from patchkit.base.store import Journal, Store
 from patchkit.toolchain.hip import Toolchain, toolchain_identity
 from patchkit.toolchain.shared import shared_store
-from patchkit.toolchain.store import Journal, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

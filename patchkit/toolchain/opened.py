@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from patchkit.base.digests import key_of
-from patchkit.toolchain.store import Store
+from patchkit.base.store import Store
 from patchkit.toolchain.units import SourceTree
 
 _LIST, _RESULT = "opened.json", "result"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import LockBusy, locked
-from patchkit.toolchain.store import STORES
+from patchkit.base.store import STORES
 
 Kind = Literal["results", "builds", "trees"]
 
@@ -77,7 +77,7 @@ def _by_kind(things: list[Thing]) -> dict[Kind, tuple[int, int]]:
 
 
 def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
-    for store in (*STORES.values(), "parses"):
+    for store in STORES.values():
         for path in (cache_root / store).glob("[0-9a-f][0-9a-f]/*"):
             if not path.name.startswith("."):
                 yield "results", path

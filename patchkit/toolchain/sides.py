@@ -17,10 +17,10 @@ from patchkit.base.digests import key_of
 from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
+from patchkit.base.store import shared_key
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
 from patchkit.toolchain.compiler import open_store
 from patchkit.toolchain.parts import BACKEND_LIBRARIES, LEAN, LEAN_ENTRY, BackendName, Part
-from patchkit.toolchain.store import shared_key
 from patchkit.toolchain.tree import follow_tree
 
 BUILDS = "builds"

@@ -31,8 +31,8 @@ from clang import cindex
 from pydantic import TypeAdapter
 
 from patchkit.base.errors import CacheError
-from patchkit.base.files import mark_used, write_whole
 from patchkit.base.source import Span
+from patchkit.base.store import Store
 from patchkit.carry.cpp.libclang import (
     INCOMPLETE,
     KEEP_GOING,
@@ -280,33 +280,22 @@ def _obtain(
     for _, data in files:
         key.update(b"%d " % len(data))
         key.update(data)
-    name = key.hexdigest()
-    place = kept / name[:2] / name / "tree.json"
-    tree = _load(place)
+    store, name = Store(root=kept), key.hexdigest()
+    tree = _load(store, name)
     if tree is None:
         tree = _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
-        _keep(place, tree)
+        # A disk that is full or read-only costs a second next time; a name that is no UTF-8 is not kept.
+        with suppress(CacheError, ValueError):
+            store.write(name, _TREE.dump_json(tree))
     return tree
 
 
-def _load(place: Path) -> Tree | None:
-    """What :func:`_keep` wrote; None where there is none, or something else."""
+def _load(store: Store, name: str) -> Tree | None:
     try:
-        digest, _, body = place.read_bytes().partition(b"\n")
-        if digest.decode("ascii", "replace") != hashlib.sha256(body).hexdigest():
-            return None
-        tree = _TREE.validate_json(body)
-    except (OSError, ValueError):
+        text = store.read(name)
+        return None if text is None else _TREE.validate_json(text)
+    except ValueError:
         return None
-    mark_used(place.parent)
-    return tree
-
-
-def _keep(place: Path, tree: Tree) -> None:
-    # A disk that is full or read-only costs a second next time; a name that is no UTF-8 is not kept.
-    with suppress(CacheError, ValueError):
-        body = _TREE.dump_json(tree)
-        write_whole(place, hashlib.sha256(body).hexdigest().encode() + b"\n" + body, "keeping a parse")
 
 
 @cache

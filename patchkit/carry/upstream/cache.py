@@ -15,6 +15,7 @@ from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import disk_error, disk_errors
 from patchkit.base.locks import LockBusy, locked
 from patchkit.base.reporter import Reporter
+from patchkit.base.store import STORES
 from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.refs import drop_damaged_refs
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
@@ -195,7 +196,7 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
         if built != path:
             built.rename(path)
     _check_as_made(path, reporter)
-    return Repository(path=path, reporter=reporter, parses=path.parent / "parses")
+    return Repository(path=path, reporter=reporter, parses=path.parent / STORES["parses"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +228,7 @@ class Cache:
         if not _is_marked(path) or not all((path / name).exists() for name in _NEEDED):
             return None
         _check_as_made(path, reporter)
-        return Repository(path=path, reporter=reporter, parses=path.parent / "parses")
+        return Repository(path=path, reporter=reporter, parses=path.parent / STORES["parses"])
 
     @contextmanager
     def hold(self, reporter: Reporter) -> Iterator[Repository]:

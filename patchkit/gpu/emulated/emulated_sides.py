@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from patchkit.base.files import disk_errors, temporary_folder
+from patchkit.base.store import STORES
 from patchkit.gpu.emulated.emulator import DeviceUnits, EmulatedGpu, EmulationOptions
 from patchkit.gpu.emulated.kept_runs import KeptRuns
 from patchkit.gpu.emulated.runtime import HostLibrary, build_host_library
@@ -14,7 +15,6 @@ from patchkit.toolchain.compile import LINE_TABLES
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.parts import GPU_LIBRARIES, Part
 from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file
-from patchkit.toolchain.store import STORES
 from patchkit.toolchain.units import SourceTree
 
 # Captured graphs would be replayed launch by launch; without them a fault names the operation.

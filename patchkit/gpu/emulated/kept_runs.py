@@ -21,8 +21,8 @@ from pathlib import Path
 from patchkit.base.digests import key_of
 from patchkit.base.errors import PatchkitError
 from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.store import STORES, Store
 from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
-from patchkit.toolchain.store import STORES, Store
 
 _FORMAT = 1
 _STORE = STORES["kept"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.base.store import Store
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 from patchkit.gpu.gguf import GgufError, load_gguf
-from patchkit.toolchain.store import Store
 
 
 def check_model(path: Path) -> None:

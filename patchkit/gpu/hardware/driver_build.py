@@ -10,11 +10,11 @@ from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter, Work
+from patchkit.base.store import Store
 from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
-from patchkit.toolchain.store import Store
 
 _NATIVE = Path(__file__).parent / "native"
 _RUNS_MODELS = frozenset({"logits"})  # the other drivers call ggml alone

@@ -17,12 +17,12 @@ from patchkit.base.digests import key_of
 from patchkit.base.errors import ConfigError, Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.base.store import Store
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.gpu.emulated.device import PlayedDevice
 from patchkit.gpu.emulated.runtime import cxx_of
 from patchkit.gpu.modelled.recording import unpack_trace
 from patchkit.toolchain.compiler import Compiler, nice
-from patchkit.toolchain.store import Store
 
 _NATIVE = Path(__file__).parent / "native"
 _PROGRAM = "timing"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.store import Store
 from patchkit.base.toml import load_toml, validate
 from patchkit.gpu.emulated.hollow_model import Stored, write_hollow
 from patchkit.gpu.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
-from patchkit.toolchain.store import Store
 
 _FORMAT = 1  # of the file; a change makes every old one unknown
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(.+)")

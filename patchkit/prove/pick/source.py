@@ -12,8 +12,9 @@ from pathlib import Path
 from patchkit.base.digests import key_of
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.files import FileStamp, file_stamp, write_whole
+from patchkit.base.files import FileStamp, file_stamp
 from patchkit.base.reporter import Reporter
+from patchkit.base.store import store_in
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
 from patchkit.gpu.hardware.bench.program import LlamaBench
@@ -142,8 +143,8 @@ class BenchSource:
             return self._fault_of(arm, is_search=is_search)
 
     def _fault_of(self, arm: Arm, *, is_search: bool) -> str | None:
-        right = self._right_before(arm)
-        if right.is_file() and not self.is_fresh:
+        right, key = store_in(self.arms.workspace.cache_root, "right"), self._right_key(arm)
+        if not self.is_fresh and right.read(key) is not None:
             self.reporter.info(f"{told_arm(arm)}: was right on this machine before, same trees and tools")
             return None
         subject = self.arms.subject(arm)
@@ -163,14 +164,14 @@ class BenchSource:
         result = logits.run(subject)
         if result.verdict == "failed":
             return f"{told_failure(result)}{self._emulated_word(arm)}"
-        write_whole(right, f"{told_arm(arm)}\n", "noting what is right")
+        right.write(key, told_arm(arm).encode())
         return None
 
-    def _right_before(self, arm: Arm) -> Path:
-        """The file that is there when the arm passed, and nothing that the gates look at has changed."""
+    def _right_key(self, arm: Arm) -> str:
+        """Of all that the gates of an arm look at: under it is kept that the arm passed."""
         subject = self.arms.subject(arm)
         toolchain = subject.toolchain
-        key = key_of(
+        return key_of(
             {
                 "patchkit": own_code(),
                 "trees": [self.tree_of(()), self.tree_of(arm)],
@@ -182,7 +183,6 @@ class BenchSource:
                 "models": None if self.groups is None else [group.told for group in self.groups],
             }
         )
-        return subject.cache_root / "pick" / "right" / key
 
     def tree_of(self, arm: Arm) -> str:
         """The hash of the tree of an arm."""

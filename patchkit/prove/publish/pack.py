@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import UsageError
+from patchkit.base.store import STORES, Store, read_journal, shared_key
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.lock import PinWanted, load_lock
 from patchkit.toolchain.compiler import journal_file
 from patchkit.toolchain.shared import pack_entry
 from patchkit.toolchain.sides import BUILDS, files_of_build
-from patchkit.toolchain.store import STORES, Store, read_journal, shared_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,11 @@
 """A gate whose result is taken again when nothing changed that it could see.
 
 What such a gate looks at are two trees, the series, a compiler and patchkit's own code. All of it is in one
-key; the file of the gate is taken again if it was written under that key, byte for byte.
+key, under which a result that passed is kept.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ import patchkit
 from patchkit.base.digests import key_of
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ToolchainError
-from patchkit.base.files import write_whole
+from patchkit.base.store import Store
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.known import program_digest
 from patchkit.prove.gates.base import Gate, GateResult
@@ -67,11 +66,11 @@ def _digest(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A gate, with the key of the run and the folder of its evidence; ``fresh`` runs it anyway."""
+    """A gate, with the key of the run and the store of results; ``fresh`` runs it anyway."""
 
     inner: Gate
     key: str
-    folder: Path
+    store: Store
     fresh: bool = False
 
     @property
@@ -81,37 +80,26 @@ class Kept:
 
     def run(self, subject: Subject) -> GateResult:
         """Give the earlier result if the gate passed then, or run the gate; raises what the gate raises."""
-        kept = None if self.fresh else self._earlier()
-        if kept is None:
-            return self.inner.run(subject)
-        summary = kept.summary.removesuffix(_AGAIN) + _AGAIN
-        return GateResult(
-            gate=kept.name,
-            verdict=kept.verdict,
-            summary=summary,
-            evidence=kept.evidence,
-            not_run=kept.not_run,
-            lines=kept.lines,
-        )
+        key = key_of({"gate": self.name, "run": self.key})
+        earlier = None if self.fresh else self._earlier(key)
+        if earlier is not None:
+            return GateResult(
+                gate=earlier.name,
+                verdict=earlier.verdict,
+                summary=earlier.summary + _AGAIN,
+                evidence=earlier.evidence,
+                not_run=earlier.not_run,
+                lines=earlier.lines,
+            )
+        self.store.drop(key)  # a fresh run need not pass
+        result = self.inner.run(subject)
+        if result.verdict == "passed":
+            self.store.write(key, json.dumps(result.as_json()).encode())
+        return result
 
-    def stamp(self) -> None:
-        """Note under which key the file of the gate was written. Raises CacheError when the disk refuses."""
-        path = self.folder / f"{self.name}.json"
-        told = {"key": self.key, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        write_whole(self._stamp, json.dumps(told), "writing evidence")
-
-    def _earlier(self) -> GateReport | None:
-        path = self.folder / f"{self.name}.json"
+    def _earlier(self, key: str) -> GateReport | None:
         try:
-            data = path.read_bytes()
-            told = json.loads(self._stamp.read_text("utf-8"))
-            if told != {"key": self.key, "sha256": hashlib.sha256(data).hexdigest()}:
-                return None
-            gate = read_gate(data, str(path))
-        except (OSError, ValueError, EvidenceUnreadable, EvidenceMalformed):
+            text = self.store.read(key)
+            return None if text is None else read_gate(text, self.name)
+        except (EvidenceUnreadable, EvidenceMalformed):
             return None
-        return gate if gate.name == self.name and gate.verdict == "passed" else None
-
-    @property
-    def _stamp(self) -> Path:
-        return self.folder / f"{self.name}.kept"

@@ -13,6 +13,7 @@ from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.store import STORES, store_in
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.listing import Available, find_available
@@ -122,7 +123,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     else:
         root = workspace.cache_root
         repository = Repository(
-            path=root / "upstream.git", reporter=workspace.reporter, parses=root / "parses"
+            path=root / "upstream.git", reporter=workspace.reporter, parses=root / STORES["parses"]
         )
     tree = repository.tree_of(candidate.tip)
     report = Report(
@@ -152,9 +153,9 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
     asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
     key, fresh = key_of_run(subject, workspace, full=full), hardware.fresh or full
+    passed = store_in(workspace.cache_root, "gates")
     anywhere = [
-        Kept(inner=load(entry.gate).make(setup), key=key, folder=report.folder, fresh=fresh)
-        for entry in asked
+        Kept(inner=load(entry.gate).make(setup), key=key, store=passed, fresh=fresh) for entry in asked
     ]
     gates = (*anywhere, *hardware.gates)
     not_here = _not_here(only, hardware)
@@ -237,8 +238,6 @@ def _run(
         with watch.stage(gate.name):
             result = gate.run(subject)
         _write(folder / f"{gate.name}.json", result.as_json())
-        if isinstance(gate, Kept):
-            gate.stamp()
         yield replace(result, seconds=round(time.monotonic() - began, 2))
         if result.verdict == "failed":
             stopped = gate.name

@@ -13,9 +13,9 @@ from shipped import SEED
 from patchkit.base.digests import key_of
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
+from patchkit.base.store import Journal, Store, shared_key
 from patchkit.toolchain.compiler import journal_file
 from patchkit.toolchain.shared import SharedStore
-from patchkit.toolchain.store import Journal, Store, shared_key
 
 KEYS = {name: key_of({"what": name}) for name in ("baseline", "candidate", "both", "nobody", "gone", "build")}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ToolchainError
+from patchkit.base.store import Store
 from patchkit.gpu.modelled.machine import KernelTime, Machine, Played, load_machine, play
 from patchkit.toolchain.compiler import Compiler
-from patchkit.toolchain.store import Store
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

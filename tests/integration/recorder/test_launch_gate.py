@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.store import Store
 from patchkit.carry.placing.guard import Target
 from patchkit.gpu.emulated.cases import own_cases
 from patchkit.gpu.emulated.device import device_of
@@ -25,7 +26,6 @@ from patchkit.prove.gates.launch.runs import known_cases
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompileFailed
 from patchkit.toolchain.compiler import Compiler
-from patchkit.toolchain.store import Store
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 

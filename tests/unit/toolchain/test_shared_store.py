@@ -15,8 +15,8 @@ from refusing import refused
 
 from patchkit.base.digests import key_of
 from patchkit.base.reporter import NullReporter
+from patchkit.base.store import Store, shared_key
 from patchkit.toolchain.shared import SharedStore, _Record, pack_entry, shared_store
-from patchkit.toolchain.store import Store, shared_key
 
 KEY, OTHER = key_of({"what": "one"}), key_of({"what": "other"})
 TEXT = b"what a compiler made\n" * 50

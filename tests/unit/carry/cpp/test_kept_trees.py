@@ -32,7 +32,7 @@ def ask(kept: Path | None, **options: Any) -> Tree:
 
 
 def entries(kept: Path) -> list[Path]:
-    return sorted(kept.rglob("tree.json"))
+    return sorted(kept.rglob("text"))
 
 
 def test_what_was_kept_is_what_is_parsed(tmp_path: Path) -> None:

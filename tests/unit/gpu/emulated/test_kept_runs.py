@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
+from patchkit.base.store import Store
 from patchkit.gpu.emulated.emulator import UNITS, DeviceUnits
 from patchkit.gpu.emulated.kept_runs import KeptRuns, obtain_by_units
 from patchkit.gpu.hardware.program import Place, Ran, run_program
-from patchkit.toolchain.store import Store
 from patchkit.toolchain.units import SourceTree
 
 # Asks for the units that its arguments name, as the runtime does, and says how often it ran.

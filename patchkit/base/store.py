@@ -1,4 +1,4 @@
-"""Results of compilers on disk, found again by what they were made from.
+"""Results on disk, found again by what they were made from: folders that are filled once, or one text each.
 
 A store says which of its entries a run used, and of which tree (:class:`Journal`), so that they can be packed
 for others; an entry's time of change is when it was last used, so that what nobody uses can go.
@@ -13,13 +13,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from weakref import WeakValueDictionary
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.files import disk_errors, mark_used, remove_stale, write_whole
-from patchkit.toolchain.shared import SharedStore
 
 STORES = {
+    "parses": "parses",
+    "gates": "gates",
+    "right": "pick/right",
     "objects": "objects",
     "traces": "timing/traces",
     "played": "timing/played",
@@ -27,7 +30,23 @@ STORES = {
     "models": "recorder/models",
     "kept": "recorder/kept",
 }
-"""Where the stores of a cache folder lie below it, by their names."""
+"""Where the stores of a cache folder lie below it, by what they keep."""
+_TEXT = "text"  # the file of an entry that is one text: its sha256, a newline, and the text
+
+
+class Shared(Protocol):
+    """A place with results of other machines."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a person."""
+
+    @property
+    def taken(self) -> int:
+        """How many entries were used."""
+
+    def fetch(self, key: str, folder: Path) -> bool:
+        """Write the files of an entry into a folder; False, and nothing in it, when it is not available."""
 
 
 @dataclass(slots=True)
@@ -68,7 +87,7 @@ class Store:
     """All entries below ``root``; what is not there is looked for in ``shared``."""
 
     root: Path
-    shared: SharedStore | None = None
+    shared: Shared | None = None
     journal: Journal = field(default_factory=Journal, compare=False)
 
     def beside(self, *names: str) -> Store:
@@ -133,6 +152,27 @@ class Store:
             shutil.rmtree(partial, ignore_errors=True)
         return folder
 
+    def read(self, key: str) -> bytes | None:
+        """The text that was written under a key, or None; a damaged one is removed."""
+        try:
+            digest, _, text = (self._folder(key) / _TEXT).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if digest.decode("ascii", "replace") != sha256(text):
+            self.drop(key)
+            return None
+        mark_used(self._folder(key))
+        return text
+
+    def write(self, key: str, text: bytes) -> None:
+        """Keep a text under a key, in the place of what is there. Raises CacheError when the disk refuses."""
+        data = sha256(text).encode() + b"\n" + text
+        write_whole(self._folder(key) / _TEXT, data, "writing to the cache")
+
+    def drop(self, key: str) -> None:
+        """Forget an entry."""
+        shutil.rmtree(self._folder(key), ignore_errors=True)
+
     def keep_failure(self, key: str, text: bytes) -> Path:
         """Put aside what a compiler said before it failed; not an entry, so the next run tries again."""
         path = self.root / "failed" / f"{key[:16]}.txt"
@@ -143,6 +183,11 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         return self.root / key[:2] / key
+
+
+def store_in(cache_root: Path, kind: str) -> Store:
+    """The store of a cache folder for one kind of result (:data:`STORES`)."""
+    return Store(root=cache_root / STORES[kind])
 
 
 class _Absent(Exception):

@@ -1,4 +1,4 @@
-"""The store of what compilers made: entries are filled once, whole or not at all."""
+"""The store of results: entries are filled once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.digests import key_of
-from patchkit.toolchain.store import Store
+from patchkit.base.store import Store
 
 _KEY = key_of({"what": "test"})
 
@@ -70,6 +70,28 @@ def test_threads_that_want_the_same_make_it_once(store: Store) -> None:
         go_on.set()
         assert first.result(timeout=60) == second.result(timeout=60) != other
     assert len(made) == 1
+
+
+def test_a_text_is_kept_replaced_and_dropped(store: Store) -> None:
+    assert store.read(_KEY) is None
+    for text in (b"", b"two\nlines\n", b"\xff"):
+        store.write(_KEY, text)
+        assert store.read(_KEY) == text
+    store.drop(_KEY)
+    assert store.read(_KEY) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[:-1], lambda _: b"", lambda text: b"\xff" + text],
+    ids=["cut", "empty", "more"],
+)
+def test_a_damaged_text_is_removed(store: Store, damage) -> None:
+    store.write(_KEY, b"text")
+    (path,) = (path for path in store.root.rglob("*") if path.is_file())
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.read(_KEY) is None
+    assert store.find(_KEY) is None
 
 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:
