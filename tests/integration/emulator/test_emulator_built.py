@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gpu.emulated.emulator import emulated_gpu
 from patchkit.toolchain.hip import Toolchain
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
@@ -47,19 +45,3 @@ def test_a_full_disk_is_no_compiler_that_fails(hip_toolchain: Toolchain, tmp_pat
     )
     assert done.stdout.decode().split() == ["DISK_FULL", "8"], done.stderr
     assert not [path for path in (tmp_path / "cache").rglob("*.so*") if path.is_file()]
-
-
-def test_the_benchmarks_emulator_says_what_each_launch_took(
-    compile_program, compiler, device, emulate, monkeypatch, tmp_path
-):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
-    bench = importlib.import_module("emulator_speed")
-    watched = bench.watched(emulated_gpu(device, compiler), compiler, tmp_path)
-    lines = tmp_path / "seconds"
-    variables = {"PATCHKIT_EMULATOR": str(watched), "PATCHKIT_WATCH_SECONDS": str(lines)}
-    done = emulate(compile_program("many_blocks"), "others", **variables)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[1] for line in lines.read_text("utf-8").splitlines()] == [
-        "_Z6numberPi",
-        "_Z18where_others_wrotePiPKi",
-    ]
