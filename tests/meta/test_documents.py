@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from patchkit.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-README = (ROOT / "README.md").read_text("utf-8")
 PAGES = sorted(DOCS.rglob("*.md"))
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -68,27 +66,6 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert not list(_broken(page))
 
 
-def test_the_readme_leads_to_the_documents() -> None:
-    assert len(_LINK.findall(README)) > 10
-
-
-def _listed(index: Path) -> Iterator[Path]:
-    """The pages that an index lists, those of the indexes in it, too."""
-    for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", index.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-        for name in re.findall(r"^[\w/-]+$", tree, re.MULTILINE):
-            page = index.parent / f"{name}.md"
-            yield page
-            if page.name == "index.md":
-                yield from _listed(page)
-
-
-def test_each_page_stands_on_a_shelf_and_once_in_the_index() -> None:
-    assert sorted(_listed(DOCS / "index.md")) == [page for page in PAGES if page != DOCS / "index.md"]
-    shelves = {page.parent.name for page in PAGES if page.parent != DOCS}
-    assert shelves == {"guide", "how-it-works", "records", "reference"}
-    assert [page.name for page in PAGES if page.parent == DOCS] == ["architecture.md", "index.md"]
-
-
 def _texts(*places: str) -> Iterator[tuple[str, str]]:
     for place in places:
         path = ROOT / place
@@ -109,7 +86,7 @@ def _stays(file: str) -> bool:
 
 def test_what_bytes_that_stay_cite_is_a_page_of_the_records() -> None:
     cited = {page for file, text in _texts(*_FIXED) if _stays(file) for page in _cited(text)}
-    assert len(cited) > 5, "the texts were not understood"
+    assert cited, "the texts were not understood"
     assert not [page for page in cited if not (DOCS / "records" / page.removeprefix("docs/")).is_file()]
 
 
@@ -136,9 +113,3 @@ def test_the_exit_codes_are_listed_as_they_are() -> None:
     page = (DOCS / "reference" / "errors.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE))
     assert rows == {str(int(code)): code.name for code in ExitCode}
-
-
-def test_the_readme_names_the_pythons_that_are_supported() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["requires-python"] == ">=3.11"
-    assert "Python 3.11 or newer" in README

@@ -1,8 +1,7 @@
-"""What must not be in the tree: one machine's paths, registry hosts, names that say nothing."""
+"""What must not be in the tree: paths of one machine, registry hosts."""
 
 from __future__ import annotations
 
-import collections
 import re
 import subprocess
 from pathlib import Path
@@ -19,7 +18,6 @@ _FORBIDDEN = {
     ),
     "a path of one machine": r"(?<![\w./-])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me/\w+)/|/tm" + r"p/w\b",
 }
-_EMPTY_NAMES = {"utils", "util", "helpers", "helper", "manager", "handler", "impl", "misc", "common"}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +26,7 @@ def tracked() -> list[Path]:
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True, text=True
     )
     paths = [ROOT / name for name in listing.stdout.split("\0") if name]
-    assert len(paths) > 20
+    assert ROOT / "pyproject.toml" in paths
     return [path for path in paths if path.is_file()]
 
 
@@ -42,18 +40,3 @@ def test_the_tree_is_free_of(what: str, tracked: list[Path]) -> None:
         if pattern.search(line)
     ]
     assert not hits
-
-
-def test_the_patterns_find_what_they_are_for() -> None:
-    assert re.search(_FORBIDDEN["a registry host"], "https://pypi" + ".org/simple")
-    assert re.search(_FORBIDDEN["a path of one machine"], "see /ro" + "ot/x")
-    assert not re.search(_FORBIDDEN["a path of one machine"], "ggml/work/x")
-
-
-def test_no_module_has_a_name_that_says_nothing(tracked: list[Path]) -> None:
-    assert not [path for path in tracked if path.suffix == ".py" and path.stem in _EMPTY_NAMES]
-
-
-def test_test_files_have_names_of_their_own(tracked: list[Path]) -> None:
-    names = collections.Counter(path.name for path in tracked if path.name.startswith("test_"))
-    assert not [name for name, count in names.items() if count > 1]
