@@ -50,9 +50,3 @@ def test_a_fact_the_profile_does_not_state() -> None:
     assert FACTS.report("l2_mib") is None
     with refused("FACT_MISSING", match="does not state 'l2_mib'"):
         FACTS.require("l2_mib")
-
-
-def test_every_name_of_the_lists_is_a_fact() -> None:
-    from patchkit.base.arch import REPORT_ONLY, REQUIRED
-
-    assert set(REQUIRED) | REPORT_ONLY <= set(Facts.keys())

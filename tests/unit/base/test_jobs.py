@@ -8,7 +8,7 @@ import threading
 import pytest
 from refusing import refused
 
-from patchkit.base.jobs import cluster_pool, cores, local_pool, open_pool, run_tasks
+from patchkit.base.jobs import cluster_pool, local_pool, open_pool, run_tasks
 from patchkit.base.reporter import NullReporter
 
 
@@ -77,10 +77,6 @@ def test_leaving_the_loop_early_stops_the_rest() -> None:
 def test_a_process_that_dies_is_an_error_that_says_so() -> None:
     with local_pool("processes", 1) as pool, refused("WORKER_LOST", match="died"):
         list(_run(pool, _die, [7]))
-
-
-def test_there_is_at_least_one_core() -> None:
-    assert cores() >= 1
 
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])

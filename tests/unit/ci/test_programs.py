@@ -1,4 +1,4 @@
-"""What the README asks of a machine is what CI gives its commands, and what an ordinary test may call."""
+"""Which programs CI gives the commands of the README, and which an ordinary test may call."""
 
 from __future__ import annotations
 
@@ -13,29 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-README = " ".join((ROOT / "README.md").read_text("utf-8").split())
-HOUSE = " ".join((ROOT / "docs" / "architecture.md").read_text("utf-8").split())
 RUN = (ROOT / ".ci" / "run").read_text("utf-8")
 programs = runpy.run_path(str(ROOT / "ci" / "programs.py"))
-
-
-def _named(pattern: str, text: str = README) -> list[str]:
-    """The items of a list in a document."""
-    found = re.search(pattern, text)
-    assert found, pattern
-    return re.split(r", | and ", found[1])
-
-
-def _names(groups: list[str], items: list[str]) -> bool:
-    """Whether each item is about one of the groups, in their order, and none is left."""
-    return len(groups) == len(items) and all(map(str.__contains__, items, groups))
-
-
-def test_the_readme_asks_for_what_its_commands_are_given_in_ci() -> None:
-    assert _names(list(programs["MAIN"]), _named(r"You need (.*?); for the tests also "))
-    assert _names(list(programs["TESTS"]), _named(r"; for the tests also (.*?)\. In a clone"))
-    assert _names(list(programs["EXTRA"]), _named(r"-m extra_tools` needs (.*?)\.", HOUSE))
-    assert programs["GROUPS_OF"]["tests"] == {**programs["MAIN"], **programs["TESTS"]}
 
 
 def test_ci_runs_the_readmes_commands_before_it_installs_more_and_ends_with_tests() -> None:
