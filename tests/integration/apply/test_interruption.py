@@ -12,13 +12,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 from command_line import process_environment, process_start
 from killing import KILLER, killed
-from small_disk import on_small_disk
 from thorough import ordinary
 
 REF = "refs/heads/candidate/gfx1151/b1"
@@ -220,21 +218,3 @@ def test_a_full_disk_is_said_and_leaves_nothing_half(finished_world, tmp_path, r
     assert world.refs(cache).get(REF) is None
     assert world.run("apply", "--arch", "gfx1151", cache=cache).returncode == 0
     assert world.refs(cache) == world.refs()
-
-
-@pytest.mark.extra_tools
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a tmpfs of its own")
-@pytest.mark.parametrize("size", [24, 60, 90])
-def test_a_disk_that_is_really_full(finished_world, tmp_path, size):
-    """The cache on a small tmpfs in a mount namespace; where those are forbidden the test above stands."""
-    world, mount = finished_world, tmp_path / "small"
-    words = world.words("apply", "--arch", "gfx1151", cache=mount / "cache")
-    done = subprocess.run(
-        [*on_small_disk(mount, size), *process_start(), *words],
-        env=process_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (5, 8), done.stderr
-    assert "Traceback" not in done.stderr

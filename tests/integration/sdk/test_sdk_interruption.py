@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from small_disk import on_small_disk
 
 from patchkit.base.reporter import NullReporter
 from patchkit.toolchain.sdk.install import Request, install
@@ -136,18 +135,3 @@ def test_a_full_disk_is_said_and_leaves_nothing(request_of, start, limit: int) -
     out, _ = start(request_of(), limit).communicate(timeout=120)
     assert out.splitlines()[-1] == "error DISK_FULL", out
     assert [path.name for path in (request_of().cache_root / "sdk").iterdir()] == ["lock"]
-
-
-@pytest.mark.parametrize("megabytes", [1, 4, 12, 22])
-def test_a_disk_that_is_really_full_is_said(request_of, tmp_path: Path, megabytes: int) -> None:
-    """The cache on a small tmpfs in a mount namespace; where those are forbidden the test above stands."""
-    mount, path = tmp_path / "small", tmp_path / "request"
-    path.write_bytes(pickle.dumps(request_of(cache_root=mount / "cache")))
-    done = subprocess.run(
-        [*on_small_disk(mount, 1024 * megabytes), sys.executable, "-c", _PROGRAM, str(path), "0"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1] == "error DISK_FULL", done.stdout + done.stderr
