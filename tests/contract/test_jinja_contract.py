@@ -14,23 +14,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from patchkit.carry.placing.templates import FILTERS, BoundedEnvironment, ChargedTree
 
 
-def test_default_delimiters_would_collide_with_inline_assembly():
-    with pytest.raises(jinja2.TemplateSyntaxError):
-        jinja2.Environment(autoescape=True).from_string('asm("{%0, %1}");')
-
-
-def test_undefined_values_print_as_nothing_unless_strict():
-    assert jinja2.Environment(autoescape=True).from_string("{{ a }}").render() == ""
-    strict = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    with pytest.raises(jinja2.UndefinedError):
-        strict.from_string("{{ a }}").render()
-
-
-def test_the_final_newline_is_eaten_unless_kept():
-    assert jinja2.Environment(autoescape=True).from_string("a\n").render() == "a"
-    assert BoundedEnvironment([]).from_string("a\n").render() == "a\n"
-
-
 def test_constants_are_not_folded_past_the_sandbox():
     environment = BoundedEnvironment([])
     template = environment.from_string("@{ 'x' * 10**9 }@")

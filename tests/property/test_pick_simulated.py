@@ -10,7 +10,6 @@ from simulated_machine import (
     PLANTED,
     RIGHT,
     SimulatedMachine,
-    planted_factor,
 )
 
 from patchkit.prove.pick.decide import Member, Plan, pick
@@ -60,9 +59,3 @@ def test_a_patch_just_slow_enough_to_matter_is_hardly_ever_kept(runs: int) -> No
         picked = pick(Plan(members=(Member(id="a"),), models=("m",), seconds=_HOUR, seed=str(seed)), machine)
         kept += bool(picked.picked)
     assert kept <= max(1, runs // 100)
-
-
-def test_the_simulated_machine_has_the_planted_effects() -> None:
-    machine = SimulatedMachine(seed=0, noise=0.0, drift=0.0, stalls=0.0, throttling=0.0)
-    assert planted_factor((), "small", "pp512") == 1.0
-    assert machine.factor(("0001-prompts",), "small", "pp512") == pytest.approx(1 / 1.1)
