@@ -102,20 +102,6 @@ def test_definitions_that_change_places_are_no_new_ones(confirm):
     assert "their order" in caught.value.message
 
 
-def test_text_that_merges_into_the_next_definition_touches_it(confirm):
-    with refused("TWIN_TOUCHED") as caught:
-        confirm("4\n", "4\nstatic\n")
-    assert "'s' changed although no edit names it" in caught.value.message
-
-
-def test_text_that_does_not_parse_is_refused_with_its_line(confirm):
-    with pytest.raises(EditUnparsable) as caught:
-        confirm("b(a)", "b(a", "twin", parameters="int a")
-    assert caught.value.where[0].path == "t.cu"
-    assert caught.value.where[0].line == 3
-    assert "syntax error in the" in caught.value.message
-
-
 def _passes(tree):
     return {("device", "gfx1151"): tree}
 

@@ -21,18 +21,6 @@ def expanded(text, edit, guard, rendered=None):
     return apply_placements(scopes.source, placements).after.data.decode()
 
 
-@pytest.mark.parametrize(
-    ("verb", "after"),
-    [
-        ("change_to", "#if {d}\nb;\n#else\na;\n#endif\n"),
-        ("insert_before", "#if {d}\nb;\n#endif\na;\n"),
-        ("insert_after", "a;\n#if {d}\nb;\n#endif\n"),
-    ],
-)
-def test_text_is_wrapped_in_the_device_guard(edit, guard, verb, after):
-    assert expanded("a;\n", edit({"tokens": "a;"}, verb=verb), guard, "b;") == after.format(d=guard.device)
-
-
 @pytest.mark.parametrize("verb", ["insert_before", "insert_after"])
 @pytest.mark.parametrize(
     ("word", "after"),
@@ -44,21 +32,6 @@ def test_text_is_wrapped_in_the_device_guard(edit, guard, verb, after):
 def test_before_and_after_are_places_of_their_own(edit, guard, verb, word, after):
     chosen = edit({word: {"tokens": "b;"}}, verb=verb)
     assert expanded("  a;\n  b; // c\n", chosen, guard, "x;") == after.format(d=guard.device)
-
-
-def test_removal_and_alias_need_no_text(edit, guard):
-    assert expanded("a;\n", edit({"tokens": "a;"}, verb="remove"), guard) == (
-        f"#if !({guard.device})\na;\n#endif\n"
-    )
-    used = edit({"tokens": "a"}, verb="use_alias", alias="MY_A", count=2)
-    assert expanded("a + a;\n", used, guard) == "MY_A + MY_A;\n"
-
-
-def test_a_host_edit_is_live_in_every_host_pass_and_asks_for_the_gpu(edit, guard):
-    chosen = edit({"tokens": "a;"}, side="host")
-    assert expanded("a;\n", chosen, guard, f"if {HOST} b;") == (
-        f"#if {guard.region}\nif {HOST} b;\n#else\na;\n#endif\n"
-    )
 
 
 @pytest.mark.parametrize("text", ["b;", f"b; // {HOST}", "x == GGML_CUDA_CC_OFFSET_AMD + 0x11510;"])
