@@ -17,15 +17,6 @@ from patchkit.carry.placing.wmma import (
 )
 
 
-def test_the_twenty_three_variants_of_build_6900() -> None:
-    assert len(VARIANTS) == len(set(VARIANTS)) == 23
-    assert [v for v in VARIANTS if v.head_size == 256] == [
-        WmmaVariant(256, 16, "f16"),
-        WmmaVariant(256, 16, "f32"),
-        WmmaVariant(256, 32, "f16"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("head_size", "nwarps", "stride", "ratio"),
     [

@@ -415,9 +415,8 @@ def test_the_committed_lock_is_what_patchkit_would_write(checkout: Path) -> None
     assert [type(source) for source in pin.sources] == [GitSource, SdistSource]
 
 
-def test_the_corpus_of_the_tests_is_a_lock_of_fourteen_trees(checkout: Path) -> None:
+def test_the_corpus_of_the_tests_has_the_pins_of_the_lock(checkout: Path) -> None:
     corpus = load_lock(checkout / "tests" / "upstream" / "corpus.toml")
-    assert len({pin.tree for pin in corpus.pins}) == 14
     for pin in load_lock(checkout / "patches" / "upstream.lock").pins:
         assert corpus.pin(pin.name).tree == pin.tree
 
