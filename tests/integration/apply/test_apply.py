@@ -259,16 +259,6 @@ def test_with_opt_in_adds_all_that_is_opt_in_and_says_so(world):
     assert "was made with --with demo-twin" in world.run("diff", "--arch", "gfx1151").stderr
 
 
-def test_checkout_never_takes_a_folder_with_your_files(world, tmp_path):
-    target = tmp_path / "mine"
-    target.mkdir()
-    (target / "thesis.txt").write_text("years of work")
-    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(target))
-    assert done.returncode == 5, done.stderr
-    assert [path.name for path in target.iterdir()] == ["thesis.txt"]
-    assert (target / "thesis.txt").read_text() == "years of work"
-
-
 def test_a_candidate_without_commits_leaves_no_file_of_an_earlier_one(world):
     first = json.loads(world.run("apply", "--arch", "gfx1151", "--unlocked", "--json").stdout)
     assert Path(first["handover"]["path"]).is_file()
