@@ -9,7 +9,7 @@
 //   experts TYPE ROWS COLUMNS TOKENS               of 4 experts each token takes 2
 // For each a line with the case and "right", "unsupported" or "wrong: ...".
 
-#include "graphs.hpp"
+#include "scenes/graphs.hpp"
 
 #include "ggml-alloc.h"
 

@@ -6,23 +6,18 @@ docs/records/findings.md.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command_line import run_patchkit
-from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
-from filelock import FileLock
+from emulated_trees import EmulatedTrees
+from kernel_scenes import SceneTrees
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.exported import export_tree
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
 from patchkit.gpu.emulated.models import SmallModel
@@ -54,30 +49,6 @@ class Ran:
         told = _PASSED.search(self.out)
         assert told is not None, self.out
         return int(told[2]) - int(told[1])
-
-
-@pytest.fixture(scope="module")
-def patched(test_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The tree of a build with some patches and no others."""
-    series = tmp_path_factory.mktemp("mended") / "series"
-    for name in ("patches", "templates", "arch_profiles"):
-        shutil.copytree(ROOT / name, series / name)
-    shutil.copy(CORPUS, series / "patches" / "upstream.lock")
-
-    def make(build: int, patches: Sequence[str], into: Path) -> Path:
-        cache = test_cache / "corpus"
-        asked = [word for name in patches for word in ("--with", name, "--only", name)]
-        with FileLock(test_cache / "corpus.lock"):
-            where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{build}")
-            done = run_patchkit("apply", *where, "--arch", ARCH, "--unlocked", "--json", *asked)
-            assert done.returncode == 0, done.stderr
-            applied = json.loads(done.stdout)
-            assert [commit["id"] for commit in applied["commits"]] == list(patches)
-            repository = open_cache(cache).peek(NullReporter())
-            assert repository is not None
-            return export_tree(repository, applied["commits"][-1]["commit"], into / "trees").root
-
-    return make
 
 
 @pytest.fixture
@@ -118,9 +89,8 @@ def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path: Path) -> Callable
     ids=["b6900", "b9538"],
 )
 def test_barriers_make_wrong_results_right(
-    patched,
+    scene_trees: SceneTrees,
     run: Callable[..., Ran],
-    gates_cache: Path,
     build: int,
     patches: tuple[str, ...],
     operations: str,
@@ -131,14 +101,14 @@ def test_barriers_make_wrong_results_right(
     assert before.code == 1
     assert before.wrong > 0
     assert before.blamed == faulty
-    after = run(build, patched(build, patches, gates_cache), *asked)
+    after = run(build, scene_trees.tree_with(*patches, build=build), *asked)
     assert (after.code, after.wrong, after.blamed) == (0, 0, set()), after.out
 
 
 @pytest.mark.hours
 @pytest.mark.parametrize("build", [9538, 11549])
 def test_the_convolution_stays_in_its_rows(
-    patched, run: Callable[..., Ran], gates_cache: Path, tmp_path: Path, build: int
+    scene_trees: SceneTrees, run: Callable[..., Ran], tmp_path: Path, build: int
 ) -> None:
     model = tmp_path / "mamba2.gguf"
     RecurrentModel(architecture="mamba2").write(model)
@@ -146,7 +116,7 @@ def test_the_convolution_stays_in_its_rows(
     before = run(build, None, *asked)
     assert before.code == 0
     assert before.blamed == {"ssm_conv_long_token_f32"}
-    after = run(build, patched(build, ("ssm-conv-tail",), gates_cache), *asked)
+    after = run(build, scene_trees.tree_with("ssm-conv-tail", build=build), *asked)
     assert (after.code, after.blamed) == (0, set())
 
 
@@ -181,9 +151,9 @@ def distance_from_the_cpu(
 @pytest.mark.hours
 @pytest.mark.parametrize("build", [10068, 10566])
 def test_a_prompt_of_several_batches_is_computed_on_its_own_inputs(
-    patched, distance_from_the_cpu: Callable[..., Distance], gates_cache: Path, build: int
+    scene_trees: SceneTrees, distance_from_the_cpu: Callable[..., Distance], build: int
 ) -> None:
     before = distance_from_the_cpu(build, None)
     assert before.nmse > 0.1
-    after = distance_from_the_cpu(build, patched(build, ("integrated-host-buffers",), gates_cache))
+    after = distance_from_the_cpu(build, scene_trees.tree_with("integrated-host-buffers", build=build))
     assert after.nmse < 1e-4

@@ -1,66 +1,37 @@
 """Faults of our own kernels that a reader of the code found while every gate passed.
 
-Each is one scene of a program whose other scenes are run by hand (``hours``): these few run in CI.
+The scenes are those of single patches, which run by hand (``hours``). Here a few run in CI, on the tree with
+all patches that no one has measured, so that a fault between two patches shows, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from own_graphs import GraphsRan, Program, tree_with
-
-from patchkit.toolchain.hip import Toolchain
+from kernel_scenes import UNFUSED, SceneTrees
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
-BUILD = 11549
-ATTENTION = "flash_attn_mma_prompts"
-MASK_SCAN = "flash_attn_mask_to_KV_max"
-Run = Callable[..., GraphsRan]
 
 
 @pytest.fixture(scope="module")
-def tree(test_cache: Path, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(scene_trees: SceneTrees) -> Path:
     """The tree with all patches that no one has measured."""
-    return tree_with(
-        None,
-        BUILD,
-        test_cache=test_cache,
-        gates_cache=gates_cache,
-        folder=tmp_path_factory.mktemp("series"),
-    )
-
-
-@pytest.fixture(scope="module")
-def run(hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs scenes of a program, by its name."""
-
-    def start(program: str, tree: Path | None, *scene: str, **how: Any) -> GraphsRan:
-        source = Path(__file__).with_name(f"{program}.cpp")
-        made = Program(
-            source,
-            BUILD,
-            toolchain=hip_toolchain,
-            gates_cache=gates_cache,
-            folder=tmp_path_factory.mktemp(program),
-        )
-        return made.run(tree, *scene, **how)
-
-    return start
+    return scene_trees.tree_with()
 
 
 @pytest.mark.parametrize(
-    ("program", "scene"),
+    ("patch", "scene"),
     [
-        ("shared_activations", "routed-fallback"),  # q8_1 activations identified by a reused address
-        ("token_steps", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
+        ("quantize-once", "routed-fallback"),  # q8_1 activations identified by a reused address
+        ("sums-normed", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
     ],
 )
-def test_results_are_upstreams_to_the_bit(run: Run, tree: Path, program: str, scene: str) -> None:
-    after = run(program, tree, scene)
-    assert after.scenes == run(program, None, scene).scenes
+def test_results_are_upstreams_to_the_bit(
+    scene_trees: SceneTrees, tree: Path, patch: str, scene: str
+) -> None:
+    after = scene_trees.run(tree, patch, scene)
+    assert after.scenes == scene_trees.run(None, patch, scene).scenes
     assert after.blamed == frozenset()
 
 
@@ -69,35 +40,33 @@ def test_results_are_upstreams_to_the_bit(run: Run, tree: Path, program: str, sc
     [("repeated-node", "quantize_q8_1"), ("repeated-node-prompt", "mul_mat_prompts_activations")],
 )
 def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(
-    run: Run, tree: Path, scene: str, kernel: str
+    scene_trees: SceneTrees, tree: Path, scene: str, kernel: str
 ) -> None:
     rounds, nodes = 5, 8
-    assert run("shared_activations", tree, scene).launched[kernel] == rounds * nodes
+    assert scene_trees.run(tree, "quantize-once", scene).launched[kernel] == rounds * nodes
 
 
 @pytest.mark.parametrize(
-    ("program", "scene"),
+    ("patch", "scene"),
     [
-        ("shared_activations", "shared"),
-        ("token_steps", "attention-qwen3"),
-        ("token_steps", "sums-two"),
-        ("delta_nets", "net-token"),
-        ("quantized_results", None),
+        ("quantize-once", "shared"),
+        ("sums-normed", "attention-qwen3"),
+        ("sums-normed", "sums-two"),
+        ("gated-quantized", "net-token"),
+        ("attention-quantized", "*"),
     ],
 )
 def test_without_fusion_there_are_upstreams_launches(
-    run: Run, tree: Path, program: str, scene: str | None
+    scene_trees: SceneTrees, tree: Path, patch: str, scene: str
 ) -> None:
-    scenes = () if scene is None else (scene,)
-    after = run(program, tree, *scenes, is_checked=False, GGML_CUDA_DISABLE_FUSION="1")
-    before = run(program, None, *scenes, is_checked=False, GGML_CUDA_DISABLE_FUSION="1")
+    after, before = (scene_trees.run(one, patch, scene, is_checked=False, **UNFUSED) for one in (tree, None))
     assert after.launched == before.launched
     assert after.scenes == before.scenes
 
 
-def test_attention_reads_no_row_past_the_end_of_a_mask(run: Run, tree: Path) -> None:
-    after = run("attention_masks", tree)
-    assert all(told[0].startswith("right") for told in after.scenes.values()), after.scenes
-    assert after.launched[ATTENTION] == len(after.scenes)
-    assert after.launched[MASK_SCAN] == 1, "only of whole tiles"
+def test_attention_reads_no_row_past_the_end_of_a_mask(scene_trees: SceneTrees, tree: Path) -> None:
+    after = scene_trees.run(tree, "fattn-mma-prompts", "mask-*")
+    assert after.wrong(lambda: after) == []
+    assert after.launched["flash_attn_mma_prompts"] == len(after.scenes)
+    assert after.launched["flash_attn_mask_to_KV_max"] == 1, "only of whole tiles"
     assert after.blamed == frozenset()

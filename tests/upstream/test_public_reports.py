@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from emulated_trees import ARCH, EmulatedTrees
-from own_graphs import compile_with_ggml
+from kernel_scenes import compile_with_ggml
 
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.checks import usual_checks

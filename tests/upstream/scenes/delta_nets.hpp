@@ -1,15 +1,12 @@
-// A gated delta net as llama.cpp's models have it, from its products to its output, in their order of nodes.
-//
-//   delta_nets FOLDER [SCENE]
-//
-// Like token_steps.cpp. Scenes with "-not" in their names are left to upstream as far as they are about: "net-not-..." in all,
-// "net-inputs-not-..." in what the net reads, "net-convolution-not-..." in the convolution, "net-gate-not-..." in the last gate.
+// A gated delta net as llama.cpp's models have it, from its products to its output, in their order of nodes. What begins with
+// "net-inputs-not" is left to upstream in what the net reads, "net-convolution-not" in the convolution, "net-not" in both.
+#pragma once
 
 #include "scene.hpp"
 
 namespace {
 
-constexpr int64_t HEAD = 128, TAPS = 4;
+constexpr int64_t NET_HEAD = 128, TAPS = 4;
 
 // What there is of a net so far; what is not there yet is nullptr.
 struct nodes {
@@ -27,19 +24,19 @@ struct nodes {
     ggml_tensor * gate      = nullptr;
 };
 
-using step = std::function<void(nodes &)>;
+using step = void (*)(nodes &);
 
 struct net {
-    int64_t  tokens = 1, sequences = 1, k_heads = 2, v_heads = 4, head = HEAD, taps = TAPS, kept_from = -1, kept_row = 3;
+    int64_t  tokens = 1, sequences = 1, k_heads = 2, v_heads = 4, head = NET_HEAD, taps = TAPS, kept_from = -1, kept_row = 3;
     int64_t  width = WIDTH;
     bool     is_gelu = false, is_sigmoid = false, has_bare_alpha = false, keeps_late = false, is_gate_squared = false, adds_in_place = false;
     float    q_bias = 0.0f, kept_part = 0.0f; // of a row of the cache, beside kept_row
     // done behind a part of it
-    step behind_states = {}, behind_joined = {}, behind_kept = {}, behind_q = {}, behind_net = {};
+    step behind_states = nullptr, behind_joined = nullptr, behind_kept = nullptr, behind_q = nullptr, behind_net = nullptr;
 };
 
-void then(const step & next, nodes & of) {
-    if (next) {
+void then(step next, nodes & of) {
+    if (next != nullptr) {
         next(of);
     }
 }
@@ -127,96 +124,82 @@ void computes(scene & s, const net & how) {
     s.product(s.weight(GGML_TYPE_Q4_K, 64, head * how.v_heads), ggml_reshape_2d(ctx, gated, head * how.v_heads, n * m));
 }
 
-net with(const std::function<void(net &)> & change) {
-    net how;
-    change(how);
-    return how;
-}
-
 // What is given times SiLU of a gate.
 ggml_tensor * gated(scene & s, ggml_tensor * by, ggml_tensor * x) { return ggml_mul(s.ctx(), x, ggml_silu(s.ctx(), by)); }
 
-const scenes SCENES = {
+const table DELTA_NETS = {
     {"net-token", [](scene & s) { computes(s, {}); }},
-    {"net-token-of-many-heads", [](scene & s) { computes(s, with([](net & how) { how.k_heads = 4, how.v_heads = 6; })); }},
-    {"net-token-sigmoid", [](scene & s) { computes(s, with([](net & how) { how.is_sigmoid = true; })); }},
-    {"net-inputs-not-2-tokens", [](scene & s) { computes(s, with([](net & how) { how.tokens = 2; })); }},
-    {"net-inputs-not-3-tokens", [](scene & s) { computes(s, with([](net & how) { how.tokens = 3; })); }},
+    {"net-token-of-many-heads", [](scene & s) { computes(s, {.k_heads = 4, .v_heads = 6}); }},
+    {"net-token-sigmoid", [](scene & s) { computes(s, {.is_sigmoid = true}); }},
+    {"net-inputs-not-2-tokens", [](scene & s) { computes(s, {.tokens = 2}); }},
+    {"net-inputs-not-3-tokens", [](scene & s) { computes(s, {.tokens = 3}); }},
     {"net-inputs-not-20-tokens", [](scene & s) {
-        computes(s, with([](net & how) {
-            how.tokens     = 20;
-            how.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.given, 2.0f)); }; // so nothing lies over it
-        }));
+        // what was given is read, so that nothing lies over it
+        computes(s, {.tokens = 20, .behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.given, 2.0f)); }});
     }},
     // What was given is of no use behind the convolution, and SiLU writes over a part of it.
-    {"net-not-over-part-of-20-tokens", [](scene & s) { computes(s, with([](net & how) { how.tokens = 20; })); }},
-    {"net-inputs-not-64", [](scene & s) { computes(s, with([](net & how) { how.head = 64, how.k_heads = 4; })); }},
-    {"net-not-2-sequences", [](scene & s) { computes(s, with([](net & how) { how.sequences = 2; })); }},
-    {"net-convolution-not-3-taps", [](scene & s) { computes(s, with([](net & how) { how.taps = 3; })); }},
-    {"net-convolution-not-gelu", [](scene & s) { computes(s, with([](net & how) { how.is_gelu = true; })); }},
+    {"net-not-over-part-of-20-tokens", [](scene & s) { computes(s, {.tokens = 20}); }},
+    {"net-inputs-not-64", [](scene & s) { computes(s, {.k_heads = 4, .head = 64}); }},
+    {"net-not-2-sequences", [](scene & s) { computes(s, {.sequences = 2}); }},
+    {"net-convolution-not-3-taps", [](scene & s) { computes(s, {.taps = 3}); }},
+    {"net-convolution-not-gelu", [](scene & s) { computes(s, {.is_gelu = true}); }},
     // the oldest are kept
-    {"net-convolution-not-kept-first", [](scene & s) { computes(s, with([](net & how) { how.kept_from = 0; })); }},
+    {"net-convolution-not-kept-first", [](scene & s) { computes(s, {.kept_from = 0}); }},
     {"net-convolution-not-states-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_states = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.states, 2.0f)); }; }));
+        computes(s, {.behind_states = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.states, 2.0f)); }});
     }},
     {"net-convolution-not-joined-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.joined, 2.0f)); }; }));
+        computes(s, {.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.joined, 2.0f)); }});
     }},
     {"net-convolution-not-given-changed", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_joined = [](nodes & of) { of.s.compute(ggml_scale_inplace(of.s.ctx(), of.given, 2.0f)); }; }));
+        computes(s, {.behind_joined = [](nodes & of) { of.s.compute(ggml_scale_inplace(of.s.ctx(), of.given, 2.0f)); }});
     }},
     {"net-convolution-not-cache-changed", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_states = [](nodes & of) { of.s.compute(ggml_scale_inplace(of.s.ctx(), of.cache, 2.0f)); }; }));
+        computes(s, {.behind_states = [](nodes & of) { of.s.compute(ggml_scale_inplace(of.s.ctx(), of.cache, 2.0f)); }});
     }},
     {"net-convolution-not-kept-read", [](scene & s) {
-        computes(s, with([](net & how) {
-            how.behind_kept = [](nodes & of) {
-                // from the newest on: those before it are zeros in the first rounds
-                ggml_tensor * kept = ggml_view_1d(of.s.ctx(), of.cache, of.cache->ne[0] - 2, 3 * of.cache->nb[1] + 2 * sizeof(float));
-                of.s.result(ggml_scale(of.s.ctx(), kept, 2.0f));
-            };
-        }));
+        computes(s, {.behind_kept = [](nodes & of) {
+            // from the newest on: those before it are zeros in the first rounds
+            ggml_tensor * kept = ggml_view_1d(of.s.ctx(), of.cache, of.cache->ne[0] - 2, 3 * of.cache->nb[1] + 2 * sizeof(float));
+            of.s.result(ggml_scale(of.s.ctx(), kept, 2.0f));
+        }});
     }},
     {"net-inputs-not-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.q, 2.0f)); }; }));
+        computes(s, {.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.q, 2.0f)); }});
     }},
     {"net-inputs-not-norm-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.q_norm, 2.0f)); }; }));
+        computes(s, {.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.q_norm, 2.0f)); }});
     }},
-    {"net-inputs-not-with-bias", [](scene & s) { computes(s, with([](net & how) { how.q_bias = 0.5f; })); }},
+    {"net-inputs-not-with-bias", [](scene & s) { computes(s, {.q_bias = 0.5f}); }},
     {"net-inputs-not-convolved-changed", [](scene & s) {
-        computes(s, with([](net & how) {
-            how.behind_q = [](nodes & of) { of.s.compute(ggml_scale_bias_inplace(of.s.ctx(), ggml_view_1d(of.s.ctx(), of.made, HEAD, 0), 2.0f, 1.0f)); };
-        }));
+        computes(s, {.behind_q = [](nodes & of) { of.s.compute(ggml_scale_bias_inplace(of.s.ctx(), ggml_view_1d(of.s.ctx(), of.made, NET_HEAD, 0), 2.0f, 1.0f)); }});
     }},
     {"net-inputs-not-biased-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.biased, 2.0f)); }; }));
+        computes(s, {.behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.biased, 2.0f)); }});
     }},
     // The factor of the gate is a node that waits.
-    {"net-inputs-not-gate-squared", [](scene & s) { computes(s, with([](net & how) { how.is_gate_squared = true; })); }},
+    {"net-inputs-not-gate-squared", [](scene & s) { computes(s, {.is_gate_squared = true}); }},
     // The biased values are where alpha was, and somebody reads alpha afterwards.
     {"net-inputs-not-biased-in-place", [](scene & s) {
-        computes(s, with([](net & how) {
-            how.adds_in_place = true;
-            how.behind_net    = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.alpha, 0.5f)); };
-        }));
+        computes(s, {.adds_in_place = true, .behind_net = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.alpha, 0.5f)); }});
     }},
-    {"net-inputs-not-behind-its-product", [](scene & s) { computes(s, with([](net & how) { how.has_bare_alpha = true; })); }},
+    {"net-inputs-not-behind-its-product", [](scene & s) { computes(s, {.has_bare_alpha = true}); }},
     {"net-token-read-late", [](scene & s) {
-        computes(s, with([](net & how) {
-            how.behind_net = [](nodes & of) {
-                for (ggml_tensor * one : {of.made, of.q, of.gate}) {
-                    of.s.result(ggml_scale(of.s.ctx(), one, 0.5f));
-                }
-            };
-        }));
+        computes(s, {.behind_net = [](nodes & of) {
+            for (ggml_tensor * one : {of.made, of.q, of.gate}) {
+                of.s.result(ggml_scale(of.s.ctx(), one, 0.5f));
+            }
+        }});
     }},
     // Rows of the cache that are read in one place and written half a row behind it: channels would meet.
-    {"net-convolution-not-between-rows", [](scene & s) { computes(s, with([](net & how) { how.kept_row = 1, how.kept_part = 0.5f; })); }},
-    {"net-convolution-not-kept-late", [](scene & s) { computes(s, with([](net & how) { how.keeps_late = true; })); }},
+    {"net-convolution-not-between-rows", [](scene & s) { computes(s, {.kept_row = 1, .kept_part = 0.5f}); }},
+    {"net-convolution-not-kept-late", [](scene & s) { computes(s, {.keeps_late = true}); }},
     {"net-convolution-not-read", [](scene & s) {
-        computes(s, with([](net & how) { how.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.convolved, 2.0f)); }; }));
+        computes(s, {.behind_q = [](nodes & of) { of.s.result(ggml_scale(of.s.ctx(), of.convolved, 2.0f)); }});
     }},
+};
+
+const table DELTA_NET_GATES = {
     {"gate-544-of-3", [](scene & s) { s.product(s.weight(GGML_TYPE_Q8_0, 64, 544), gated(s, s.made(3, 544), s.made(3, 544))); }},
     {"gate-8192", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K, 64, 8192), gated(s, s.made(1, 8192), s.made(1, 8192))); }},
     {"gate-as-one-row", [](scene & s) {
@@ -245,5 +228,3 @@ const scenes SCENES = {
 };
 
 }  // namespace
-
-int main(int argc, char ** argv) { return run_scenes(SCENES, argc, argv); }

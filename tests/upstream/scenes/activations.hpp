@@ -1,17 +1,11 @@
-// Products that read one activation, and what may come between them: prints every result to the last bit.
-//
-//   shared_activations FOLDER [SCENE]
-//
-// FOLDER has the backends. Each scene is a small graph, allocated once and computed five times, each time from other numbers:
-// with HIP graphs the first two run directly, the third is captured, the others are replayed. Per scene, round and result one
-// line; "same-place 1" says that two tensors of the scene share an address, where the scene is about that.
+// Products that read one activation, and what may come between them. One column is the vector kernel's, 64 are the matrix kernel's.
+#pragma once
 
 #include "scene.hpp"
 
 namespace {
 
-// What each scene puts together. One column is the vector kernel's, 64 are the matrix kernel's.
-const scenes SCENES = {
+const table ACTIVATIONS = {
     {"shared", [](scene & s) {
         ggml_tensor * x = s.input(1);
         s.product(s.weight(GGML_TYPE_Q4_K), x);
@@ -137,5 +131,3 @@ const scenes SCENES = {
 };
 
 }  // namespace
-
-int main(int argc, char ** argv) { return run_scenes(SCENES, argc, argv); }

@@ -1,0 +1,259 @@
+"""Patches of kernels, and the program of scenes that runs on trees with them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from command_line import run_patchkit
+from emulated_trees import ARCH, CORPUS, ROOT, EmulatedTrees
+from filelock import FileLock
+
+from patchkit.base.reporter import NullReporter
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.exported import export_tree
+from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.emulator import EmulationOptions, load_report
+from patchkit.gpu.emulated.names import read_name
+from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.sides import BuiltSide
+from patchkit.toolchain.tree import overlay_tree
+
+BUILD = 11549
+KERNELS = "ggml/src/ggml-cuda"
+UNFUSED = {"GGML_CUDA_DISABLE_FUSION": "1"}
+_PROGRAM = ROOT / "tests" / "upstream" / "scenes" / "scenes.cpp"
+_COMMON = f"{KERNELS}/common.cuh"
+_FIRST_LINES = b"#pragma once\n\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Lines that the program printed, by scene; launches by kernel; kernels with findings."""
+
+    scenes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    launched: Mapping[str, int] = field(default_factory=dict)
+    blamed: frozenset[str] = frozenset()
+    captured: int = 0  # HIP graphs
+    ended: int = 0
+
+    def wrong(self, right: Callable[[], Ran]) -> list[str]:
+        """Scenes whose error is too large, or whose bits are not those of ``right``."""
+        bits = {
+            name: lines for name, lines in self.scenes.items() if not lines[0].startswith(("right", "wrong"))
+        }
+        others = [name for name in self.scenes.keys() - bits if not self.scenes[name][0].startswith("right")]
+        expected = right().scenes if bits else {}
+        return sorted([*others, *(name for name in bits if bits[name] != expected[name])])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Text of a patched file, what replaces it where the rule is left out, and the scenes that then differ.
+
+    ``by``: what differs, ``numbers``, ``launches``, findings of the ``checks``, or how the program ``end``s.
+    """
+
+    name: str
+    text: str
+    without: str
+    scenes: tuple[str, ...]
+    by: str = "numbers"
+
+    def is_noticed(self, with_all: Ran, after: Ran) -> bool:
+        """Whether a scene came out otherwise without the rule, by what it names."""
+        ended = after.ended != 0
+        noticed = {
+            "end": ended,
+            "numbers": not ended and after.scenes != with_all.scenes,
+            "checks": bool(after.blamed),
+            "launches": not ended and after.launched != with_all.launched,
+        }
+        return noticed[self.by]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelPatch:
+    """A row of the table: a patch, how its scenes are to come out, and which rules they hold it to."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    scenes: str = "*"  # of those that scenes.cpp has for the patch
+    rounds: int = 5  # in which a scene is computed: 1 where its results are compared with exact ones
+    # A kernel is launched once a round in each scene whose name begins as the pattern says, and `more` times.
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, int] = field(default_factory=dict)
+    has_upstreams_launches: bool = False
+    is_like_unfused: bool = False  # the results are those of the patched tree without fusion, not upstream's
+    # Launches of quantization that a round of a scene has less than upstream's.
+    spared: Mapping[str, int] = field(default_factory=dict)
+    rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)  # of host code, by file
+    together: Sequence[tuple[str, str]] = ()  # rules that protect a scene together, and the scene
+    device_rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)  # each is compiled
+    is_replayed: bool = False  # as HIP graphs
+    not_captured: int = 0  # scenes that wait for the host
+    stale: frozenset[str] = frozenset()  # upstream replays these although other nodes are to be computed
+    is_quick: bool = False  # CI runs it
+
+    def expected(self, scenes: Collection[str]) -> dict[str, int]:
+        """Launches of the kernels that the patch is about."""
+        return {
+            kernel: self.rounds
+            * (sum(re.match(pattern, name) is not None for name in scenes) + self.more.get(kernel, 0))
+            for kernel, pattern in self.kernels.items()
+        }
+
+
+class SceneTrees:
+    """Trees with patches of kernels, made once, and the program of scenes, which is compiled once."""
+
+    def __init__(self, toolchain: Toolchain, *, test_cache: Path, gates_cache: Path, folder: Path) -> None:
+        self._trees = EmulatedTrees(gates_cache, open_compiler(toolchain, gates_cache, NullReporter()))
+        self._test_cache = test_cache
+        self._gates_cache = gates_cache
+        self._folder = folder
+        self.tree_with = functools.cache(self._tree_with)
+        self.with_switches = functools.cache(self._with_switches)
+        self.before = functools.cache(self._before)
+
+    def run(
+        self,
+        tree: Path | None,
+        patch: str,
+        *scenes: str,
+        has_graphs: bool = False,
+        is_checked: bool = True,
+        may_fail: bool = False,
+        **variables: str,
+    ) -> Ran:
+        """Computes scenes of a patch with the HIP backend of a tree (None: upstream's).
+
+        ``may_fail``: the program may end with an error.
+        ``has_graphs``: HIP graphs are not switched off, for a tree of ``with_switches``.
+        """
+        report = self._folder / "report.json"
+        options = EmulationOptions(report=report, checks=usual_checks() if is_checked else ())
+        built = self._trees.running(BUILD, options, programs=("llama-bench",), candidate=tree, whole=())
+        with built as side:
+            environment = {"PATH": os.environ["PATH"], **side.environment, **variables}
+            if has_graphs:
+                del environment["GGML_CUDA_DISABLE_GRAPHS"]
+            program = compile_with_ggml(_PROGRAM, side, self._trees.root(BUILD), self._folder)
+            done = subprocess.run(
+                [program, side.folder, patch, *scenes],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=3600,
+            )
+        if may_fail and done.returncode != 0:
+            return Ran(ended=done.returncode)
+        assert done.returncode == 0, done.stderr
+        found = load_report(report)
+        printed: dict[str, tuple[str, ...]] = {}
+        for line in done.stdout.splitlines():
+            name, rest = line.split(" ", 1)
+            printed[name] = (*printed.get(name, ()), rest)
+        launched = Counter[str]()
+        for one in found.kernels:
+            launched[read_name(one.name).base] += one.launches
+        return Ran(
+            scenes=printed,
+            launched=launched,
+            blamed=frozenset(read_name(one.kernel).base for one in found.findings if not one.note),
+            captured=done.stderr.count("CUDA graph warmup complete"),
+        )
+
+    def _before(self, patch: KernelPatch) -> Ran:
+        """The scenes of a patch with the results that they are to have."""
+        if patch.is_like_unfused:
+            return self.run(self.tree(patch), patch.name, patch.scenes, **UNFUSED)
+        return self.run(None, patch.name, patch.scenes)
+
+    def _tree_with(self, *patches: str, build: int = BUILD) -> Path:
+        """The tree with these patches alone; without any, with all that ``--trust modelled`` has."""
+        series = self._folder / "-".join(("series", str(build), *patches))
+        for name in ("patches", "templates", "arch_profiles"):
+            shutil.copytree(ROOT / name, series / name)
+        shutil.copy(CORPUS, series / "patches" / "upstream.lock")
+        cache = self._test_cache / "corpus"
+        where = ("--series-dir", series, "--cache-dir", cache, "--upstream", f"b{build}", "--arch", ARCH)
+        named = [part for name in patches for part in ("--with", name, "--only", name)]
+        with FileLock(self._test_cache / "corpus.lock"):
+            done = run_patchkit("apply", *where, *(named or ("--trust", "modelled")), "--unlocked", "--json")
+            assert done.returncode == 0, done.stderr
+            commits = json.loads(done.stdout)["commits"]
+            assert not patches or {commit["id"] for commit in commits} == set(patches)
+            repository = open_cache(cache).peek(NullReporter())
+            assert repository is not None
+            return export_tree(repository, commits[-1]["commit"], self._gates_cache / "trees").root
+
+    def tree(self, patch: KernelPatch) -> Path:
+        """The tree with a patch and what it needs."""
+        return self.tree_with(*patch.needs, patch.name)
+
+    def _with_switches(self, patch: KernelPatch, *, has_graphs: bool = False) -> Path:
+        """The same, in which the variable LEFT_OUT names rules of the patch that do not hold.
+
+        ``has_graphs``: with HIP graphs, without which upstream forks nothing.
+        """
+        tree = self.tree(patch)
+        changed = {
+            f"{KERNELS}/{name}": _with_switches((tree / KERNELS / name).read_text("utf-8"), rules)
+            for name, rules in patch.rules.items()
+        }
+        if not has_graphs:
+            return overlay_tree(tree, changed, "left-out", below=".")
+        common = (tree / _COMMON).read_bytes()
+        # On an empty line: code objects of kernels have line numbers, and are those that are there already.
+        assert common.startswith(_FIRST_LINES)
+        changed[_COMMON] = common.replace(_FIRST_LINES, b"#pragma once\n#define GGML_HIP_GRAPHS\n", 1)
+        return overlay_tree(tree, changed, "graphs", below=".")
+
+    def without_device_rule(self, patch: KernelPatch, name: str, rule: Rule) -> Path:
+        """The same, in which a rule of device code does not hold."""
+        tree = self.tree(patch)
+        text = (tree / KERNELS / name).read_text("utf-8")
+        assert text.count(rule.text) == 1
+        changed = {f"{KERNELS}/{name}": text.replace(rule.text, rule.without).encode()}
+        return overlay_tree(tree, changed, rule.name, below=".")
+
+
+def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) -> Path:
+    """The program, linked with the ggml of a side; made once in ``folder``."""
+    made = folder / f"{program.stem}-{side.identity}"
+    if not made.is_file():
+        includes = [f"-I{tree / name}" for name in ("include", "ggml/include")]
+        libraries = [f"-L{side.folder}", "-lggml", "-lggml-base", f"-Wl,-rpath,{side.folder}"]
+        argv = ["c++", "-std=c++20", "-O1", *includes, str(program), *libraries, "-o", str(made)]
+        subprocess.run(argv, check=True, timeout=600)
+    return made
+
+
+def _with_switches(text: str, rules: Sequence[Rule]) -> bytes:
+    """Host code in which the variable LEFT_OUT names rules that do not hold, by commas: one build for all."""
+    for rule in rules:
+        assert text.count(rule.text) == 1, rule
+        text = text.replace(rule.text, f'(is_left_out("{rule.name}") ? {rule.without} : {rule.text})')
+    question = (
+        "#include <cstdlib>\n#include <cstring>\n#ifndef IS_LEFT_OUT\n#define IS_LEFT_OUT\n"
+        "inline bool is_left_out(const char * rule) {\n"
+        '    const char * named = std::getenv("LEFT_OUT");\n'
+        "    const size_t length = std::strlen(rule);\n"
+        "    for (const char * at = named; at != nullptr; at = std::strchr(at, ',')) {\n"
+        "        at += *at == ',';\n"
+        "        if (std::strncmp(at, rule, length) == 0 && (at[length] == ',' || at[length] == 0)) {\n"
+        "            return true;\n        }\n    }\n    return false;\n}\n#endif\n"
+    )
+    included = text.rindex("#include <")
+    return f"{text[:included]}{question}{text[included:]}".encode()

@@ -1,0 +1,251 @@
+// Gate and up projections, of all tokens or of experts, and other products of one token that are fused with what follows them.
+#pragma once
+
+#include "scene.hpp"
+
+namespace {
+
+struct layer {
+    ggml_type   type = GGML_TYPE_Q4_K;
+    int64_t     rows = 128, width = WIDTH, tokens = 1;
+    ggml_glu_op op       = GGML_GLU_OP_SWIGLU;
+    bool        has_bias = false;
+    bool        up_first = false;
+};
+
+// Each token takes two of four.
+ggml_tensor * experts_of(scene & s, int64_t tokens, bool others = false) {
+    std::vector<int32_t> taken;
+    for (int64_t n = 0; n < tokens; ++n) {
+        for (int64_t k = 0; k < 2; ++k) {
+            taken.push_back(int32_t(((others ? n : n * n) + 2 * k + 1) % 4));
+        }
+    }
+    return s.numbers_of(taken, 2);
+}
+
+// x with a matrix for each token, as products of experts take it; both read this one tensor.
+ggml_tensor * by_token(scene & s, ggml_tensor * x) { return ggml_reshape_3d(s.ctx(), x, x->ne[0], 1, x->ne[1]); }
+
+// A product of x, of the experts `ids` where there are some; with its bias.
+ggml_tensor * projected(scene & s, const layer & how, ggml_tensor * x, ggml_tensor * ids = nullptr) {
+    ggml_context * ctx = s.ctx();
+    if (ids == nullptr) {
+        ggml_tensor * made = ggml_mul_mat(ctx, s.weight(how.type, how.rows, how.width), x);
+        return how.has_bias ? ggml_add(ctx, made, s.weight(GGML_TYPE_F32, 1, how.rows)) : made;
+    }
+    ggml_tensor * made = ggml_mul_mat_id(ctx, s.weight(how.type, how.rows, how.width, 4), x, ids);
+    return how.has_bias ? ggml_add_id(ctx, made, s.weight(GGML_TYPE_F32, 4, how.rows), ids) : made;
+}
+
+ggml_tensor * joined(scene & s, const layer & how, ggml_tensor * gate, ggml_tensor * up) {
+    s.compute(how.up_first ? up : gate);
+    s.compute(how.up_first ? gate : up);
+    ggml_tensor * made = how.op == GGML_GLU_OP_SWIGLU_OAI ? ggml_swiglu_oai(s.ctx(), gate, up, 1.702f, 7.0f)
+                                                          : ggml_glu_split(s.ctx(), gate, up, how.op);
+    s.compute(made);
+    return made;
+}
+
+ggml_tensor * gate_up(scene & s, const layer & how, ggml_tensor * x, ggml_tensor * ids = nullptr) {
+    ggml_tensor * gate = projected(s, how, x, ids);
+    return joined(s, how, gate, projected(s, how, x, ids));
+}
+
+// Reads x after the gate: else the result lies where x was, and upstream does not fuse them.
+void keeps(scene & s, ggml_tensor * x) { s.result(ggml_scale(s.ctx(), x, 0.25f)); }
+
+// The result itself is read, and a product reads so many columns of it (0: all of a row).
+void down(scene & s, ggml_tensor * made, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
+    s.result(ggml_scale(s.ctx(), made, 0.5f));
+    columns = columns > 0 ? columns : made->ne[0];
+    s.product(s.weight(type, 64, columns), ggml_reshape_2d(s.ctx(), made, columns, ggml_nelements(made) / columns));
+}
+
+void quantized(scene & s, const layer & how, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
+    ggml_tensor * x = s.made(how.tokens, how.width);
+    down(s, gate_up(s, how, x), type, columns);
+    keeps(s, x);
+}
+
+void quantized_experts(scene & s, const layer & how, bool has_shared = false) {
+    ggml_tensor * ids    = experts_of(s, how.tokens);
+    ggml_tensor * x      = s.made(how.tokens, how.width);
+    ggml_tensor * made   = gate_up(s, how, by_token(s, x), ids);
+    ggml_tensor * shared = has_shared ? gate_up(s, how, x) : nullptr;
+    s.result(ggml_mul_mat_id(s.ctx(), s.weight(GGML_TYPE_Q8_0, 64, how.rows, 4), made, ids));
+    if (has_shared) {
+        s.product(s.weight(GGML_TYPE_Q8_0, 64, how.rows), shared);
+    }
+    s.result(ggml_scale(s.ctx(), made, 0.5f));
+    keeps(s, x);
+}
+
+const table QUANTIZED_GATES = {
+    {"gate-q4_0", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q4_0, .rows = 544}); }},
+    {"gate-q8_0", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .rows = 96, .width = 96}); }},
+    {"gate-mxfp4", [](scene & s) { quantized(s, {.type = GGML_TYPE_MXFP4, .rows = 1024}); }},
+    {"gate-q4_k", [](scene & s) { quantized(s, {.rows = 512}); }},
+    {"gate-q5_k", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q5_K, .rows = 160, .width = 256}); }},
+    {"gate-q6_k", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q6_K, .rows = 32, .width = 768}); }},
+    {"gate-gelu", [](scene & s) { quantized(s, {.rows = 256, .op = GGML_GLU_OP_GEGLU}); }},
+    // x is an input, so upstream fuses them although the result lies where x was: its copy is read while that of the result is made.
+    {"gate-over-input", [](scene & s) {
+        ggml_tensor * x    = s.input(1, 1024);
+        ggml_tensor * made = gate_up(s, {.type = GGML_TYPE_Q8_0, .rows = 1024, .width = 1024}, x);
+        s.product(s.weight(GGML_TYPE_Q8_0, 64, 1024), made);
+        s.expect_same_place(x, made);
+    }},
+    {"gate-biased", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .has_bias = true}); }},
+    {"gate-experts", [](scene & s) { quantized_experts(s, {.rows = 544}); }},
+    {"gate-experts-oai", [](scene & s) {
+        quantized_experts(s, {.type = GGML_TYPE_MXFP4, .rows = 96, .width = 96, .op = GGML_GLU_OP_SWIGLU_OAI, .has_bias = true});
+    }},
+    {"gate-experts-shared", [](scene & s) { quantized_experts(s, {.rows = 256}, true); }},
+    {"gate-not-iq4", [](scene & s) { quantized(s, {.type = GGML_TYPE_IQ4_NL}); }},
+    {"gate-not-2-tokens", [](scene & s) { quantized(s, {.tokens = 2}); }},
+    {"gate-not-2-of-experts", [](scene & s) { quantized_experts(s, {.tokens = 2}); }},
+    {"gate-not-read-by-quantized", [](scene & s) { quantized(s, {}, GGML_TYPE_F16); }},
+    {"gate-not-in-halves", [](scene & s) { quantized(s, {}, GGML_TYPE_Q8_0, 64); }},
+    {"gate-not-large", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .rows = 4096, .width = 4096}); }},
+    {"gate-not-bias-alone", [](scene & s) { down(s, projected(s, {.type = GGML_TYPE_Q8_0, .has_bias = true}, s.made())); }},
+};
+
+constexpr int64_t PROMPT = 70;
+
+void prefills(scene & s, const layer & how) { s.result(gate_up(s, how, s.made(how.tokens, how.width))); }
+
+void prefills_experts(scene & s, const layer & how) {
+    ggml_tensor * x = by_token(s, s.made(how.tokens, how.width));
+    s.result(gate_up(s, how, x, experts_of(s, how.tokens)));
+}
+
+const table PREFILL_GATES = {
+    {"gated-q4_0", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q4_0, .tokens = PROMPT}); }},
+    {"gated-q8_0", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q8_0, .rows = 130, .tokens = PROMPT}); }},
+    {"gated-mxfp4", [](scene & s) { prefills(s, {.type = GGML_TYPE_MXFP4, .rows = 64, .tokens = PROMPT}); }},
+    {"gated-q4_k", [](scene & s) { prefills(s, {.rows = 256, .tokens = 128}); }},
+    {"gated-q5_k", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q5_K, .rows = 65, .tokens = 192}); }},
+    {"gated-q6_k", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q6_K, .rows = 191, .tokens = 65}); }},
+    {"gated-gelu", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q8_0, .width = 96, .tokens = 96, .op = GGML_GLU_OP_GEGLU}); }},
+    {"gated-up-first", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q4_0, .rows = 130, .width = 64, .tokens = PROMPT, .up_first = true}); }},
+    {"gated-experts-q4_k", [](scene & s) { prefills_experts(s, {.tokens = PROMPT}); }},
+    {"gated-experts-gelu", [](scene & s) {
+        prefills_experts(s, {.type = GGML_TYPE_Q8_0, .rows = 66, .width = 96, .tokens = 90, .op = GGML_GLU_OP_GEGLU, .up_first = true});
+    }},
+    {"gated-experts-many", [](scene & s) { prefills_experts(s, {.type = GGML_TYPE_Q6_K, .rows = 100, .width = 256, .tokens = 150}); }},
+    // The result takes the place of the activations, which are not read again.
+    {"gated-in-place", [](scene & s) {
+        ggml_tensor * x    = s.made(PROMPT, 128);
+        ggml_tensor * made = gate_up(s, {.type = GGML_TYPE_Q8_0, .width = 128, .tokens = PROMPT}, x);
+        s.result(ggml_scale(s.ctx(), made, 2.0f));
+        s.expect_same_place(x, made);
+    }},
+    {"gated-not-few-tokens", [](scene & s) { prefills(s, {.tokens = 48}); }},
+    {"gated-not-few-rows", [](scene & s) { prefills(s, {.rows = 63, .tokens = PROMPT}); }},
+    {"gated-not-f16", [](scene & s) { prefills(s, {.type = GGML_TYPE_F16, .tokens = PROMPT}); }},
+    {"gated-not-oai", [](scene & s) { prefills(s, {.tokens = PROMPT, .op = GGML_GLU_OP_SWIGLU_OAI}); }},
+    {"gated-not-relu", [](scene & s) { prefills(s, {.tokens = PROMPT, .op = GGML_GLU_OP_REGLU}); }},
+    {"gated-not-halves", [](scene & s) {
+        ggml_tensor * x = s.made(PROMPT);
+        s.compute(projected(s, {}, x));
+        s.result(ggml_swiglu(s.ctx(), projected(s, {}, x)));
+    }},
+    {"gated-not-gate-read", [](scene & s) {
+        ggml_tensor * x    = s.made(PROMPT);
+        ggml_tensor * gate = projected(s, {}, x);
+        s.result(joined(s, {}, gate, projected(s, {}, x)));
+        s.result(ggml_scale(s.ctx(), gate, 3.0f));
+    }},
+    {"gated-not-one-input", [](scene & s) {
+        ggml_tensor * x = s.made(PROMPT);
+        ggml_tensor * y = s.made(PROMPT);
+        ggml_tensor * gate = projected(s, {}, x);
+        s.result(joined(s, {}, gate, projected(s, {}, y)));
+    }},
+    {"gated-not-one-type", [](scene & s) {
+        ggml_tensor * x    = s.made(PROMPT);
+        ggml_tensor * gate = projected(s, {}, x);
+        s.result(joined(s, {}, gate, projected(s, {.type = GGML_TYPE_Q5_K}, x)));
+    }},
+    {"gated-not-of-these", [](scene & s) {
+        ggml_tensor * x = s.made(PROMPT);
+        ggml_tensor * y = s.made(PROMPT, 128);
+        ggml_tensor * z = s.made(PROMPT, 128);
+        s.compute(projected(s, {}, x));
+        s.compute(projected(s, {}, x));
+        s.result(ggml_swiglu_split(s.ctx(), y, z));
+    }},
+    {"gated-not-f32-wanted", [](scene & s) {
+        ggml_tensor * x    = s.made(PROMPT);
+        ggml_tensor * gate = projected(s, {}, x);
+        ggml_prec_set_acc(gate, GGML_PREC_F32);
+        s.result(joined(s, {}, gate, projected(s, {}, x)));
+    }},
+    {"gated-not-experts-few", [](scene & s) { prefills_experts(s, {.tokens = 60}); }},
+    {"gated-not-experts-others", [](scene & s) {
+        const layer   how  = {.tokens = PROMPT};
+        ggml_tensor * x    = by_token(s, s.made(how.tokens));
+        ggml_tensor * gate = projected(s, how, x, experts_of(s, how.tokens));
+        s.result(joined(s, how, gate, projected(s, how, x, experts_of(s, how.tokens, true))));
+    }},
+};
+
+// Of one token, and something is added.
+void sum(scene & s, ggml_type type, int64_t width = 768, int64_t rows = 72) {
+    ggml_tensor * made = ggml_mul_mat(s.ctx(), s.weight(type, rows, width), s.made(1, width));
+    s.result(ggml_add(s.ctx(), made, s.made(1, rows)));
+}
+
+void decodes(scene & s, layer how) {
+    how.rows        = 96;
+    ggml_tensor * x = s.made(1, how.width);
+    s.result(gate_up(s, how, x));
+    keeps(s, x);
+}
+
+// Experts with a gate, or with a bias alone.
+void decodes_experts(scene & s, ggml_type type, bool has_gate) {
+    const layer   how = {.type = type, .rows = 96, .width = 768, .op = GGML_GLU_OP_SWIGLU_OAI, .has_bias = true};
+    ggml_tensor * ids = experts_of(s, 1);
+    ggml_tensor * x   = s.made(1, how.width);
+    ggml_tensor * by  = by_token(s, x);
+    s.result(has_gate ? gate_up(s, how, by, ids) : ggml_scale(s.ctx(), projected(s, how, by, ids), 0.5f));
+    keeps(s, x);
+}
+
+void alone(scene & s, ggml_type type, int64_t tokens) { s.product(s.weight(type, 72, 768), s.made(tokens, 768)); }
+
+const table DECODE_MATMULS = {
+    {"sum-q4_0", [](scene & s) { sum(s, GGML_TYPE_Q4_0, 544); }},
+    {"sum-q4_0-long", [](scene & s) { sum(s, GGML_TYPE_Q4_0, 4096); }},
+    {"sum-q4_1", [](scene & s) { sum(s, GGML_TYPE_Q4_1, 544); }},
+    {"sum-q5_0", [](scene & s) { sum(s, GGML_TYPE_Q5_0, 544); }},
+    {"sum-q5_1", [](scene & s) { sum(s, GGML_TYPE_Q5_1, 544); }},
+    {"sum-q8_0", [](scene & s) { sum(s, GGML_TYPE_Q8_0, 544); }},
+    {"sum-mxfp4", [](scene & s) { sum(s, GGML_TYPE_MXFP4, 544); }},
+    {"sum-q2_k", [](scene & s) { sum(s, GGML_TYPE_Q2_K); }},
+    {"sum-q3_k", [](scene & s) { sum(s, GGML_TYPE_Q3_K); }},
+    {"sum-q4_k", [](scene & s) { sum(s, GGML_TYPE_Q4_K); }},
+    {"sum-q5_k", [](scene & s) { sum(s, GGML_TYPE_Q5_K); }},
+    {"sum-q6_k", [](scene & s) { sum(s, GGML_TYPE_Q6_K); }},
+    {"sum-iq4_nl", [](scene & s) { sum(s, GGML_TYPE_IQ4_NL, 544); }},
+    {"sum-iq4_xs", [](scene & s) { sum(s, GGML_TYPE_IQ4_XS); }},
+    {"sum-experts", [](scene & s) { decodes_experts(s, GGML_TYPE_Q4_0, false); }},
+    {"gate-q4_0", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q4_0, .width = 544}); }},
+    {"gate-q4_1", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q4_1, .width = 544}); }},
+    {"gate-q5_0", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q5_0, .width = 544}); }},
+    {"gate-q8_0", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q8_0, .width = 544}); }},
+    {"gate-q2_k", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q2_K, .width = 768}); }},
+    {"gate-q4_k", [](scene & s) { decodes(s, {.width = 768}); }},
+    {"gate-q6_k", [](scene & s) { decodes(s, {.type = GGML_TYPE_Q6_K, .width = 768}); }},
+    {"gate-iq4_nl", [](scene & s) { decodes(s, {.type = GGML_TYPE_IQ4_NL, .width = 544}); }},
+    {"gate-biased", [](scene & s) { decodes(s, {.width = 768, .has_bias = true}); }},
+    {"gate-experts", [](scene & s) { decodes_experts(s, GGML_TYPE_MXFP4, true); }},
+    {"alone-q4_0", [](scene & s) { alone(s, GGML_TYPE_Q4_0, 1); }},
+    {"alone-q4_0-2-tokens", [](scene & s) { alone(s, GGML_TYPE_Q4_0, 2); }},
+    {"alone-q4_k-5-tokens", [](scene & s) { alone(s, GGML_TYPE_Q4_K, 5); }},
+    {"alone-q6_k-8-tokens", [](scene & s) { alone(s, GGML_TYPE_Q6_K, 8); }},
+};
+
+}  // namespace

@@ -1,0 +1,639 @@
+"""Patches of kernels: results of small graphs, the launches they take, and the rules that keep them right.
+
+A patch is a row of PATCHES, and its scenes are rows of the tables in scenes/. Each rule is left out of the
+patch, one at a time, and the scenes that are about it have to come out otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from kernel_scenes import KernelPatch, Ran, Rule, SceneTrees
+
+pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
+
+_CAN_FUSE = "ggml_can_fuse_subgraph_ext(cgraph, numbers.data(), numbers.size(), ops.data(), outputs, 3)"
+_COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
+_TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
+_NEIGHBOUR = "before == number - 1"
+_NEVER = r"(?!)"
+
+PATCHES = (
+    KernelPatch(
+        name="quantize-once",
+        spared={"shared": 2, "shared-prompt": 2},
+        rules={
+            "quantize-once.cuh": [
+                Rule("graph", "next == 0", "false", ("rounds",)),
+                Rule(
+                    "overlap",
+                    "written < kept.end",
+                    "false",
+                    ("copied-over", "half", "in-place", "in-place-prompt"),
+                ),
+                Rule("plain", "!ggml_cuda_quantize_once_is_plain(node->op)", "false", ("optimizer",)),
+                Rule("of-the-graph", "!ggml_cuda_quantize_once_is_of_step(kept, src1, dst)", "false", ()),
+                Rule("root", "kept.root == ggml_cuda_quantize_once_root(src1)", "true", ()),
+                Rule("layout", "kept.layout == layout", "true", ("layouts",)),
+                Rule("shape", "std::memcmp(kept.ne, src1->ne, sizeof(kept.ne)) == 0", "true", ("shapes",)),
+                Rule("strides", "std::memcmp(kept.nb, src1->nb, sizeof(kept.nb)) == 0", "true", ("strides",)),
+                Rule("stream", "ctx.curr_stream_no == 0", "true", ("forked",), by="checks"),
+                Rule(
+                    "reader",
+                    "std::find(kept.readers.begin(), kept.readers.end(), dst) == kept.readers.end()",
+                    "true",
+                    ("repeated-node", "repeated-node-prompt"),
+                    by="launches",
+                ),
+            ]
+        },
+        together=(
+            ("of-the-graph,root,reader", "routed-fallback"),  # its slices lie at one place of the stack
+            ("root,overlap", "gate"),
+            ("root,overlap", "reused-memory"),
+        ),
+        is_replayed=True,
+        not_captured=1,  # routed-fallback
+        stale=frozenset({"rounds"}),
+    ),
+    KernelPatch(
+        name="moe-reduction-columns",
+        kernels={"moe_reduction_columns": r"(?!not)", "moe_weighted_reduction_f32": _NEVER},
+    ),
+    KernelPatch(
+        name="fattn-mma-prompts",
+        rounds=1,
+        kernels={"flash_attn_mma_prompts": r"(?!not)"},
+        is_quick=True,
+    ),
+    KernelPatch(
+        name="mul-mat-prompts",
+        scenes="product-*",
+        rounds=1,
+        kernels={"mul_mat_prompts": r"product-(?!not)"},
+        more={"mul_mat_prompts": 2},  # any-batch has three
+    ),
+    # Not left out: forks, the Hadamard transform, results of f32, weights that a graph computes; that the
+    # matmuls are those before the gate (of others the result would be the same); their type, as strides say
+    # the same.
+    KernelPatch(
+        name="mul-mat-prompts",
+        scenes="gated-*",
+        kernels={"unary_gated_op_kernel": r"gated-not-(?!oai)"},
+        is_like_unfused=True,
+        rules={
+            "mmq-prompts.cuh": [
+                Rule(
+                    "read",
+                    "!ggml_can_fuse_subgraph_ext(cgraph, numbers, 3, ops, numbers + 2, 1)",
+                    "false",
+                    ("gated-not-gate-read",),
+                ),
+                Rule(
+                    "op",
+                    "(op != GGML_GLU_OP_SWIGLU && op != GGML_GLU_OP_GEGLU)",
+                    "false",
+                    ("gated-not-relu",),
+                ),
+                Rule("input", "up->src[1] != src1", "false", ("gated-not-one-input",)),
+                Rule("ids", "up->src[2] != ids", "false", ("gated-not-experts-others",)),
+                Rule("quantized", "!ggml_is_quantized(src0->type)", "false", ("gated-not-f16",)),
+                Rule("served", "!serves", "false", ("gated-not-few-tokens",)),
+                Rule(
+                    "asked",
+                    "product->op_params[0] == GGML_PREC_F32",
+                    "false",
+                    ("gated-not-f32-wanted",),
+                    by="launches",
+                ),
+            ]
+        },
+    ),
+    # Not left out: GGML_CUDA_DISABLE_FUSION, forks and attention-inputs (no graph of ours forks there), that
+    # nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
+    # biases and weights of norms are f32: else upstream ends the program.
+    KernelPatch(
+        name="sums-normed",
+        needs=("quantize-once", "norm-quantized", "attention-inputs"),
+        kernels={
+            "mul_mat_vec_q_attention_inputs": r"attention-(?!not)",
+            "sums_normed": r"sums-(?!not)",
+            "norm_quantized": r"norm-(?!not)",
+        },
+        # two scenes of norms have two, one of attention and one of sums begin with one, six of sums end with
+        # one
+        more={"norm_quantized": 10},
+        spared={"norm-2048": 2, "attention-llama": 3},
+        rules={
+            "ggml-cuda.cu": [
+                Rule(
+                    "norm-both",
+                    "ggml_cuda_can_fuse(cgraph, i, { GGML_OP_RMS_NORM, GGML_OP_MUL }, {})\n",
+                    "(i + 1 < cgraph->n_nodes && node->op == GGML_OP_RMS_NORM"
+                    " && cgraph->nodes[i + 1]->op == GGML_OP_MUL)",
+                    ("norm-not-for-both",),
+                )
+            ],
+            "quantize-once.cuh": [
+                Rule("norm-forked", "ctx.curr_stream_no == 0", "true", ("norm-forked-again",), by="checks"),
+                Rule("norm-kept", "kept.made != nullptr", "true", ("norm-2048",), by="end"),
+            ],
+            "norm-quantized.cuh": [
+                Rule("norm-rows", "rows != ggml_nrows(x)", "false", ("norm-not-in-channels",)),
+                Rule("norm-long", "padded > 8192", "false", ("norm-not-8224",)),
+                Rule("norm-width", "weights->ne[0] != columns", "false", ("norm-not-by-one",)),
+                Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
+            ],
+            "quantized-results.cuh": [
+                Rule(
+                    "norm-read", "reads == nullptr", "false", ("norm-not-unread", "sums-not-unread"), by="end"
+                ),
+                Rule("norm-as-wide", "reads->ne[0] != columns", "false", ("norm-not-as-one-row",)),
+                Rule(
+                    "norm-all",
+                    "ggml_nelements(read) == ggml_nelements(made)",
+                    "true",
+                    ("norm-not-first-row",),
+                    by="checks",
+                ),
+                Rule("norm-in-order", "!ggml_is_contiguous(read)", "false", ("norm-not-first-row-twice",)),
+                Rule(
+                    "norm-quantizes",
+                    "!ggml_is_quantized(weights->type)",
+                    "false",
+                    ("norm-not-f16-experts",),
+                    by="launches",
+                ),
+                Rule(
+                    "norm-vector",
+                    "ggml_cuda_should_use_mmvq(weights->type, cc, read->ne[1])",
+                    "true",
+                    ("norm-not-9-tokens",),
+                    by="launches",
+                ),
+                Rule(
+                    "norm-vector-experts",
+                    "node->ne[2] <= get_mmvq_mmid_max_batch(weights->type, cc)",
+                    "true",
+                    ("norm-not-9-of-experts",),
+                    by="launches",
+                ),
+            ],
+            "sums-normed.cuh": [
+                Rule(
+                    "sums-fork",
+                    "!ctx.stream_context().concurrent_events.empty()",
+                    "false",
+                    ("sums-forked",),
+                    by="launches",
+                ),
+                Rule("sums-rows", "rows != ggml_nrows(match.sum)", "false", ("sums-not-in-channels",)),
+                Rule("sums-long", "padded > 8192", "false", ("sums-not-8224",)),
+                Rule(
+                    "sums-apart",
+                    "!match.has_rows_apart()",
+                    "false",
+                    ("sums-in-part-over-experts",),
+                    by="checks",
+                ),
+                Rule("sums-some", "n_added == 0", "false", ("sums-not-without-a-sum",), by="checks"),
+                Rule(
+                    "sums-of-norm",
+                    "begins == sums_normed_begins::with_norm ? 1 : 2",
+                    "2",
+                    ("sums-in-part-norm-and-two",),
+                ),
+                Rule("sums-in-turn", "node->src[to] != last_made", "false", ("sums-in-part-behind-another",)),
+                Rule(
+                    "sums-alike",
+                    "!is_alike(node->src[1 - to], node)",
+                    "false",
+                    ("sums-not-one-row", "sums-not-rows-apart"),
+                ),
+                Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
+                Rule("sums-normed", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
+                Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
+                Rule(
+                    "sums-not-own",
+                    "is_made_within(cgraph, first, read)",
+                    "false",
+                    (
+                        "sums-in-part-gated-twice",
+                        "sums-not-norm-squared",
+                        "sums-not-norm-by-sum",
+                        "sums-in-part-norm-before-squared",
+                    ),
+                ),
+                Rule(
+                    "sums-sigmoid",
+                    "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
+                    "false",
+                    ("sums-in-part-gated-by-silu",),
+                ),
+                Rule(
+                    "sums-apart-from-norm", "norm->view_src != nullptr", "false", ("sums-not-norm-in-place",)
+                ),
+                Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
+            ],
+            "attention-inputs.cuh": [
+                Rule("token", "ggml_nrows(activation) != 1", "false", ()),  # together with "positions"
+                Rule("alone", _CAN_FUSE, "true", ("attention-not-kept",)),
+                Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
+                Rule("input", "node->src[1] != activation", "false", ("attention-not-one-input",)),
+                Rule("apart", "!ggml_is_contiguous(matrix)", "false", ("attention-not-rows-apart",)),
+                Rule("type", "attention_inputs_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)),
+                Rule("made-here", _COMPUTED, "false", ("attention-not-weights-made-here",)),
+                Rule("repeated", "ggml_is_contiguous(tensor)", "true", ("attention-not-repeated",)),
+                Rule(
+                    "part", "ggml_nelements(tensor) == ggml_nelements(node)", "true", ("attention-not-part",)
+                ),
+                Rule(
+                    "sourced", "node->src[from] != nullptr", "true", ("attention-not-from-nothing",), by="end"
+                ),
+                Rule("between", "chain == nullptr", "false", ("attention-not-between",), by="end"),
+                Rule("bias-first", "chain->last != chain->product", "false", ("attention-not-two-biases",)),
+                Rule("given", "tensor->op == GGML_OP_NONE", "true", ("attention-not-v-added",)),
+                Rule(
+                    "bias-shape",
+                    "!ggml_are_same_shape(bias, chain->product)",
+                    "false",
+                    ("attention-not-one-bias",),
+                ),
+                Rule(
+                    "positions",
+                    "node->ne[2] != 1 || node->ne[3] != 1",
+                    "false",
+                    ("attention-not-heads-as-positions",),
+                ),
+                Rule("turned-once", "chain->rope != nullptr", "false", ("attention-not-turned-twice",)),
+                Rule(
+                    "turned-last", "chain->rope != nullptr", "false", ("attention-not-norm-behind",), by="end"
+                ),
+                Rule(
+                    "one-norm",
+                    "chain->norm != nullptr || is_turned",
+                    "is_turned",
+                    ("attention-not-two-norms",),
+                ),
+                Rule("norm-first", "node->src[0] != chain->norm", "false", ("attention-not-multiplied",)),
+                Rule("norm-row", "ggml_nrows(weights) != 1", "false", ("attention-not-norm-by-head",)),
+                Rule("norm-wide", "weights->ne[0] != node->ne[0]", "false", ("attention-not-norm-by-one",)),
+                Rule(
+                    "norm-weighted",
+                    "chain->weights == nullptr",
+                    "false",
+                    ("attention-not-norm-alone",),
+                    by="end",
+                ),
+                Rule(
+                    "norm-head",
+                    "chain->norm->ne[0] != node->ne[0]",
+                    "false",
+                    ("attention-not-norm-of-all",),
+                ),
+                Rule("scale-last", "chain->last != chain->rope", "false", ("attention-not-scaled-before",)),
+                Rule("cache-f16", "node->type != GGML_TYPE_F16", "false", ("attention-not-f32-cache",)),
+                Rule("row-i64", "node->src[1]->type != GGML_TYPE_I64", "false", ("attention-not-i32-rows",)),
+                Rule("one-row", "ggml_nrows(node->src[0]) != 1", "false", ("attention-not-heads-in-rows",)),
+                Rule("one-each", "place.product != nullptr", "false", ("attention-not-v-turned",), by="end"),
+                Rule("q-turned", "q.rope == nullptr", "false", ("attention-not-q-as-it-is",), by="end"),
+                Rule("v-plain", "v.norm != nullptr", "false", ("attention-not-v-normed",)),
+                Rule("k-plain", "k.scale != nullptr", "false", ("attention-not-k-scaled",)),
+                Rule("alike", _TURNED_ALIKE, "false", ("attention-not-alike",)),
+                Rule(
+                    "one-position",
+                    "k.rope->src[1] != q.rope->src[1]",
+                    "false",
+                    ("attention-not-own-position",),
+                ),
+                Rule(
+                    "one-factors", "k.rope->src[2] != q.rope->src[2]", "false", ("attention-not-own-factors",)
+                ),
+                Rule("one-head", "k.rope->ne[0] != q.rope->ne[0]", "false", ("attention-not-own-head",)),
+                Rule("head", "q.rope->ne[0] > 256", "false", ("attention-not-512",)),
+                Rule(
+                    "mode",
+                    "(mode != GGML_ROPE_TYPE_NORMAL && mode != GGML_ROPE_TYPE_NEOX)",
+                    "false",
+                    ("attention-not-many-positions",),
+                ),
+                Rule("offset", "params[15] != 0", "false", ("attention-not-from-the-first",)),
+                Rule("over-some", "read != nullptr", "true", ("attention-by-parts",), by="end"),
+                Rule("over", "overlap(read, q.last)", "false", ("attention-not-over-a-row-number",)),
+                Rule(
+                    "within", "is_made_within(cgraph, first, read)", "false", ("attention-not-factors-of-v",)
+                ),
+                Rule(
+                    "two-places",
+                    "!overlap(k.last, v.last)",
+                    "true",
+                    ("attention-not-one-row-of-one-cache",),
+                    by="checks",
+                ),
+            ],
+        },
+        together=(("token,positions", "attention-not-2-in-a-row"),),
+        is_replayed=True,
+    ),
+    KernelPatch(
+        name="rope-blocks",
+        kernels={
+            "rope_norm": r"norm-",
+            "rope_neox": r"neox-",
+            "rope_multi": r"multi-",
+            "rms_norm_mul_rope_f32": r"normed-",
+        },
+        has_upstreams_launches=True,
+    ),
+    # Not left out: forks, what another rule would catch as well (shapes), and memory that other blocks read
+    # (net-not-over-part-of-20-tokens): in the emulator's order all come first.
+    KernelPatch(
+        name="gated-quantized",
+        needs=("quantize-once", "norm-quantized", "delta-net-inputs"),
+        kernels={
+            "delta_net_convolved": r"net-(?!not|convolution-not)",
+            "delta_net_inputs": r"net-(?!not|inputs-not)",
+            "gated_quantized": r"net-(?!not)|gate-(?!not)",
+        },
+        rules={
+            "delta-net-inputs.cuh": [
+                Rule(
+                    "silu",
+                    "ggml_get_unary_op(silu) != GGML_UNARY_OP_SILU",
+                    "false",
+                    ("net-convolution-not-gelu",),
+                ),
+                Rule(
+                    "newest",
+                    "last->view_offs != tokens*sizeof(float)",
+                    "false",
+                    ("net-convolution-not-kept-first",),
+                ),
+                Rule(
+                    "states-read",
+                    "!is_read_by(states, { concat })",
+                    "false",
+                    ("net-convolution-not-states-read",),
+                ),
+                Rule(
+                    "joined-read",
+                    "!is_read_by(concat, { copied, conv })",
+                    "false",
+                    ("net-convolution-not-joined-read",),
+                    by="checks",
+                ),
+                Rule("conv-read", "!is_read_by(conv, { silu })", "false", ("net-convolution-not-read",)),
+                Rule(
+                    "cache-alone",
+                    "!is_left_alone(cache, states)",
+                    "false",
+                    ("net-convolution-not-cache-changed",),
+                ),
+                Rule(
+                    "given-alone",
+                    "!is_left_alone(given, concat)",
+                    "false",
+                    ("net-convolution-not-given-changed",),
+                ),
+                Rule(
+                    "kept-alone",
+                    "!is_left_alone(kept, copied, /*is_written =*/ true)",
+                    "false",
+                    ("net-convolution-not-kept-read",),
+                ),
+                Rule(
+                    "made-alone",
+                    "!is_left_alone(silu, silu, /*is_written =*/ true)",
+                    "false",
+                    ("net-convolution-not-kept-late",),
+                    by="checks",
+                ),
+                Rule(
+                    "whole-rows",
+                    "row_to_row % cache->nb[1] != 0",
+                    "false",
+                    ("net-convolution-not-between-rows",),
+                    by="checks",
+                ),
+                Rule("head", "made->ne[0] == delta_net_head", "true", ("net-inputs-not-64",)),
+                Rule(
+                    "no-bias", "number_in(made->op_params, 1) == 0.0f", "true", ("net-inputs-not-with-bias",)
+                ),
+                Rule(
+                    "made-before",
+                    "is_waiting(read) || is_waiting(read->view_src)",
+                    "false",
+                    ("net-inputs-not-gate-squared",),
+                ),
+                Rule("in-place", "one->view_src != nullptr", "false", ("net-inputs-not-biased-in-place",)),
+                Rule("norm-read", "!is_read_by(norm_q, { q })", "false", ("net-inputs-not-norm-read",)),
+                Rule(
+                    "biased-read",
+                    "!is_read_by(biased, { softplus })",
+                    "false",
+                    ("net-inputs-not-biased-read",),
+                ),
+                Rule(
+                    "inputs-alone", "!is_left_alone(read, by)", "false", ("net-inputs-not-convolved-changed",)
+                ),
+                # a fusion computes a node that waits, which ends the program
+                Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",), by="end"),
+            ],
+            "gated-quantized.cuh": [
+                Rule("gate-read", "reads != nullptr", "true", ("gate-not-unread",), by="end"),
+                Rule("gate-in-order", "!ggml_is_contiguous(gate)", "false", ("gate-not-rows-apart",)),
+            ],
+        },
+        is_replayed=True,
+    ),
+    # Not left out: forks (on another stream quantize-once gives no copy), that there is a gate (without one
+    # no operation is named, either), and that a step belongs to a graph.
+    KernelPatch(
+        name="attention-quantized",
+        needs=("quantize-once", "norm-quantized", "gate-up-quantized"),
+        kernels={
+            "mul_mat_vec_q_gate_up": r"gate-(?!not)",
+            "flash_attn_combine_quantized": r"attention-(?!not)",
+        },
+        spared={"gate-q4_k": 1, "gate-experts": 1, "gate-experts-shared": 1, "attention-128": 1},
+        rules={
+            # the kernel reads one half of the buffer while it writes the other
+            "quantize-once.cuh": [
+                Rule("other-half", "1 - kept.half", "kept.half", ("gate-over-input",), by="checks")
+            ],
+            "gate-up-quantized.cuh": [
+                Rule("token", "ggml_nrows(src1) != 1", "false", ("gate-not-2-of-experts",)),
+                Rule(
+                    "large",
+                    "2*ggml_nrows(dst)*src0->ne[1]*int64_t(src0->nb[1]) > gate_up_quantized_most",
+                    "false",
+                    ("gate-not-large",),
+                    by="launches",
+                ),
+                Rule("no-copy", "copy == nullptr", "false", ("gate-not-read-by-quantized",), by="checks"),
+            ],
+            "attention-quantized.cuh": [
+                Rule("whole", "columns % MATRIX_ROW_PADDING == 0", "true", ("attention-not-2-of-384",)),
+                Rule(
+                    "no-join", "copy == nullptr", "false", ("attention-not-read-by-quantized",), by="checks"
+                ),
+            ],
+            "quantized-results.cuh": [
+                Rule(
+                    "as-wide",
+                    "reads->ne[0] != columns",
+                    "false",
+                    ("gate-not-in-halves", "attention-not-in-halves"),
+                ),
+            ],
+        },
+        is_replayed=True,
+    ),
+    KernelPatch(
+        name="hidden-rows",
+        needs=("fattn-vec-heads-first", "mmvq-loops"),
+        has_upstreams_launches=True,
+        device_rules={
+            "fattn-vec.cuh": [
+                Rule("hides-what-is-seen", "== -INFINITY", "<= 0.0f", ("attention-256",)),
+                Rule("other-step", "k_VKQ_max = last;", "k_VKQ_max = begin;", ("attention-200-size-256",)),
+            ],
+            "mmvq.cu": [
+                Rule(
+                    "gate-left-out",
+                    "if (use_gate) {\n            for (int block",
+                    "if (false) {\n            for (int block",
+                    ("gate-q4_0",),
+                )
+            ],
+        },
+    ),
+)
+
+
+def _rows(of: Callable[[KernelPatch], Iterable[tuple[Any, ...]]] = lambda _: [()]) -> list[Any]:
+    """Each patch with each case that ``of`` gives for it, as parameters; ``hours`` unless it is quick."""
+    return [
+        pytest.param(
+            patch,
+            *case,
+            id="-".join(
+                [
+                    patch.name,
+                    *([] if patch.scenes == "*" else [patch.scenes.rstrip("-*")]),
+                    *(part.name if isinstance(part, Rule) else str(part) for part in case),
+                ]
+            ),
+            marks=() if patch.is_quick else pytest.mark.hours,
+        )
+        for patch in PATCHES
+        for case in of(patch)
+    ]
+
+
+def _quantized(ran: Ran) -> int:
+    return ran.launched.get("quantize_q8_1", 0) + ran.launched.get("quantize_mmq_q8_1", 0)
+
+
+@pytest.mark.parametrize("patch", _rows())
+def test_results_are_right_in_the_launches_that_the_patch_is_for(
+    scene_trees: SceneTrees, patch: KernelPatch
+) -> None:
+    after = scene_trees.run(scene_trees.tree(patch), patch.name, patch.scenes)
+    assert after.wrong(lambda: scene_trees.before(patch)) == []
+    assert after.blamed == frozenset()
+    expected = patch.expected(after.scenes)
+    assert {kernel: after.launched.get(kernel, 0) for kernel in expected} == expected
+    if patch.has_upstreams_launches:
+        assert after.launched == scene_trees.before(patch).launched
+
+
+@pytest.mark.parametrize(("patch", "scene", "spared"), _rows(lambda patch: patch.spared.items()))
+def test_an_activation_that_has_its_copy_is_not_quantized_again(
+    scene_trees: SceneTrees, patch: KernelPatch, scene: str, spared: int
+) -> None:
+    before, after = (scene_trees.run(tree, patch.name, scene) for tree in (None, scene_trees.tree(patch)))
+    assert _quantized(before) - _quantized(after) == patch.rounds * spared
+
+
+@pytest.mark.parametrize(
+    ("patch", "fork"), _rows(lambda patch: [("0",), ("1",)] if patch.is_replayed else [])
+)
+def test_a_graph_that_is_captured_and_replayed_is_right(
+    scene_trees: SceneTrees, patch: KernelPatch, fork: str
+) -> None:
+    """With upstream's fork of streams, and without."""
+    tree = scene_trees.with_switches(patch, has_graphs=True)
+    after = scene_trees.run(tree, patch.name, has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
+    assert after.captured == len(after.scenes) - patch.not_captured
+    assert set(after.wrong(lambda: scene_trees.before(patch))) <= patch.stale
+    assert after.blamed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("patch", "rule", "scene"),
+    _rows(
+        lambda patch: (
+            (rule, scene) for rules in patch.rules.values() for rule in rules for scene in rule.scenes
+        )
+    ),
+)
+def test_a_rule_that_is_left_out_is_noticed(
+    scene_trees: SceneTrees, patch: KernelPatch, rule: Rule, scene: str
+) -> None:
+    is_forked = "forked" in scene
+    tree = scene_trees.with_switches(patch, has_graphs=is_forked)
+    fork = {"GGML_CUDA_GRAPH_OPT": "1"} if is_forked else {}
+    run = functools.partial(scene_trees.run, tree, patch.name, scene, has_graphs=is_forked, **fork)
+    with_all = run()
+    assert with_all.blamed == frozenset()
+    after = run(may_fail=True, LEFT_OUT=rule.name)
+    assert rule.is_noticed(with_all, after), after
+
+
+@pytest.mark.parametrize(("patch", "rules", "scene"), _rows(lambda patch: patch.together))
+def test_rules_that_protect_a_scene_together_are_noticed_together(
+    scene_trees: SceneTrees, patch: KernelPatch, rules: str, scene: str
+) -> None:
+    run = functools.partial(scene_trees.run, scene_trees.with_switches(patch), patch.name, scene)
+    assert run(LEFT_OUT=rules).scenes != run().scenes
+
+
+@pytest.mark.parametrize(
+    ("patch", "file", "rule", "scene"),
+    _rows(
+        lambda patch: (
+            (file, rule, scene)
+            for file, rules in patch.device_rules.items()
+            for rule in rules
+            for scene in rule.scenes
+        )
+    ),
+)
+def test_a_rule_of_device_code_that_is_left_out_is_noticed(
+    scene_trees: SceneTrees, patch: KernelPatch, file: str, rule: Rule, scene: str
+) -> None:
+    wrong = scene_trees.without_device_rule(patch, file, rule)
+    after, before = (scene_trees.run(tree, patch.name, scene, is_checked=False) for tree in (wrong, None))
+    assert after.scenes != before.scenes
+
+
+@pytest.mark.hours
+@pytest.mark.parametrize("scene", ["sum-q4_0", "sum-experts", "gate-q4_0", "gate-biased", "gate-experts"])
+def test_upstream_fuses_what_the_loops_of_hidden_rows_are_for(scene_trees: SceneTrees, scene: str) -> None:
+    launched = scene_trees.run(None, "hidden-rows", scene, is_checked=False).launched
+    assert launched["mul_mat_vec_q"]
+    assert not [kernel for kernel in launched if kernel.startswith(("k_bin", "add_id", "swiglu", "unary"))]
+
+
+@pytest.mark.hours
+@pytest.mark.parametrize(("scene", "launches"), [("product-f16", 0), ("product-q4_k", 1)])
+def test_a_blas_type_that_is_asked_for_is_used_where_upstream_would_use_it(
+    scene_trees: SceneTrees, scene: str, launches: int
+) -> None:
+    tree = scene_trees.tree_with("mul-mat-prompts")
+    ran = scene_trees.run(tree, "mul-mat-prompts", scene, GGML_CUDA_CUBLAS_COMPUTE_TYPE="f32")
+    assert ran.launched.get("mul_mat_prompts", 0) == launches
