@@ -144,7 +144,7 @@ class SceneTrees:
         options = EmulationOptions(report=report, checks=usual_checks() if is_checked else ())
         built = self._trees.running(BUILD, options, programs=("llama-bench",), candidate=tree, whole=())
         with built as side:
-            environment = {"PATH": os.environ["PATH"], **side.environment, **variables}
+            environment = {**environment_with_ggml(side), **variables}
             if has_graphs:
                 del environment["GGML_CUDA_DISABLE_GRAPHS"]
             program = compile_with_ggml(_PROGRAM, side, self._trees.root(BUILD), self._folder)
@@ -230,14 +230,20 @@ class SceneTrees:
 
 
 def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) -> Path:
-    """The program, linked with the ggml of a side; made once in ``folder``."""
-    made = folder / f"{program.stem}-{side.identity}"
+    """The program, for the ggml that all sides of a tree have; made once in ``folder``."""
+    made = folder / f"{program.stem}-{tree.name}"
     if not made.is_file():
         includes = [f"-I{tree / name}" for name in ("include", "ggml/include")]
-        libraries = [f"-L{side.folder}", "-lggml", "-lggml-base", f"-Wl,-rpath,{side.folder}"]
+        libraries = [f"-L{side.folder}", "-lggml", "-lggml-base"]
         argv = ["c++", "-std=c++20", "-O1", *includes, str(program), *libraries, "-o", str(made)]
         subprocess.run(argv, check=True, timeout=600)
     return made
+
+
+def environment_with_ggml(side: BuiltSide) -> dict[str, str]:
+    """Variables with which such a program runs with the libraries of a side."""
+    paths = (side.environment["LD_LIBRARY_PATH"], str(side.folder))
+    return {"PATH": os.environ["PATH"], **side.environment, "LD_LIBRARY_PATH": ":".join(paths)}
 
 
 def _with_switches(text: str, rules: Sequence[Rule]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from emulated_trees import ARCH, EmulatedTrees
-from kernel_scenes import compile_with_ggml
+from kernel_scenes import compile_with_ggml, environment_with_ggml
 
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.checks import usual_checks
@@ -50,7 +49,7 @@ def run(
         with trees.running(build, options, candidate=candidate, whole=()) as side:
             done = subprocess.run(
                 [compile_with_ggml(_PROGRAM, side, trees.root(build), folder), side.folder, *cases],
-                env={"PATH": os.environ["PATH"], **side.environment},
+                env=environment_with_ggml(side),
                 capture_output=True,
                 text=True,
                 check=False,
