@@ -33,7 +33,7 @@ from records import write_record
 from patchkit.base.series_folder import find_series_dir
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.selection import default_of
+from patchkit.carry.series.selection import terms_of
 
 # Issue 5, "Must hold": anchors and rendering only, warm, two cores.
 LIMIT_WALL_S = 60.0
@@ -139,7 +139,8 @@ def _opt_in(arch: str) -> list[str]:
     folder = find_series_dir(None)
     series = load_series(folder.patches)
     profile = load_profile(folder.profiles, arch)
-    return [patch.id for patch in series.patches if default_of(series, patch, profile, None) == "opt-in"]
+    terms = {patch.id: terms_of(series, patch, profile, None) for patch in series.patches}
+    return [name for name, each in terms.items() if each.default == "opt-in"]
 
 
 def _run(

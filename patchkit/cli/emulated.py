@@ -251,7 +251,7 @@ def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source,
 
     A commit of the user's own is its own baseline: no candidate need be there for it.
     """
-    from patchkit.carry.candidate.record import Wish
+    from patchkit.carry.candidate.decision import Wish
     from patchkit.prove.build import prepare_subject
     from patchkit.toolchain.machine import Source
 

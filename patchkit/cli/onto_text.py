@@ -100,7 +100,7 @@ def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) ->
     if found.opt_in:
         named = ", ".join(found.opt_in)
         lines.append(f"opt-in:    {named}: what they bring on this build is not measured (patchkit show ID)")
-    beyond = plan.more_trust
+    beyond = plan.decision.more_trust
     if beyond is not None:
         lines.append(f"trust:     {beyond.sentence()}")
     take = "log --oneline" if clone.is_bare else "merge --ff-only" if found.is_head else "switch"

@@ -21,8 +21,7 @@ from patchkit.cli.settings import TEXT, options, packed
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.candidate.plan import Request
-    from patchkit.carry.candidate.record import Wish
+    from patchkit.carry.candidate.decision import Request, Wish
     from patchkit.carry.onto.pin import AsBuild, Onto
     from patchkit.carry.series.lock import Pin, PinWanted
     from patchkit.toolchain.parts import BackendName
@@ -162,7 +161,7 @@ class CandidateChoice:
 def _make_choice(
     *, archs: tuple[str, ...], upstream: str | None, onto: str | None, repo: Path | None, **wish: Any
 ) -> CandidateChoice:
-    from patchkit.carry.candidate.record import Wish
+    from patchkit.carry.candidate.decision import Wish
 
     clone = make_onto(onto, repo, upstream=upstream)
     return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))
@@ -220,7 +219,7 @@ def _make_asked(
 
 
 def _make_wanted(**wanted: Any) -> Request:
-    from patchkit.carry.candidate.plan import Request
+    from patchkit.carry.candidate.decision import Request
 
     return Request(**wanted)
 

@@ -11,8 +11,9 @@ from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.find import check_candidate, find_candidate
-from patchkit.carry.candidate.record import Candidate, Wish
+from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import PinWanted, load_lock
 from patchkit.gpu.hardware.gpus import detect_gpus, has_amd_driver, has_nvidia_gpu
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner

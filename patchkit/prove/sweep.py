@@ -9,7 +9,8 @@ from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
-from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import open_stage
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.sweep.run import Row, Sweep

@@ -26,8 +26,9 @@ from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
-from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import plan_onto

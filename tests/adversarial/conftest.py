@@ -14,15 +14,15 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.judging.classes import Classified
 from patchkit.carry.judging.classify import Comparison, classify_series
 from patchkit.carry.judging.rendering import Rendering, last_renderings
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.selection import select_patches
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned
 
@@ -37,6 +37,7 @@ class Ground:
     series_dir: SeriesDir
     series: Series
     profile: object
+    pin: Pin
     files: UpstreamFiles
     last: Mapping[str, Rendering]
 
@@ -77,7 +78,7 @@ class Ground:
             Comparison(
                 workspace=Workspace(series=self.series_dir, cache_root=Path("none"), reporter=NullReporter()),
                 build=build,
-                chosen=select_patches(series, [self.profile], build, only=(), without=(), with_=()),
+                chosen=decide(series, [self.profile], replace(self.pin, build=build), Wish()).selected,
                 files=files,
                 last=last,
             )
@@ -93,13 +94,14 @@ def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: 
     repository = open_cache(warm_cache).peek(NullReporter())
     pinned = find_pinned(repository, pin)
     files = read_upstream(repository, pinned, series.folders)
-    chosen = select_patches(series, [profile], 6900, only=(), without=(), with_=())
+    chosen = decide(series, [profile], pin, Wish()).selected
     last = last_renderings(chosen, files, series_dir)
     assert len(last) == len(patches)
     return Ground(
         series_dir=series_dir,
         series=series,
         profile=profile,
+        pin=pin,
         files=files.fresh(),
         last=last,
     )

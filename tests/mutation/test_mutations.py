@@ -18,7 +18,8 @@ from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.prove.gates import touched
 from patchkit.prove.gates.base import Gate
 from patchkit.prove.gates.isolation.gate import IsolationGate

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
-from patchkit.carry.candidate.plan import Request, name_patches
-from patchkit.carry.judging.rendering import select_on
+from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.lock import Lock, Result
+from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.profile import ArchProfile, load_profiles
-from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.series.selection import opted_in
 from patchkit.carry.series.trust import Level
 from patchkit.carry.upstream.pin import SourceWanted
 
@@ -87,7 +86,7 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
     series = load_series(folder.patches)
     sets = {request.archs} if request.archs else {*_recorded(lock, folder)}
     for archs in sorted(sets):
-        select_on(series, load_profiles(folder.profiles, archs), lock.pin(None), request.with_)
+        decide(series, load_profiles(folder.profiles, archs), lock.pin(None), Wish(with_=request.with_))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +116,9 @@ class Variant:
 
 
 def find_variants(
-    request: BumpRequest, lock: Lock, target: int, folder: SeriesDir
+    request: BumpRequest, lock: Lock, pin: Pin, folder: SeriesDir
 ) -> tuple[tuple[Variant, ...], tuple[tuple[str, ...], ...]]:
-    """The variants of a bump to the build ``target``, sorted by GPUs and opt-in patches.
+    """The variants of a bump to ``pin``, sorted by GPUs and opt-in patches.
 
     With ``--arch``, ``--with`` or ``--trust`` only what was named: the GPUs (or those that the default pin
     has results of) with exactly these opt-in patches. Also returns the GPUs that the lock has results for at
@@ -128,14 +127,14 @@ def find_variants(
     Raises UsageError when there is none; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
     ``--without``; and the errors of reading series and profiles.
     """
-    series = load_series(folder.patches)
+    series, target = load_series(folder.patches), pin.build
     variants: list[Variant] = []
     newer: list[tuple[str, ...]] = []
     for archs in _archs(request, lock, folder):
         profiles = load_profiles(folder.profiles, archs)
         recorded = [result for result in lock.results if result.archs == archs]
         if request.is_about_one:
-            named = _named(request, series, profiles, target)
+            named = _named(request, series, profiles, pin)
             asked = _opted(series, profiles, named.with_, target)
             same = [each for each in recorded if _opted_of(series, profiles, each) == asked]
             recent = _recent(same, lock, target)
@@ -164,14 +163,17 @@ def find_variants(
             else "name the GPU: patchkit bump --arch gfx1151",
         )
     recorded_ids = {name for each in variants for name in each.had or ()}
-    return tuple(_checked(each, series, folder, target, recorded_ids) for each in variants), tuple(newer)
+    return tuple(_checked(each, series, folder, pin, recorded_ids) for each in variants), tuple(newer)
 
 
-def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], build: int) -> BumpRequest:
-    """The request with the patches named that its trust stands for on the build."""
-    asked = Request(archs=(), with_=request.with_, without=request.without, trust=request.trust)
-    named, _ = name_patches(asked, series, profiles, build)
-    return replace(request, with_=named.with_, without=named.without)
+def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], pin: Pin) -> BumpRequest:
+    """The request with the patches named that its trust stands for on the pin."""
+    if request.trust is None:
+        return request
+    unknown = tuple(name for name in request.without if series.patch(name) is None)
+    without = tuple(name for name in request.without if name not in unknown)
+    decision = decide(series, profiles, pin, Wish(with_=request.with_, without=without, trust=request.trust))
+    return replace(request, with_=decision.with_, without=(*decision.without, *unknown))
 
 
 def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[str, ...]]:
@@ -231,11 +233,11 @@ def _variant(
     )
 
 
-def _checked(variant: Variant, series: Series, folder: SeriesDir, target: int, recorded: set[str]) -> Variant:
+def _checked(variant: Variant, series: Series, folder: SeriesDir, pin: Pin, recorded: set[str]) -> Variant:
     """The variant with those of ``without`` that the series has; another may be one that the lock records."""
     without = tuple(
         name for name in variant.without if series.patch(name) is not None or name not in recorded
     )
     profiles = load_profiles(folder.profiles, variant.archs)
-    select_patches(series, profiles, target, without=without, with_=variant.with_)
+    decide(series, profiles, pin, Wish(without=without, with_=variant.with_))
     return replace(variant, without=without)

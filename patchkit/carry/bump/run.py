@@ -19,6 +19,7 @@ from patchkit.carry.bump.successor import Successor, Work, make, regenerate, set
 from patchkit.carry.candidate.staging import name_series, open_stage, publish, put_back_ref, recover
 from patchkit.carry.candidate.target import find_target_pin, own_pin
 from patchkit.carry.judging.classes import GOOD
+from patchkit.carry.judging.judge import Judge
 from patchkit.carry.remotes.run import ask_following, imported_pulls, read_following
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.fault import refused_faults
@@ -57,7 +58,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         reporter=reporter,
     )
     new = own_pin(lock, told)
-    variants, newer = find_variants(request, lock, new.build, series)
+    variants, newer = find_variants(request, lock, new, series)
     branch = f"bump/{new.name}"
     if request.commit:
         check_branch(series, branch, reporter)
@@ -150,11 +151,10 @@ def _problems(bump: Bump) -> Iterator[PatchkitError]:
 
 def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, tuple[Successor, ...], Lock]:
     """All variants are classified before the first is made: gates take long, and one can end it all."""
-    made: list[Successor] = []
-    for variant in variants:
-        with work.cache.hold(work.workspace.reporter) as repository:
-            made.append(regenerate(work, variant, repository))
-    work.trees.clear()
+    with work.cache.hold(work.workspace.reporter) as repository:
+        series = load_series(work.stage.series.patches)
+        judge = Judge(workspace=work.stage, repository=repository, series=series, trees={})
+        made = [regenerate(work, variant, judge) for variant in variants]
     accepted = work.request.accept_faults
     state = _state(made, accepted)
     if state == "done" and work.request.no_verify and _drifted(made):

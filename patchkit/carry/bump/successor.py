@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.base.plain import fields_of, plain
@@ -13,20 +13,18 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.proof import Proof, Prove
 from patchkit.carry.bump.request import BumpRequest, Variant
 from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request, Wish
 from patchkit.carry.candidate.inputs import digest_of_patch
 from patchkit.carry.candidate.lock import make_result, read_inputs
-from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import DROPPED, GOOD, Classified
-from patchkit.carry.judging.classify import Comparison, classify_series
-from patchkit.carry.judging.rendering import Rendering, followed_by, last_renderings, select_on
-from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.rendering import Rendering, followed_by
+from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Followed, LeftOut, Lock, Pin, write_lock
-from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import Selected, live_in, opted_in
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
@@ -171,7 +169,6 @@ class Work:
 
     ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
     ``pulls`` are the files of the pull requests that patches are, as they were imported.
-    ``trees`` are the upstreams that were read so far, by commit: variants share them.
     """
 
     request: BumpRequest
@@ -184,46 +181,47 @@ class Work:
     told: Pin
     prove: Prove
     pulls: Mapping[str, tuple[Versions, ...]]
-    trees: dict[str, UpstreamFiles] = field(default_factory=dict)
 
-
-def regenerate(work: Work, variant: Variant, repository: Repository) -> Successor:
-    """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
-    series = load_series(work.stage.series.patches)
-    last: dict[str, Rendering] = {}
-    for build in variant.compared:
-        chosen, files = _read(work, variant, series, work.lock.pin(build), (), repository)
-        last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
-    chosen, files = _read(work, variant, series, work.new, variant.without, repository)
-    verdicts, renderings = classify_series(
-        Comparison(
-            workspace=work.stage,
-            build=work.new.build,
-            chosen=chosen,
-            files=files,
-            last=last,
-            pulls=work.pulls,
+    def obtain(self, pin: Pin) -> str:
+        """The commit of a pin, in the cache; raises as :func:`patchkit.carry.upstream.pin.obtain`."""
+        return obtain(
+            pin,
+            cache=self.cache,
+            source=self.request.source if pin is self.new is self.told else "auto",
+            upstream_url=self.request.upstream_url if pin.commit is not None else None,
+            fetched=self.told.commit if pin is self.new else None,
+            reporter=self.workspace.reporter,
         )
-    )
+
+
+def regenerate(work: Work, variant: Variant, judge: Judge) -> Successor:
+    """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
+    series = judge.series
+    last: dict[str, Rendering] = {}
+    for build in variant.compared:  # a newer pin knows better
+        pin = work.lock.pin(build)
+        then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=pin is not work.new)
+        last |= judge.render(then, judge.read(work.obtain(pin)))
+    wish = Wish(with_=variant.with_, without=variant.without)
+    decision = judge.decide(work.new, variant.archs, wish)
+    judged = judge.judge(decision, judge.read(work.obtain(work.new)), last, pulls=work.pulls)
+    verdicts = judged.verdicts
     had = variant.had if variant.had is not None else tuple(last)
     left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()
     named = {each.patch for each in left_out}
-    renderings = tuple(each for each in renderings if each.patch.id not in named)
+    renderings = tuple(each for each in judged.renderings if each.patch.id not in named)
     made = {rendering.patch.id for rendering in renderings}
-    profiles = load_profiles(work.stage.series.profiles, variant.archs)
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
-    wanted = {each.patch.id for each in select_on(series, profiles, work.new, variant.with_) if each.targets}
+    wanted = {*judge.decide(work.new, variant.archs, Wish(with_=variant.with_)).ids}
     options = [*arch_options(variant.archs, work.stage.series.profiles), "--upstream", work.new.name]
     options += [word for name in variant.with_ if name in made for word in ("--with", name)]
     options += [word for name in sorted(wanted - made - named) for word in ("--without", name)]
     options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
-    live = live_in(rendering.selected for rendering in renderings)
-    faults = find_faults(series.faults, work.new.build, variant.archs, live)
     return Successor(
         variant=variant,
         verdicts=verdicts,
         blocked=tuple(_blocked(work, variant, series, verdicts)),
-        faults=faults,
+        faults=decision.faults_with(rendering.selected for rendering in renderings),
         had=had,
         losses=find_losses(
             had,
@@ -234,7 +232,7 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
             dropped=named,
             drops_all=work.request.drop_conflicts,
         ),
-        offered=() if made or not had else opted_in(series, profiles, inside, work.new.build),
+        offered=() if made or not had else decision.opted_in(inside),
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
         made_by=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
@@ -285,27 +283,6 @@ def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, lis
         words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
         settled.append(replace(one, made_by=(*one.made_by, *words)))
     return lock, settled
-
-
-def _read(
-    work: Work, variant: Variant, series: Series, pin: Pin, without: Sequence[str], repository: Repository
-) -> tuple[tuple[Selected, ...], UpstreamFiles]:
-    """What of the variant applies to a pin, and the sources there."""
-    commit = obtain(
-        pin,
-        cache=work.cache,
-        source=work.request.source if pin is work.new is work.told else "auto",
-        upstream_url=work.request.upstream_url if pin.commit is not None else None,
-        fetched=work.told.commit if pin is work.new else None,
-        reporter=work.workspace.reporter,
-    )
-    if commit not in work.trees:
-        work.trees[commit] = read_upstream(repository, commit, series.read)
-    profiles = load_profiles(work.stage.series.profiles, variant.archs)
-    # What was left out there was in no rendering that anybody has seen; on the new pin it is tried again.
-    left_out = {} if pin is work.new else {each.patch: each.why for each in pin.left_out}
-    chosen = select_on(series, profiles, pin, variant.with_, without, left_out)
-    return chosen, work.trees[commit].fresh()
 
 
 def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:

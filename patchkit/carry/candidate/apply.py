@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,26 +12,24 @@ from patchkit.base.text import counted
 from patchkit.base.upstreams import recognise
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.known import find_known, make_record
 from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.lock import (
+    changed_inputs,
     check_result,
-    find_changed,
-    is_recorded,
     make_result,
     read_inputs,
     refuse_changed,
 )
-from patchkit.carry.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
 from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
 from patchkit.carry.placing.tree import declares_option
-from patchkit.carry.series.fault import check_faults
-from patchkit.carry.series.lock import Result
-from patchkit.carry.series.selection import opted_in
-from patchkit.carry.series.trust import DEFAULT_TRUST
+from patchkit.carry.series.fault import FaultHere, check_faults
+from patchkit.carry.series.lock import Result, load_lock
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.checkout import check_out
+from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.refs import read_ref, update_refs
 from patchkit.carry.upstream.remote import upstream_url
 from patchkit.carry.upstream.repository import Repository
@@ -50,7 +49,7 @@ class ApplyReport:
     """
 
     candidate: Candidate
-    choice: Choice
+    decision: Decision
     tree: str
     checkout: Path | None
     handover: Handover | None
@@ -62,20 +61,19 @@ class ApplyReport:
     @property
     def skipped(self) -> dict[str, str]:
         """Patches that are not in, with the reason."""
-        return {each.patch.id: each.reason for each in self.choice.selected if not each.targets}
+        return {each.patch.id: each.reason for each in self.decision.selected if not each.targets}
 
     @property
     def opt_in(self) -> tuple[str, ...]:
         """Its patches that these GPUs get only when they are asked for."""
-        choice = self.choice
-        return opted_in(choice.series, choice.profiles, self.candidate.ids, choice.pin.build)
+        return self.decision.opted_in(self.candidate.ids)
 
     def as_json(self) -> dict[str, object]:
         """As ``apply`` shows it."""
         return {
             "branch": self.candidate.ref,
             "base": self.candidate.base,
-            "releases": list(self.choice.pin.releases),
+            "releases": list(self.decision.pin.releases),
             "archs": list(self.candidate.archs),
             "commits": plain(self.candidate.commits),
             "tree": self.tree,
@@ -87,9 +85,9 @@ class ApplyReport:
             "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped.items()],
             "available": plain(self.available),
             "opt_in": list(self.opt_in),
-            "trust": self.choice.request.trust or DEFAULT_TRUST,
-            "more_trust": plain(self.choice.more_trust),
-            "faults": plain(self.choice.faults),
+            "trust": self.decision.trust,
+            "more_trust": plain(self.decision.more_trust),
+            "faults": plain(self.decision.faults),
         }
 
 
@@ -103,16 +101,27 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """
     cache = open_cache(workspace.cache_root)
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
-        choice = choose(request, workspace)
-        choice.warn_of_faults(workspace.reporter)
-        refuse_faults(choice)
-        base = obtain_base(choice, workspace, cache)
-        known = find_known(choice, base, repository, workspace)
+        lock = load_lock(workspace.series.lock)
+        decision = load_decision(request, workspace, lock)
+        decision.warn(workspace.reporter)
+        decision.warn_of_faults(workspace.reporter)
+        refuse_faults(decision, decision.faults, request)
+        base = obtain(
+            decision.pin,
+            cache=cache,
+            source=request.source,
+            upstream_url=request.upstream_url,
+            reporter=workspace.reporter,
+        )
+        recorded = lock.result(decision.pin.build, decision.archs, decision.ids)
+        known = find_known(decision, recorded, base, repository, workspace, unlocked=request.unlocked)
         if known is not None:
             (candidate, result), state = known, "recorded"
             old: str | None = candidate.tip
         else:
-            candidate, result, state = _write(place(choice, base, workspace, cache), repository, workspace)
+            candidate, result, state = _write(
+                decision, base, recorded, repository, workspace, unlocked=request.unlocked
+            )
             old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
@@ -122,18 +131,19 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
                 candidate.tip,
                 checkout,
                 branch=candidate.branch,
-                origin=upstream_url(choice.pin),
+                origin=upstream_url(decision.pin),
                 kept=workspace.series.folders,
             )
-        handover = hand_over(repository, choice.pin, base=base, ref=candidate.ref, tip=candidate.tip)
+        handover = hand_over(repository, decision.pin, base=base, ref=candidate.ref, tip=candidate.tip)
         if known is None:
             note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
-            move_candidate(repository, candidate, old, make_record(choice, result, workspace))
+            record = make_record(decision, decision.pin, result, workspace, unlocked=request.unlocked)
+            move_candidate(repository, candidate, old, record)
         note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
-        cmake = cmake_command(choice, checkout, repository, base)
+        cmake = cmake_command(decision, candidate, checkout, repository)
     return ApplyReport(
         candidate=candidate,
-        choice=choice,
+        decision=decision,
         tree=result.tree,
         checkout=checkout,
         handover=handover,
@@ -142,39 +152,52 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         cmake=cmake,
         available=None
         if candidate.commits
-        else find_available(workspace.series, choice.archs, choice.pin.build),
+        else find_available(workspace.series, decision.archs, decision.pin.build),
     )
 
 
-def refuse_faults(choice: Choice) -> None:
+def refuse_faults(decision: Decision, found: Iterable[FaultHere], request: Request) -> None:
     """Raise FAULT_UNMENDED for what nobody accepted, FAULT_UNKNOWN for what nobody knows.
 
     No fault of a GPU is in the way of who asks for plain patches alone: they are warned.
     """
-    found = () if choice.is_plain else choice.faults
-    check_faults(choice.series.faults, found, choice.pin.build, choice.request.accept_faults)
+    found = () if decision.is_plain else found
+    check_faults(decision.series.faults, found, decision.pin.build, request.accept_faults)
 
 
-def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Candidate, Result, str]:
-    """The commits of a plan, the result they are, and how that stands to the lock."""
+def _write(
+    decision: Decision,
+    base: str,
+    recorded: Result | None,
+    repository: Repository,
+    workspace: Workspace,
+    *,
+    unlocked: bool,
+) -> tuple[Candidate, Result, str]:
+    """The commits of a decision, the result they are, and how that stands to what the lock records."""
+    # A second apply places nothing: libclang and jinja2 would be a third of its time.
+    from patchkit.carry.candidate.plan import place  # noqa: PLC0415
+
+    plan = place(decision, base, workspace, repository)
     plan.check()
-    series = workspace.series
-    inputs = read_inputs(plan, series)
-    changed = find_changed(plan, inputs, series)
+    inputs = read_inputs(plan, workspace.series)
     candidate, tree = write_plan(plan, repository)
     result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+    if recorded is None:
+        return candidate, result, "not recorded"
+    changed = changed_inputs(inputs, recorded.inputs, workspace.series)
     if not changed:
-        check_result(plan, result, series)
-        return candidate, result, "not recorded" if changed is None else "recorded"
-    if is_recorded(plan, result):
+        check_result(recorded, result)
+        return candidate, result, "recorded"
+    if (recorded.tree, recorded.commit) == (result.tree, result.commit):
         # As where an edit was added for builds after this one: what the lock decides is as it was.
         workspace.reporter.warn(
             f"{counted(len(changed), 'file')} changed since the lock was written, and the candidate is the "
             "one that it records; patchkit lock --all records the files"
         )
         return candidate, result, "recorded"
-    if not plan.request.unlocked:
-        refuse_changed(plan, inputs, changed)
+    if not unlocked:
+        refuse_changed(recorded, inputs, changed)
     candidate, tree = write_plan(plan, repository, unlocked=True)
     return candidate, make_result(plan, inputs, tree=tree, commit=candidate.tip), "unlocked"
 
@@ -191,23 +214,27 @@ def move_candidate(repository: Repository, candidate: Candidate, old: str | None
         update_refs(repository, moves)
 
 
-def cmake_command(choice: Choice, source: Path | None, repository: Repository, base: str) -> list[str]:
+def cmake_command(
+    decision: Decision, candidate: Candidate, source: Path | None, repository: Repository
+) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined.
 
-    Options of ggml that upstream's file of options at ``base`` does not have are left out: CMake warns of
-    what nobody reads. Where there is no such file, all stay.
+    Options of ggml that upstream's file of options does not have are left out: CMake warns of what nobody
+    reads. Where there is no such file, all stay.
     """
+    base = candidate.base
     file = recognise(lambda path: path in repository.find_entries(base, [path])).ggml_options
     has_file = file in repository.find_entries(base, [file])
     declared = repository.read_blobs(base, [file])[file] if has_file else None
     options: dict[str, str] = {}
-    macros = {macro for each in choice.selected if each.targets for macro in each.patch.macros}
-    for profile in choice.profiles:
+    patches = (each.patch for each in decision.selected if each.patch.id in candidate.ids)
+    macros = {macro for patch in patches for macro in patch.macros}
+    for profile in decision.profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
     where = str(source) if source is not None else "llama.cpp"
-    build = f"{where}/build-{'+'.join(choice.archs)}"
+    build = f"{where}/build-{'+'.join(decision.archs)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

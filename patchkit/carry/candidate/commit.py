@@ -7,7 +7,6 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
-from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.candidate.record import Candidate, CandidateCommit, candidate_ref
 from patchkit.carry.series.patch import BREAKS_MAIL
 from patchkit.carry.series.profile import NO_GPU
@@ -16,6 +15,7 @@ from patchkit.carry.upstream.commits import NewCommit, write_commits
 from patchkit.carry.upstream.repository import Repository
 
 if TYPE_CHECKING:
+    from patchkit.carry.candidate.plan import Plan
     from patchkit.carry.placing.place import PlacedPatch
 
 _WIDTH = 72

@@ -8,23 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.inputs import digest_of, digest_today, left_out_on
-from patchkit.carry.candidate.plan import Request, name_patches
+from patchkit.carry.candidate.decision import Request, Wish, load_decision
+from patchkit.carry.candidate.inputs import digest_of, digest_today
 from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
     Candidate,
     CandidateCommit,
-    Wish,
     candidate_ref,
     is_candidate,
     read_record,
     shown_path,
 )
-from patchkit.carry.candidate.renames import followed_series
-from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Pin, PinWanted, load_lock
-from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import select_patches
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
@@ -147,7 +142,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     if record is not None:
         chosen = Wish(with_=record.with_, without=record.without, only=record.only)
     words = ["patchkit apply", *arch_options(candidate.archs, workspace.series.profiles), pin.option]
-    again = f"{' '.join(words)}{(wish or chosen).options}"
+    again = f"{' '.join(words)}{(chosen if wish.is_empty else wish).options}"
     known = record.inputs if record is not None else _recorded(workspace, candidate)
     if known is None or known != digest_today(workspace.series, candidate.archs, candidate.ids):
         own = shown_path(workspace.series.root)
@@ -162,24 +157,16 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
             why=why if known is not None else "there is no record of the files that it was made from",
             hint=again,
         )
-    if wish:
-        series = followed_series(load_series(workspace.series.patches), pin)
-        profiles = load_profiles(workspace.series.profiles, candidate.archs)
-        asked = Request(
-            archs=candidate.archs, only=wish.only, without=wish.without, with_=wish.with_, trust=wish.trust
+    if not wish.is_empty:
+        request = Request(
+            archs=candidate.archs,
+            upstream=pin,
+            only=wish.only,
+            without=wish.without,
+            with_=wish.with_,
+            trust=wish.trust,
         )
-        asked, _ = name_patches(asked, series, profiles, pin.build)
-        named = (*asked.only, *asked.with_)
-        selected = select_patches(
-            series,
-            profiles,
-            pin.build,
-            only=asked.only,
-            without=asked.without,
-            with_=asked.with_,
-            left_out=left_out_on(pin, candidate.archs, series, workspace.series, named=named),
-        )
-        wanted = tuple(each.patch.id for each in selected if each.targets)
+        wanted = load_decision(request, workspace).ids
         if wanted != candidate.ids:
             raise GitError(
                 f"{candidate.branch} was made with other patches",
@@ -188,7 +175,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
                 why=f"asked for: {', '.join(wanted) or 'none'}; it has: {', '.join(candidate.ids) or 'none'}",
                 hint=again,
             )
-    elif chosen:
+    elif not chosen.is_empty:
         workspace.reporter.info(f"{candidate.branch} was made with{chosen.options}")
 
 

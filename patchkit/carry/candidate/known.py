@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from patchkit.base.errors import GitError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_subject
+from patchkit.carry.candidate.decision import Decision
 from patchkit.carry.candidate.inputs import digest_of, hash_inputs
-from patchkit.carry.candidate.plan import Choice
 from patchkit.carry.candidate.record import (
     Candidate,
     CandidateCommit,
@@ -26,41 +27,46 @@ from patchkit.carry.candidate.record import (
     record_ref,
     shown_path,
 )
-from patchkit.carry.series.lock import Result
+from patchkit.carry.series.lock import Pin, Result
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository, verify_objects
 
 
 def find_known(
-    choice: Choice, base: str, repository: Repository, workspace: Workspace
+    decision: Decision,
+    recorded: Result | None,
+    base: str,
+    repository: Repository,
+    workspace: Workspace,
+    *,
+    unlocked: bool,
 ) -> tuple[Candidate, Result] | None:
-    """The candidate if it is proven to be what placing ``choice`` on ``base`` gives, and its result.
+    """The candidate if it is proven to be what placing the decision on ``base`` gives, and its result.
 
-    None where it is not. Raises LOCK_INPUT_UNUSABLE, and what git raises when it cannot list refs.
+    ``recorded`` is the result that the lock has. None where that is not so. Raises LOCK_INPUT_UNUSABLE, and
+    what git raises when it cannot list refs.
     """
-    selected = [each for each in choice.selected if each.targets]
-    ids = tuple(each.patch.id for each in selected)
-    recorded = choice.lock.result(choice.pin.build, choice.archs, ids)
-    if not ids or recorded is None or choice.pin.clone is not None:
+    selected = [each for each in decision.selected if each.targets]
+    if not selected or recorded is None:
         return None
-    ref = candidate_ref(choice.archs, choice.pin.name)
+    ref = candidate_ref(decision.archs, decision.pin.name)
     refs = list_refs(repository, ref, record_ref(ref))
     if refs.get(ref) != recorded.commit:
         return None
-    inputs = hash_inputs(choice.profiles, [each.patch.folder for each in selected], workspace.series)
+    inputs = hash_inputs(decision.profiles, [each.patch.folder for each in selected], workspace.series)
     if inputs != recorded.inputs:
         return None
-    record = make_record(choice, recorded, workspace)
+    record = make_record(decision, decision.pin, recorded, workspace, unlocked=unlocked)
     if read_record(repository, ref, refs) != record:
         return None
     commits = _verified_commits(repository, base, recorded.commit, recorded.tree)
-    if len(commits) != len(ids):
+    if len(commits) != len(selected):
         return None
     candidate = Candidate(
         ref=ref,
-        archs=choice.archs,
-        pin=choice.pin.name,
-        build=choice.pin.build,
+        archs=decision.archs,
+        pin=decision.pin.name,
+        build=decision.pin.build,
         base=base,
         tip=recorded.commit,
         commits=tuple(
@@ -88,23 +94,31 @@ def _verified_commits(repository: Repository, base: str, tip: str, tree: str) ->
     return commits
 
 
-def make_record(choice: Choice, result: Result, workspace: Workspace, branch: str | None = None) -> Record:
-    """The record of a candidate that was just made.
+def make_record(
+    decision: Decision,
+    pin: Pin,
+    result: Result,
+    workspace: Workspace,
+    *,
+    unlocked: bool = False,
+    dropped: Sequence[str] = (),
+    branch: str | None = None,
+) -> Record:
+    """The record of a candidate that was just made on ``pin``; ``dropped`` are patches in conflict there.
 
     ``branch`` is that of the user's clone, for a candidate on a commit of it.
     """
-    pin, request = choice.pin, choice.request
     return Record(
         tip=result.commit,
         build=pin.build,
-        archs=choice.archs,
+        archs=decision.archs,
         patches=result.patches,
         inputs=digest_of(result.inputs),
         series=shown_path(workspace.series.root),
-        with_=request.with_,
-        without=request.without,
-        only=request.only,
-        unlocked=request.unlocked,
+        with_=decision.with_,
+        without=tuple(dict.fromkeys((*decision.without, *dropped))),
+        only=decision.wish.only,
+        unlocked=unlocked,
         commit=pin.commit if pin.clone is not None else None,
         clone=shown_path(pin.clone) if pin.clone is not None else None,
         branch=branch,

@@ -12,11 +12,12 @@ from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir, arch_options, told_archs
 from patchkit.base.text import counted
+from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, PatchDefault, load_profile, load_profiles
-from patchkit.carry.series.selection import Terms, default_of, opt_in_of, select_patches, terms_of
+from patchkit.carry.series.selection import Terms, terms_of
 
 _T = TypeVar("_T")
 
@@ -98,7 +99,7 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
     return tuple(
         profile.arch
         for profile in profiles
-        if any(default_of(loaded, patch, profile, build) == "on" for patch in own)
+        if any(terms_of(loaded, patch, profile, build).default == "on" for patch in own)
     )
 
 
@@ -165,8 +166,8 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
     lock = load_lock(series.lock)
     loaded = load_series(series.patches)
     profiles = load_profiles(series.profiles, archs)
-    pins = sorted((pin.build for pin in lock.pins), key=lambda each: (each != build, each))
-    offers = [_offer(loaded, profiles, each, is_default=each == lock.default) for each in pins]
+    pins = sorted(lock.pins, key=lambda pin: (pin.build != build, pin.build))
+    offers = [_offer(loaded, profiles, pin, is_default=pin.build == lock.default) for pin in pins]
     return Available(
         archs=tuple(profile.arch for profile in profiles),
         options=tuple(arch_options((profile.arch for profile in profiles), series.profiles)),
@@ -174,17 +175,10 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
     )
 
 
-def _offer(series: Series, profiles: Sequence[ArchProfile], build: int, *, is_default: bool) -> Offer:
-    on = _selected(series, profiles, build, ())
+def _offer(series: Series, profiles: Sequence[ArchProfile], pin: Pin, *, is_default: bool) -> Offer:
+    on = decide(series, profiles, pin, Wish()).ids
     # All of them at once: a patch that needs another one comes with it.
-    both = _selected(series, profiles, build, opt_in_of(series, profiles, build))
+    both = decide(series, profiles, pin, Wish(with_opt_in=True)).ids
     return Offer(
-        build=build, is_default=is_default, on=on, opt_in=tuple(name for name in both if name not in on)
+        build=pin.build, is_default=is_default, on=on, opt_in=tuple(name for name in both if name not in on)
     )
-
-
-def _selected(
-    series: Series, profiles: Sequence[ArchProfile], build: int, with_: Sequence[str]
-) -> tuple[str, ...]:
-    chosen = select_patches(series, profiles, build, with_=with_)
-    return tuple(each.patch.id for each in chosen if each.targets)

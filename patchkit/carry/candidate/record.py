@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.carry.series.lock import Followed, ObjectId, Sha256
-from patchkit.carry.series.trust import Level
 from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
@@ -39,26 +37,6 @@ def is_candidate(ref: str) -> bool:
 def record_ref(ref: str) -> str:
     """Where the record of a candidate branch is."""
     return _RECORDS + ref.removeprefix(_BRANCHES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What options say of a candidate's patches; empty: whatever it was made with."""
-
-    with_: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    trust: Level | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.with_ or self.without or self.only or self.trust)
-
-    @property
-    def options(self) -> str:
-        """The options again, as a person types them; each with a space in front."""
-        rows = (("--with", self.with_), ("--without", self.without), ("--only", self.only))
-        trust = f" --trust {self.trust}" if self.trust is not None else ""
-        return trust + "".join(f" {option} {shlex.quote(name)}" for option, names in rows for name in names)
 
 
 class Record(BaseModel):

@@ -12,7 +12,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.git import redacted

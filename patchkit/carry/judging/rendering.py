@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series
-from patchkit.carry.series.lock import Followed, Pin
+from patchkit.carry.series.lock import Followed
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.profile import ArchProfile
-from patchkit.carry.series.selection import Selected, select_patches
+from patchkit.carry.series.selection import Selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +62,6 @@ def last_renderings(
             files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
             done[rendering.patch.id] = rendering
     return done
-
-
-def select_on(
-    series: Series,
-    profiles: Sequence[ArchProfile],
-    pin: Pin,
-    with_: Sequence[str],
-    without: Sequence[str] = (),
-    left_out: Mapping[str, str] | None = None,
-) -> tuple[Selected, ...]:
-    """What applies to a pin and these GPUs, with the functions where the pin has them.
-
-    Raises as :func:`patchkit.carry.series.selection.select_patches`.
-    """
-    series = followed_series(series, pin)
-    return select_patches(series, profiles, pin.build, without=without, with_=with_, left_out=left_out)
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:

@@ -15,7 +15,8 @@ from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.base.toml import load_toml
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Request, make_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.derive import bare

@@ -13,14 +13,13 @@ from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import cmake_command, move_candidate, refuse_faults
 from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.known import make_record
 from patchkit.carry.candidate.lock import make_result, read_inputs
-from patchkit.carry.candidate.plan import Request
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.own import refuse_replacing
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import OntoPlan, plan_onto
-from patchkit.carry.series.trust import DEFAULT_TRUST
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import check_branch_name, look_at_branch, put_branch
 from patchkit.carry.upstream.refs import read_ref
@@ -69,8 +68,8 @@ class OntoReport:
             "skipped": [
                 {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
             ],
-            "trust": plan.request.trust or DEFAULT_TRUST,
-            "more_trust": plain(plan.more_trust),
+            "trust": plan.decision.trust,
+            "more_trust": plain(plan.decision.more_trust),
             "faults": plain(plan.faults),
             "onto": self.onto.commit_json(),
             "classes": plain(self.onto.verdicts),
@@ -103,7 +102,7 @@ def run_onto(
     with InterruptNote(note), cache.hold(workspace.reporter) as repository:
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
         plan, clone = made.plan, made.clone
-        refuse_faults(plan)
+        refuse_faults(plan.decision, plan.faults, request)
         candidate, tree = write_plan(plan, repository)
         head = made.commit
         unsure = [each for each in made.replaced if not each.is_sure]
@@ -119,12 +118,19 @@ def run_onto(
             place = look_at_branch(clone, branch, base=head.sha, tip=candidate.tip, replace=replace_branch)
         inputs = read_inputs(plan, workspace.series)
         result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
-        record = make_record(plan, result, workspace, branch if has_commits else None)
+        record = make_record(
+            plan.decision,
+            plan.pin,
+            result,
+            workspace,
+            dropped=made.dropped,
+            branch=branch if has_commits else None,
+        )
         move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
         if place is not None and place.tip != candidate.tip:
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
             put_branch(clone, place, repository, base=head.sha, tip=candidate.tip)
-        cmake = cmake_command(plan, clone.top, repository, plan.base)
+        cmake = cmake_command(plan.decision, candidate, clone.top, repository)
     return OntoReport(
         onto=made,
         branch=branch if place is not None else None,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from patchkit.base.errors import (
     AnchorError,
@@ -17,19 +17,20 @@ from patchkit.base.errors import (
 from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Choice, Plan, PlannedPatch, Request, name_patches
+from patchkit.carry.candidate.decision import Decision, Request, Wish
+from patchkit.carry.candidate.plan import Plan, PlannedPatch
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.classify import Comparison, classify_series
-from patchkit.carry.judging.rendering import Rendering, followed_by, last_renderings, select_on
+from patchkit.carry.judging.judge import Judge, JudgedSeries
+from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.onto.own import OwnCommit, find_own, take_out
 from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
-from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import find_faults
-from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
-from patchkit.carry.series.selection import Selected, default_of, opt_in_of, opted_in, select_patches
+from patchkit.carry.series.selection import Selected, terms_of
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
 from patchkit.carry.upstream.pin import obtain
@@ -37,41 +38,33 @@ from patchkit.carry.upstream.repository import Repository
 
 
 def _last_renderings(
-    choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
+    decision: Decision, lock: Lock, clone: Clone, judge: Judge, cache: Cache
 ) -> tuple[dict[str, Rendering], tuple[str, ...]]:
     """The last rendering of each chosen patch, from the pins nearest to the build; and their names.
 
     A pin that cannot be had is told, and its patches are compared with nothing.
     """
-    wanted = [each.patch for each in choice.selected if each.targets]
-    build = choice.pin.build
+    wanted = [each.patch for each in decision.selected if each.targets]
+    wish = Wish(with_=decision.with_, without=decision.without)
+    build, reporter = decision.pin.build, judge.workspace.reporter
     found: dict[str, Rendering] = {}
     used: list[str] = []
-    for pin in sorted(choice.lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
+    for pin in sorted(lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
         if not any(each.id not in found and each.builds.covers(pin.build) for each in wanted):
             continue
         try:
-            found = {**_render_on(pin, choice, clone, workspace, cache), **found}
+            fetched = _copy_from_clone(pin, clone, judge.repository)
+            commit = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
+            then = judge.decide(pin, decision.archs, wish)
+            found = {**judge.render(then, judge.read(commit)), **found}
         except (SourceError, GitError, ErrorGroup) as error:
-            workspace.reporter.warn(
+            reporter.warn(
                 f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
                 f"{error.message}"
             )
             continue
         used.append(pin.name)
     return found, tuple(used)
-
-
-def _render_on(
-    pin: Pin, choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
-) -> dict[str, Rendering]:
-    request, reporter = choice.request, workspace.reporter
-    with cache.hold(reporter) as repository:
-        fetched = _copy_from_clone(pin, clone, repository)
-        base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
-        chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
-        upstream = read_upstream(repository, base, choice.series.read)
-    return last_renderings(chosen, upstream, workspace.series)
 
 
 def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | None:
@@ -105,7 +98,6 @@ class OntoPlan:
     verdicts: tuple[Classified, ...]
     reference: tuple[str, ...]
     dropped: tuple[str, ...]
-    opt_in: tuple[str, ...]
     is_head: bool
     replaced: tuple[OwnCommit, ...] = ()
 
@@ -126,13 +118,18 @@ class OntoPlan:
         )
 
     def _covers(self, name: str) -> bool:
-        patch = self.plan.series.patch(name)
+        patch = self.plan.decision.series.patch(name)
         return patch is not None and patch.builds.covers(self.plan.pin.build)
+
+    @property
+    def opt_in(self) -> tuple[str, ...]:
+        """Patches of the plan that these GPUs get only when they are asked for."""
+        return self.plan.decision.opted_in(each.id for each in self.plan.patches if each.placed is not None)
 
     @property
     def opt_in_here(self) -> tuple[str, ...]:
         """Patches for this build that these GPUs get only when they are asked for."""
-        return tuple(sorted(opt_in_of(self.plan.series, self.plan.profiles, self.plan.pin.build)))
+        return tuple(sorted(self.plan.decision.offered))
 
     def commit_json(self) -> dict[str, object]:
         """What is told of the commit, and of how it was taken."""
@@ -177,10 +174,6 @@ def plan_onto(
         _relevant(series, profiles, request),
         lambda number: find_faults(series.faults, number, archs, ()),
     )
-    request, distrusted = name_patches(request, series, profiles, build.low)
-    chosen = select_patches(
-        series, profiles, build.low, only=request.only, without=request.without, with_=request.with_
-    )
     pin = pin_of(clone, commit, build.low)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
@@ -190,48 +183,25 @@ def plan_onto(
         if without is not None:
             pin = pin_of(clone, without.commit, build.low)
             obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
-        files = read_upstream(repository, str(pin.commit), series.read)
-    choice = Choice(
-        request=request,
-        lock=lock,
-        pin=pin,
-        series=series,
-        profiles=profiles,
-        selected=chosen,
-        distrusted=distrusted,
-    )
-    choice.warn_of_faults(workspace.reporter)
-    last, reference = _last_renderings(choice, clone, workspace, cache)
-    verdicts, renderings = classify_series(
-        Comparison(
-            workspace=workspace,
-            build=pin.build,
-            chosen=chosen,
-            files=files,
-            last=last,
-            is_pin=False,
-        )
-    )
-    _refuse_patched(chosen, verdicts, files, commit)
-    in_range = {each.patch.id for each in chosen if each.targets}
+        judge = Judge(workspace=workspace, repository=repository, series=series)
+        decision = judge.decide(pin, archs, request)
+        files = judge.read(str(pin.commit))
+        decision.warn_of_faults(workspace.reporter)
+        last, reference = _last_renderings(decision, lock, clone, judge, cache)
+        judged = judge.judge(decision, files, last, is_pin=False)
+    _refuse_patched(judged, files, commit)
+    in_range = {*decision.ids}
     conflicts = tuple(
         each
-        for each in verdicts
+        for each in judged.verdicts
         if each.patch_class == "conflict" or (each.patch_class == "retired" and each.id in in_range)
     )
-    dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
-    pin = replace(pin, followed=followed_by(series, renderings))
     errors = () if drop_conflicts else _errors(conflicts, commit)
     plan = Plan(
-        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
-        lock=lock,
-        pin=pin,
-        series=series,
-        profiles=profiles,
-        selected=tuple(each.selected for each in renderings),
-        distrusted=distrusted,
+        decision=decision,
+        pin=judged.pin,
         base=str(pin.commit),
-        patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
+        patches=tuple(_planned(judged, is_failed=bool(errors))),
         errors=errors,
     )
     return OntoPlan(
@@ -239,10 +209,9 @@ def plan_onto(
         clone=clone,
         commit=commit,
         build=build,
-        verdicts=verdicts,
+        verdicts=judged.verdicts,
         reference=reference,
-        dropped=dropped,
-        opt_in=opted_in(series, profiles, [rendering.patch.id for rendering in renderings], pin.build),
+        dropped=tuple(each.id for each in conflicts) if drop_conflicts else (),
         is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
         replaced=without.commits if without is not None else (),
     )
@@ -262,17 +231,15 @@ def _refuse_other_gpus(own: Sequence[OwnCommit], request: Request, clone: Clone)
         )
 
 
-def _refuse_patched(
-    chosen: Iterable[Selected], verdicts: Iterable[Classified], files: UpstreamFiles, commit: Commit
-) -> None:
+def _refuse_patched(judged: JudgedSeries, files: UpstreamFiles, commit: Commit) -> None:
     """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
 
     A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
     and the patch is not there whole. Raises ONTO_PATCHED.
     """
-    classes = {each.id: each.patch_class for each in verdicts}
+    classes = {each.id: each.patch_class for each in judged.verdicts}
     found: dict[str, str] = {}
-    for selected in chosen:
+    for selected in judged.decision.selected:
         patch = selected.patch
         if not selected.targets or patch.is_plain or classes[patch.id] not in {*GOOD, "conflict"}:
             continue
@@ -310,7 +277,7 @@ def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request)
     """Patches that these GPUs get at some build: whose range must be decided."""
     found = []
     for patch in series.patches:
-        choices = {default_of(series, patch, profile, None) for profile in profiles}
+        choices = {terms_of(series, patch, profile, None).default for profile in profiles}
         named = request.with_opt_in or request.trust is not None or patch.id in request.with_
         asked = "opt-in" in choices and named
         left_out = patch.id in request.without or (request.only and patch.id not in request.only)
@@ -346,23 +313,18 @@ def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitEr
     return tuple(found)
 
 
-def _planned(
-    chosen: Iterable[Selected],
-    verdicts: Iterable[Classified],
-    renderings: Iterable[Rendering],
-    *,
-    is_failed: bool,
-) -> Iterable[PlannedPatch]:
+def _planned(judged: JudgedSeries, *, is_failed: bool) -> Iterator[PlannedPatch]:
     """Each patch of the series, as ``plan`` shows it."""
-    made = {each.patch.id: each for each in renderings}
-    told = {each.id: each for each in verdicts}
-    for selected in chosen:
-        verdict, rendering = told[selected.patch.id], made.get(selected.patch.id)
+    made = judged.last
+    for selected, verdict in zip(judged.decision.selected, judged.verdicts, strict=True):
+        rendering = made.get(selected.patch.id)
         if rendering is not None:
             yield PlannedPatch(selected=rendering.selected, placed=rendering.placed, state="apply")
             continue
-        reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
         failed = is_failed and verdict.patch_class in {"conflict", "retired"} and bool(selected.targets)
         yield PlannedPatch(
-            selected=replace(selected, reason=reason), placed=None, state="failed" if failed else "skipped"
+            selected=selected,
+            placed=None,
+            state="failed" if failed else "skipped",
+            reason=selected.reason or f"{verdict.patch_class}: {verdict.reason}",
         )

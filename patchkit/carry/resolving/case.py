@@ -14,14 +14,15 @@ from patchkit.base.text import near_miss
 from patchkit.base.toml import load_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.importing.run import FoundChange, lift_change
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.classify import Comparison, classify_series
+from patchkit.carry.judging.judge import Judge
 from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
-from patchkit.carry.judging.rendering import Rendering, last_renderings, select_on
+from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.lifting.write import NewEdit, NewPatch
 from patchkit.carry.placing.place import PlacedPatch, place_patch
@@ -31,7 +32,7 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import Selected, default_of, opted_in
+from patchkit.carry.series.selection import Selected, opted_in, terms_of
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository
@@ -145,20 +146,23 @@ def patch_named(series: Series, name: str) -> Patch:
     return patch
 
 
-def find_variant(request: BumpRequest, lock: Lock, build: int, workspace: Workspace, patch: str) -> Variant:
+def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:
     """The candidate of the lock with which a patch was placed last, as a bump takes it.
 
     Where the lock records none, a plain patch for no GPU, another one for the first that has it.
     """
+    build = pin.build
     if any(result.build <= build for result in lock.results):
-        variants, _ = find_variants(request, lock, build, workspace.series)
+        variants, _ = find_variants(request, lock, pin, workspace.series)
         return next((each for each in variants if patch in (each.had or ())), variants[0])
     folder = workspace.series.profiles
     series = load_series(workspace.series.patches)
     named = patch_named(series, patch)
     known = request.archs or ((PLAIN,) if named.is_plain else list_profiles(folder))
     profiles = load_profiles(folder, known)
-    first = next((each for each in profiles if default_of(series, named, each, build) != "off"), profiles[0])
+    first = next(
+        (each for each in profiles if terms_of(series, named, each, build).default != "off"), profiles[0]
+    )
     archs = request.archs or (first.arch,)
     with_ = tuple(dict.fromkeys((*request.with_, *opted_in(series, [first], [patch], build))))
     return Variant(archs=archs, with_=with_, without=(), builds=(), had=None)
@@ -184,10 +188,10 @@ def find_case(
     folder, reporter = workspace.series, workspace.reporter
     series, lock = load_series(folder.patches), load_lock(folder.lock)
     patch = patch_named(series, name)
-    index = series.patches.index(patch)
-    profiles = load_profiles(folder.profiles, variant.archs)
-    chosen = select_on(series, profiles, target.pin, variant.with_, variant.without)[: index + 1]
-    selected = chosen[-1]
+    judge = Judge(workspace=workspace, repository=repository, series=series)
+    wish = Wish(with_=variant.with_, without=variant.without)
+    decision = judge.decide(target.pin, variant.archs, wish).up_to(name)
+    selected = decision.selected[-1]
     if not selected.targets:
         raise UsageError(
             f"'{name}' is not for {target.pin.title}: {selected.reason}",
@@ -195,14 +199,11 @@ def find_case(
             where=patch.where,
             hint="let its [builds] reach the build, or turn it on for the GPU, if it is to be there",
         )
-    last, old, old_base, old_files = _last(
-        name, index, variant, target, workspace=workspace, cache=cache, repository=repository, lock=lock
-    )
-    files = read_upstream(repository, target.base, series.read)
+    last, old, old_base, old_files = _last(name, variant, target.pin, judge, cache, lock)
+    files = judge.read(target.base)
     reporter.step(f"placing '{name}' on {target.pin.title}")
-    verdicts, renderings = classify_series(
-        Comparison(workspace=workspace, build=target.pin.build, chosen=chosen, files=files, last=last)
-    )
+    judged = judge.judge(decision, files, last)
+    verdicts = judged.verdicts
     verdict = verdicts[-1]
     if verdict.patch_class in GOOD:
         return verdict
@@ -217,7 +218,7 @@ def find_case(
             hint=f"docs/guide/patch.md; patchkit plan --upstream {target.pin.name} shows what does not fit",
         )
     files = files.fresh()
-    for rendering in renderings:
+    for rendering in judged.renderings:
         files.write(rendering.placed.changes if rendering.placed is not None else {})
     before = old_files.fresh()
     for each, rendering in last.items():
@@ -275,40 +276,33 @@ def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
 
 
 def _last(
-    name: str,
-    index: int,
-    variant: Variant,
-    target: Target,
-    *,
-    workspace: Workspace,
-    cache: Cache,
-    repository: Repository,
-    lock: Lock,
+    name: str, variant: Variant, target: Pin, judge: Judge, cache: Cache, lock: Lock
 ) -> tuple[dict[str, Rendering], Pin, str, UpstreamFiles]:
     """The newest rendering of the patch on an older pin, and of those before it there."""
-    series = load_series(workspace.series.patches)
-    profiles = load_profiles(workspace.series.profiles, variant.archs)
-    older = sorted((pin for pin in lock.pins if pin.build < target.pin.build), key=lambda pin: -pin.build)
+    reporter = judge.workspace.reporter
+    wish = Wish(with_=variant.with_, without=variant.without)
+    older = sorted((pin for pin in lock.pins if pin.build < target.build), key=lambda pin: -pin.build)
     known = [
-        pin for pin in older if pin.build in variant.compared or find_pinned(repository, pin) is not None
+        pin
+        for pin in older
+        if pin.build in variant.compared or find_pinned(judge.repository, pin) is not None
     ]
     known = known or older[:1]  # it is fetched then
     for pin in known:
-        commit = obtain(pin, cache=cache, reporter=workspace.reporter)
-        files = read_upstream(repository, commit, series.read)
-        left_out = {each.patch: each.why for each in pin.left_out}
-        chosen = select_on(series, profiles, pin, variant.with_, variant.without, left_out)[: index + 1]
-        if not chosen[-1].targets:
+        decision = judge.decide(pin, variant.archs, wish, as_recorded=True).up_to(name)
+        commit = obtain(pin, cache=cache, reporter=reporter)
+        if name not in decision.ids:
             continue
-        workspace.reporter.step(f"placing '{name}' on {pin.title}")
-        last = last_renderings(chosen, files.fresh(), workspace.series)
+        files = judge.read(commit)
+        reporter.step(f"placing '{name}' on {pin.title}")
+        last = judge.render(decision, files.fresh())
         if name in last:
             return last, pin, commit, files
     tried = ", ".join(pin.name for pin in known)
     raise UsageError(
-        f"'{name}' is placed on no pin before {target.pin.title}",
+        f"'{name}' is placed on no pin before {target.title}",
         code="RESOLVE_NO_BASE",
-        where=patch_named(series, name).where,
+        where=patch_named(judge.series, name).where,
         why=f"tried: {tried}" if tried else "the lock has no older pin",
         hint="the pin on which it is placed must be in the lock: patchkit apply --upstream bN fetches it",
     )

@@ -18,12 +18,12 @@ from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own_pin
 from patchkit.carry.importing.own import refuse_installed
 from patchkit.carry.judging.classes import Classified
-from patchkit.carry.judging.classify import Comparison, classify_series
-from patchkit.carry.judging.rendering import Rendering, last_renderings, select_on
-from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.resolving.case import (
     Case,
     Resolved,
@@ -48,7 +48,6 @@ from patchkit.carry.resolving.conflict import (
 )
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import GitSource, Lock, Pin, load_lock
-from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.pin import SourceWanted, obtain, pin_ref
 from patchkit.carry.upstream.repository import Repository
@@ -138,7 +137,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     bump = request.bump
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
         target = Target(pin=pin, base=_obtain(bump, pin, told, workspace, cache))
-        variant = find_variant(bump, lock, pin.build, workspace, request.patch)
+        variant = find_variant(bump, lock, pin, workspace, request.patch)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
         if isinstance(case, Classified):
             return Resolved(patch=request.patch, build=pin.build, old=None, how="placed")
@@ -257,7 +256,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
         target = _known_target(state, lock, workspace, repository, folder)
         bump = BumpRequest(archs=tuple(state.archs), with_=tuple(state.with_))
-        variant = find_variant(bump, lock, target.pin.build, workspace, patch.id)
+        variant = find_variant(bump, lock, target.pin, workspace, patch.id)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
         text = read_patch_text(workspace, patch)
         if isinstance(case, Classified):
@@ -331,7 +330,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
     told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
-    variants, _ = find_variants(request, lock, pin.build, workspace.series)
+    variants, _ = find_variants(request, lock, pin, workspace.series)
     done: list[Resolved] = []
     left: dict[str, str] = {}
     with (
@@ -365,25 +364,14 @@ def _in_conflict(
     variant: Variant, target: Target, workspace: Workspace, cache: Cache, repository: Repository
 ) -> list[str]:
     """The plain patches of a variant that are in conflict at the target, in order."""
-    folder = workspace.series
-    series, lock = load_series(folder.patches), load_lock(folder.lock)
-    profiles = load_profiles(folder.profiles, variant.archs)
+    series, lock = load_series(workspace.series.patches), load_lock(workspace.series.lock)
+    judge = Judge(workspace=workspace, repository=repository, series=series)
     last: dict[str, Rendering] = {}
     for build in variant.compared:
         pin = lock.pin(build)
-        commit = obtain(pin, cache=cache, reporter=workspace.reporter)
-        chosen = select_on(
-            series, profiles, pin, variant.with_, (), {each.patch: each.why for each in pin.left_out}
-        )
-        last |= last_renderings(chosen, read_upstream(repository, commit, series.read), folder)
-    verdicts, _ = classify_series(
-        Comparison(
-            workspace=workspace,
-            build=target.pin.build,
-            chosen=select_on(series, profiles, target.pin, variant.with_, variant.without),
-            files=read_upstream(repository, target.base, series.read),
-            last=last,
-        )
-    )
+        then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=True)
+        last |= judge.render(then, judge.read(obtain(pin, cache=cache, reporter=workspace.reporter)))
+    decision = judge.decide(target.pin, variant.archs, Wish(with_=variant.with_, without=variant.without))
+    judged = judge.judge(decision, judge.read(target.base), last)
     plain_ones = {patch.id for patch in series.patches if patch.is_plain}
-    return [each.id for each in verdicts if each.patch_class == "conflict" and each.id in plain_ones]
+    return [each.id for each in judged.verdicts if each.patch_class == "conflict" and each.id in plain_ones]

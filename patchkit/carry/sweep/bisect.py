@@ -11,14 +11,13 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import own_pin, tell_nearest
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
-from patchkit.carry.judging.classify import Comparison, classify_series
-from patchkit.carry.judging.rendering import Rendering, select_on
-from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Pin, load_lock, name_pin
-from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.sweep.run import Break, Row, Sweep
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
@@ -67,8 +66,7 @@ def sweep_remote(
             hint="--from comes before --to, in the order of builds",
         )
     series = load_series(workspace.series.patches)
-    profiles = load_profiles(workspace.series.profiles, archs)
-
+    wish = Wish(with_=tuple(with_))
     rows: dict[int, Row] = {}
     compared: dict[str, Rendering] = {}  # those of the first build
 
@@ -80,20 +78,13 @@ def sweep_remote(
             pin = read_pin(repository, where, build, builds[build], tags.releases_of(builds[build]))
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
-            files = read_upstream(repository, commit, series.read)
-            pin = replace(pin, releases=base.releases, followed=base.followed)
-        verdicts, renderings = classify_series(
-            Comparison(
-                workspace=workspace,
-                build=pin.build,
-                chosen=select_on(series, profiles, pin, with_),
-                files=files,
-                last=compared,
-            )
-        )
+            judge = Judge(workspace=workspace, repository=repository, series=series)
+            files = judge.read(commit)
+        pin = replace(pin, releases=base.releases, followed=base.followed)
+        judged = judge.judge(judge.decide(pin, archs, wish), files, compared)
         if not rows:
-            compared.update({each.patch.id: each for each in renderings})
-        rows[build] = Row(pin=pin, before=begin if rows else None, verdicts=verdicts)
+            compared.update(judged.last)
+        rows[build] = Row(pin=pin, before=begin if rows else None, verdicts=judged.verdicts)
         return rows[build]
 
     look(begin)
@@ -101,7 +92,7 @@ def sweep_remote(
     between = sorted(build for build in builds if begin <= build <= end)
     found = [_search(look, patch.id, between) for patch in series.patches]
     return Sweep(
-        archs=tuple(profile.arch for profile in profiles),
+        archs=tuple(sorted(set(archs))),
         patches=tuple(patch.id for patch in series.patches),
         rows=tuple(row for _, row in sorted(rows.items())),
         breaks=tuple(each for each in found if each is not None),

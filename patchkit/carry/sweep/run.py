@@ -13,16 +13,15 @@ from patchkit.base.jobs import cores, open_pool, run_tasks
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import own_pin
 from patchkit.carry.judging.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
-from patchkit.carry.judging.classify import Comparison, classify_series
-from patchkit.carry.judging.rendering import Rendering, followed_by, last_renderings, select_on
-from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import live_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository
@@ -195,37 +194,27 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             code="SWEEP_PIN_VANISHED",
             hint="workers need the same folders",
         )
-    profiles = load_profiles(workspace.series.profiles, chunk.archs)
+    judge = Judge(workspace=workspace, repository=repository, series=series)
+    wish = Wish(with_=chunk.with_)
     last: dict[str, Rendering] = {}
     before = chunk.before
     if before is not None:
-        files = read_upstream(repository, _commit(repository, before), series.read)
-        last = last_renderings(select_on(series, profiles, before, chunk.with_), files, workspace.series)
+        then = judge.decide(before, chunk.archs, wish)
+        last = judge.render(then, judge.read(_commit(repository, before)))
     rows: list[Row] = []
     for pin in chunk.pins:
-        files = read_upstream(repository, _commit(repository, pin), series.read)
-        verdicts, renderings = classify_series(
-            Comparison(
-                workspace=workspace,
-                build=pin.build,
-                chosen=select_on(series, profiles, pin, chunk.with_),
-                files=files,
-                last=last,
-            )
-        )
-        pin = replace(pin, followed=followed_by(series, renderings))  # noqa: PLW2901 - so that gates can plan it
-        live = live_in(rendering.selected for rendering in renderings)
+        decision = judge.decide(pin, chunk.archs, wish)
+        judged = judge.judge(decision, judge.read(_commit(repository, pin)), last)
         rows.append(
             Row(
-                pin=pin,
+                pin=judged.pin,  # with the functions where they were found, so that gates can plan it
                 before=before.build if before is not None else None,
-                verdicts=verdicts,
-                faults=find_faults(series.faults, pin.build, chunk.archs, live),
+                verdicts=judged.verdicts,
+                faults=judged.faults,
             )
         )
-        # What is not in now keeps its last rendering: it may come back.
-        last = last | {each.patch.id: each for each in renderings}
-        before = pin
+        last |= judged.last  # what is not in now keeps its last rendering: it may come back
+        before = judged.pin
     return tuple(rows)
 
 

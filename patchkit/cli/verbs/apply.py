@@ -204,14 +204,14 @@ def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbos
     candidate, skipped = applied.candidate, applied.skipped
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {told_archs(candidate.archs)} on {applied.choice.pin.title}"
+        head = f"No patch is for {told_archs(candidate.archs)} on {applied.decision.pin.title}"
         yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return
     many = counted(len(candidate.commits), "patch", "patches")
     state = "as it was" if applied.unchanged else "made"
     others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
-    pin = applied.choice.pin
+    pin = applied.decision.pin
     called = f", {pin.title}" if pin.releases else ""
     yield f"{candidate.branch}: {state}, {many} on {candidate.base[:12]}{called}"
     yield f"patches:   {', '.join(candidate.ids)}{others}"
@@ -222,7 +222,7 @@ def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbos
         yield f"in   {repository}"
     if applied.opt_in:
         yield f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
-    beyond = applied.choice.more_trust
+    beyond = applied.decision.more_trust
     if beyond is not None:
         yield f"trust:     {beyond.sentence()}"
     if applied.checkout is not None:

@@ -92,7 +92,7 @@ def _export(
             code="USAGE_SYNTAX",
             hint="letters, digits and dashes, at most 39, as names of GitHub are",
         )
-    if folder is not None and (choice.archs or choice.upstream or choice.onto or choice.wish):
+    if folder is not None and (choice.archs or choice.upstream or choice.onto or not choice.wish.is_empty):
         raise UsageError(
             "--from cannot go with options that name a candidate",
             code="OPTIONS_CONTRADICT",

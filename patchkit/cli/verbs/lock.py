@@ -14,8 +14,8 @@ from patchkit.cli.request import choose_archs, lock_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.carry.candidate.lock import Recorded, Relocked
-    from patchkit.carry.candidate.plan import Request
+    from patchkit.carry.candidate.decision import Request
+    from patchkit.carry.candidate.relock import Recorded, Relocked
 
 
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
@@ -31,7 +31,7 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
     A profile or a shared template is an input of several results. With --all each of them is made anew, with
     the opt-in patches that it has; the lock is replaced once, when all are made, or not at all.
     """
-    from patchkit.carry.candidate.lock import relock, relock_all
+    from patchkit.carry.candidate.relock import relock, relock_all
 
     if every:
         _refuse_narrowing(wanted)

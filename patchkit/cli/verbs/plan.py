@@ -9,8 +9,8 @@ import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.series_folder import told_archs
+from patchkit.carry.candidate.decision import LEFT_OUT
 from patchkit.carry.series.fault import refused_faults
-from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
@@ -45,7 +45,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
         from patchkit.carry.candidate.target import with_target
 
         plan = make_plan(with_target(request, workspace), workspace)
-        plan.warn_of_faults(workspace.reporter)
+        plan.decision.warn_of_faults(workspace.reporter)
         document = plan.as_json()
     else:
         from patchkit.carry.onto.plan import plan_onto
@@ -57,17 +57,17 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
         plan, document, classes = found.plan, found.as_json(), class_lines(found, verbose=settings.verbose)
     problems = ErrorGroup("the plan does not hold", plan.errors)
     errors = error_as_json(problems) if plan.errors else {}
-    settings.show({**document, **errors}, _lines(plan, classes, show_text=show_text))
+    settings.show({**document, **errors}, _lines(plan, classes, request.accept_faults, show_text=show_text))
     if not plan.errors:
         return 0
     settings.terminal.complain(problems)
     return exit_code_of(problems)
 
 
-def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
+def _lines(plan: Plan, classes: list[str], accepted: tuple[str, ...], *, show_text: bool) -> Iterator[str]:
     yield f"{plan.pin.title_with_id} for {told_archs(plan.archs)}"
     yield from classes
-    for found in () if plan.is_plain else refused_faults(plan.faults, plan.request.accept_faults):
+    for found in () if plan.decision.is_plain else refused_faults(plan.faults, accepted):
         yield f"apply refuses this: {found.sentence()}"
     left_out = [patch.id for patch in plan.patches if patch.reason == LEFT_OUT]
     for patch in plan.patches:

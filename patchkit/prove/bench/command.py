@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.base.digests import key_of
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.record import Wish
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.series.lock import PinWanted
 from patchkit.gpu.emulated.models import check_model, head_size_of
 from patchkit.gpu.hardware.bench.conditions import summarise

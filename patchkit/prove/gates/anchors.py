@@ -12,11 +12,12 @@ from patchkit.base.errors import GateError, Location
 from patchkit.base.series_folder import PLAIN, arch_options, told_archs
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
-from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import PinWanted
-from patchkit.carry.series.selection import default_of
+from patchkit.carry.series.selection import terms_of
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
@@ -175,7 +176,8 @@ def _opted_in(series: Series, subject: Subject) -> tuple[str, ...]:
         for part in subject.patches
         if (patch := series.patch(part.id)) is not None
         and any(
-            default_of(series, patch, subject.profiles[arch], subject.build) != "on" for arch in part.archs
+            terms_of(series, patch, subject.profiles[arch], subject.build).default != "on"
+            for arch in part.archs
         )
     )
 

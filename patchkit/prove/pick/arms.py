@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
-from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import plan_onto
 from patchkit.carry.upstream.cache import open_cache
@@ -108,14 +109,14 @@ class Arms:
 
 
 def _requires(plan: Plan, name: str) -> Iterable[str]:
-    patch = plan.series.patch(name)
+    patch = plan.decision.series.patch(name)
     return () if patch is None else (one.patch for one in patch.requires)
 
 
-Place = tuple[str, str]  # a file and an entity of it; none: the file as a whole
+Touched = tuple[str, str]  # a file and an entity of it; none: the file as a whole
 
 
-def _touched(plan: Plan, name: str) -> Iterable[Place]:
+def _touched(plan: Plan, name: str) -> Iterable[Touched]:
     placed = next(each.placed for each in plan.patches if each.id == name)
     if placed is None:
         return
@@ -126,7 +127,7 @@ def _touched(plan: Plan, name: str) -> Iterable[Place]:
     yield from ((path, "") for path in (*placed.changes, *placed.gone) if path not in edited)
 
 
-def _meet(one: frozenset[Place], other: frozenset[Place]) -> bool:
+def _meet(one: frozenset[Touched], other: frozenset[Touched]) -> bool:
     """Whether two patches edit one function, or one of them a file without saying where in it."""
     whole = {path for path, entity in one | other if not entity}
     shared = {path for path, _ in one} & {path for path, _ in other}

@@ -13,7 +13,7 @@ from patchkit.base.files import FileStamp, file_sha256, file_stamp, write_whole
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.picked import PickedFile, PickedPatch, picked_text
 from patchkit.gpu.emulated.models import check_model, head_size_of

@@ -11,7 +11,7 @@ from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
 from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.record import Wish
+from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.series.lock import PinWanted
 from patchkit.prove.build import PROGRAMS, build_sides, check_programs, prepare_subject
 from patchkit.prove.verify.run import NOTHING

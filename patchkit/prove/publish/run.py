@@ -14,7 +14,7 @@ from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import Handover, hand_over
-from patchkit.carry.candidate.lock import check_documented
+from patchkit.carry.candidate.relock import check_documented
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from patchkit.base.errors import ErrorGroup, GateError, GitError, Location, PatchkitError
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Plan, Request
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
@@ -178,7 +179,7 @@ def _needs(pull: Pull, made: Made) -> tuple[GateRow, ...]:
     """All gates, unless the fork point carries the very same files."""
     changed = {change.path for change in pull.changes}
     ours = {path for _, placed in made.plan.steps for path in (*placed.changes, *placed.gone)}
-    built = [path for path in changed if path in ours or path.startswith(made.plan.series.folders)]
+    built = [path for path in changed if path in ours or path.startswith(made.plan.decision.series.folders)]
     if not built:
         return every_gate("not needed", "nothing that the patches touch differs from the fork point")
     return every_gate("would run", f"{len(built)} files of the candidate changed")

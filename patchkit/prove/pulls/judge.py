@@ -9,9 +9,10 @@ from pathlib import Path
 from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.listing import find_available
 from patchkit.carry.candidate.lock import make_result, read_inputs
-from patchkit.carry.candidate.plan import Plan, Request, make_plan
+from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import Result
 from patchkit.carry.upstream.cache import open_cache

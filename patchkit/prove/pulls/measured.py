@@ -8,7 +8,8 @@ from functools import partial
 from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
 from patchkit.base.evidence import check_name
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Plan, Request
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.series.lock import Pin, Result
 from patchkit.prove.evidence.add import check_file, make_checker
 from patchkit.prove.pulls.judge import make_candidate

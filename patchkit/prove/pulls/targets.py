@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.series_folder import EVIDENCE
+from patchkit.carry.candidate.decision import Decision, Request, decide
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.selection import opted_in, select_patches
+from patchkit.carry.series.selection import opted_in
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.pulls.side import Side
 
@@ -116,16 +117,6 @@ class Target:
         return f"{'+'.join(self.archs)} on {self.pin.name}{more}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """What somebody applies: GPUs on a build, opt-in patches, or exactly some patches."""
-
-    archs: tuple[str, ...]
-    build: int
-    with_: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-
-
 def find_targets(
     before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
 ) -> tuple[Target, ...]:
@@ -140,12 +131,10 @@ def find_targets(
     Raises:
         PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's own data splits what belongs together.
     """
-    wishes = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
+    requests = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
     found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Target] = {}
-    for wish in wishes:
-        target = _target(wish, before, after, changed, foreign)
-        if target is None:
-            continue
+    for request in requests:
+        target = _target(request, before, after, changed, foreign)
         key = (target.pin.build, target.archs, target.patches)
         if key not in found or not found[key].reasons:
             found[key] = target
@@ -166,79 +155,74 @@ def _foreign(side: Side, arch: str) -> object:
     return [None if fact is None else fact.value for fact in facts]
 
 
-def _recorded(before: Side, after: Side) -> Iterator[_Wish]:
+def _recorded(before: Side, after: Side) -> Iterator[Request]:
     """What each result of the head's lock was recorded for, as the head's profiles and patches are now."""
     for result in after.lock.results:
         if any(arch not in after.profiles for arch in result.archs):
             continue  # told as stale by the one who checks the lock
+        pin = after.lock.pin(result.build)
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
         # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
         asked = before if before.lock.result(*result.key) is not None else after
         profiles = [asked.profiles[arch] for arch in result.archs if arch in asked.profiles]
         with_ = opted_in(asked.series, profiles, ids, result.build)
-        then = _select(before, result.archs, result.build, with_)
-        now = _select(after, result.archs, result.build, with_)
-        if result.patches not in (now, then) and ids == result.patches:
-            yield _Wish(archs=result.archs, build=result.build, with_=with_, only=ids)
-        else:
-            yield _Wish(archs=result.archs, build=result.build, with_=with_)
+        request = Request(archs=result.archs, upstream=pin.name, with_=with_)
+        then, now = _ids(before, pin, request), _ids(after, pin, request)
+        is_part = result.patches not in (now, then) and ids == result.patches
+        yield replace(request, only=ids) if is_part else request
 
 
-def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[_Wish]:
+def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[Request]:
     """A GPU that gets patches at the default pin is a candidate too, whether or not the lock has it."""
+    pin = after.lock.pin(None)
     for arch in after.profiles:
-        if any(arch in result.archs and result.build == after.lock.default for result in after.lock.results):
+        if any(arch in result.archs and result.build == pin.build for result in after.lock.results):
             continue
-        selected = _select(after, (arch,), after.lock.default, ())
-        if selected and any(_reaching(after, (arch,), selected, changed)):
-            yield _Wish(archs=(arch,), build=after.lock.default)
+        request = Request(archs=(arch,), upstream=pin.name)
+        ids = _ids(after, pin, request)
+        if ids and any(_reaching(after, (arch,), ids, changed)):
+            yield request
 
 
-def _select(
-    side: Side, archs: Sequence[str], build: int, with_: Sequence[str], only: Sequence[str] = ()
-) -> tuple[str, ...] | None:
-    """Ids of the patches that apply; None when these GPUs or patches are not of this side."""
-    if any(arch not in side.profiles for arch in archs):
+def _ids(side: Side, pin: Pin, request: Request) -> tuple[str, ...] | None:
+    """The patches that are in; None when these GPUs or patches are not of this side."""
+    if any(arch not in side.profiles for arch in request.archs):
         return None
-    profiles = [side.profiles[arch] for arch in sorted(archs)]
     try:
-        chosen = select_patches(side.series, profiles, build, only=only, without=(), with_=with_)
+        return _decide(side, pin, request).ids
     except PatchkitError:
         return None
-    return tuple(selected.patch.id for selected in chosen if selected.targets)
+
+
+def _decide(side: Side, pin: Pin, request: Request) -> Decision:
+    return decide(side.series, [side.profiles[arch] for arch in sorted(request.archs)], pin, request)
 
 
 def _target(
-    wish: _Wish, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
-) -> Target | None:
-    pin = next((pin for pin in after.lock.pins if pin.build == wish.build), None)
-    if pin is None:
-        return None
-    profiles = [after.profiles[arch] for arch in sorted(wish.archs)]
-    chosen = select_patches(
-        after.series, profiles, wish.build, only=wish.only, without=(), with_=wish.with_
-    )  # raises here, where _select only asks
-    patches = tuple(selected.patch.id for selected in chosen if selected.targets)
-    known = _select(before, wish.archs, wish.build, wish.with_, wish.only) or ()
-    recorded = after.lock.result(wish.build, wish.archs, patches)
-    was = before.lock.result(wish.build, wish.archs, patches)
+    request: Request, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
+) -> Target:
+    pin = after.lock.pin(request.upstream)
+    patches = _decide(after, pin, request).ids  # raises here, where _ids only asks
+    known = _ids(before, pin, request) or ()
+    recorded = after.lock.result(pin.build, request.archs, patches)
+    was = before.lock.result(pin.build, request.archs, patches)
     reasons = [
-        *_reaching(after, wish.archs, patches, changed),
-        *_reaching(before, wish.archs, known, changed),
+        *_reaching(after, request.archs, patches, changed),
+        *_reaching(before, request.archs, known, changed),
         *_lock_reasons(before.lock, pin, was, recorded),
     ]
-    strangers = [arch for arch in foreign if arch not in wish.archs]
+    strangers = [arch for arch in foreign if arch not in request.archs]
     if strangers and patches and pin.build == after.lock.default:
         looking = " and ".join(gate.name for gate in entries() if gate.sees_every_gpu)
         reasons.append(f"{looking} look at {', '.join(strangers)}, too")
     if known != patches and known:
         reasons.append(f"its patches are {', '.join(patches) or 'none'} instead of {', '.join(known)}")
     return Target(
-        archs=wish.archs,
+        archs=request.archs,
         pin=pin,
         patches=patches,
-        with_=wish.with_,
-        only=wish.only,
+        with_=request.with_,
+        only=request.only,
         reasons=tuple(dict.fromkeys(reasons)),
         before=was,
         recorded=recorded,

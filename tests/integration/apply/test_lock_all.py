@@ -12,8 +12,8 @@ from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.lock import Relocked, relock, relock_all
-from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.relock import Relocked, relock, relock_all
 from patchkit.carry.series.lock import load_lock
 from patchkit.cli.app import main
 

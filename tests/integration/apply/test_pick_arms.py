@@ -5,7 +5,7 @@ from __future__ import annotations
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.decision import Request
 from patchkit.prove.pick.arms import Arms
 
 

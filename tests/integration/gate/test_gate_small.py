@@ -22,8 +22,8 @@ from patchkit.base.errors import ConfigError, ErrorGroup, ExitCode
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.lock import relock
-from patchkit.carry.candidate.plan import Request
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.relock import relock
 from patchkit.carry.series.lock import Followed, format_lock, load_lock
 from patchkit.prove.gates.registry import entries, gate_names
 from patchkit.prove.pulls.look import GateRequest, look_first

@@ -16,8 +16,8 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import run_apply
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
-from patchkit.carry.candidate.plan import Request
 from patchkit.carry.series.lock import load_lock
 from patchkit.prove.subject import Subject, make_subject
 

@@ -21,7 +21,8 @@ from patchkit.carry.series.lock import load_lock
 def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_, without) -> None:
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust=word)
-    (variant,), newer = find_variants(request, load_lock(folder.lock), 11549, folder)
+    lock = load_lock(folder.lock)
+    (variant,), newer = find_variants(request, lock, lock.pin(11549), folder)
     assert newer == ()
     assert (variant.with_, without <= {*variant.without}) == (with_, True)
     assert not without or not {"mmq-rows", "mmq-batch-limits"} & {*variant.without}
@@ -30,6 +31,7 @@ def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_,
 def test_more_trust_adds_what_is_opt_in(checkout: Path) -> None:
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust="faults")
-    (variant,), _ = find_variants(request, load_lock(folder.lock), 11549, folder)
+    lock = load_lock(folder.lock)
+    (variant,), _ = find_variants(request, lock, lock.pin(11549), folder)
     assert "ssm-conv-tail" in variant.with_
     assert "--trust faults" in request.command(to="b11549")

@@ -13,8 +13,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.candidate.inputs import digest_of_patch
-from patchkit.carry.candidate.lock import read_inputs
+from patchkit.carry.candidate.inputs import digest_of_patch, hash_inputs
 from patchkit.carry.placing.templates import BoundedEnvironment
 
 
@@ -29,8 +28,7 @@ def series(tmp_path: Path) -> SeriesDir:
 
 
 def _inputs(series: SeriesDir) -> dict[str, str]:
-    selected = SimpleNamespace(patch=SimpleNamespace(folder="0001-demo"))
-    return read_inputs(SimpleNamespace(profiles=(), steps=((selected, None),)), series)
+    return hash_inputs((), ["0001-demo"], series)
 
 
 @pytest.mark.parametrize(

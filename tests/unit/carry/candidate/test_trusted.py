@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.carry.candidate.plan import Choice, Request, name_patches
+from patchkit.carry.candidate.decision import Decision, Wish, decide
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profiles
-from patchkit.carry.series.selection import select_patches
 
 SEED = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
 MEASURED = ("mmq-batch-limits", "mmq-rows")
@@ -20,39 +19,23 @@ MEASURED = ("mmq-batch-limits", "mmq-rows")
 
 @pytest.fixture
 def choose(checkout: Path):
-    """The choice of a request on a build, from the series of this checkout."""
+    """The decision on a wish, from the series of this checkout."""
     series = load_series(checkout / "patches")
     lock = load_lock(checkout / "patches" / "upstream.lock")
 
-    def run(build: int, *archs: str, **asked) -> Choice:
+    def run(build: int, *archs: str, **asked) -> Decision:
         profiles = load_profiles(checkout / "arch_profiles", archs)
-        request, distrusted = name_patches(Request(archs=archs, **asked), series, profiles, build)
-        selected = select_patches(
-            series, profiles, build, only=request.only, without=request.without, with_=request.with_
-        )
-        return Choice(
-            request=request,
-            lock=lock,
-            pin=lock.pin(f"b{build}"),
-            series=series,
-            profiles=profiles,
-            selected=selected,
-            distrusted=distrusted,
-        )
+        return decide(series, profiles, lock.pin(f"b{build}"), Wish(**asked))
 
     return run
 
 
-def ids(choice: Choice) -> tuple[str, ...]:
-    return tuple(each.patch.id for each in choice.selected if each.targets)
-
-
 def test_each_word_adds_to_the_one_before(choose) -> None:
     sets = [
-        ids(choose(11549, "gfx1151", trust=word)) for word in ("measured", "published", "modelled", "faults")
+        choose(11549, "gfx1151", trust=word).ids for word in ("measured", "published", "modelled", "faults")
     ]
     assert sets[0] == MEASURED
-    assert sets[1] == ids(choose(11549, "gfx1151"))
+    assert sets[1] == choose(11549, "gfx1151").ids
     assert {*sets[0]} < {*sets[1]} <= {*sets[2]} <= {*sets[3]}
     assert "ssm-conv-tail" in sets[3]
     assert "mmq-wmma-batches" not in sets[3]  # the model says otherwise
@@ -66,15 +49,15 @@ def test_documents_say_what_the_words_give_today(choose, checkout: Path) -> None
     before: set[str] = set()
     for word in ("measured", "published", "modelled", "faults"):
         (row,) = (line for line in guide.splitlines() if line.startswith(f"| `{word}`"))
-        now = {*ids(choose(11549, "gfx1151", trust=word))}
+        now = {*choose(11549, "gfx1151", trust=word).ids}
         assert {*re.findall("`([a-z0-9-]+)`", row.split("|")[3])} == now - before, word
         before = now
 
 
 def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
-    assert ids(choose(6900, "gfx1151")) == SEED
+    assert choose(6900, "gfx1151").ids == SEED
     nothing = choose(6900, "gfx1151", trust="measured")
-    assert ids(nothing) == ()
+    assert nothing.ids == ()
     assert nothing.distrusted["wmma-tile-params"].endswith(": it takes --trust published")
     more = nothing.more_trust
     assert more is not None
@@ -82,12 +65,12 @@ def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
 
 
 def test_wrong_results_of_hardware_are_mended_with_any_trust(choose) -> None:
-    assert "integrated-host-buffers" in ids(choose(10068, "gfx1152", trust="measured"))
+    assert "integrated-host-buffers" in choose(10068, "gfx1152", trust="measured").ids
 
 
 def test_what_is_named_beside_a_trust_counts(choose) -> None:
     more = choose(11549, "gfx1151", trust="measured", with_=("fattn-tile-rows",), without=("mmq-rows",))
-    assert ids(more) == ("fattn-tile-rows", "mmq-batch-limits")
+    assert more.ids == ("fattn-tile-rows", "mmq-batch-limits")
 
 
 def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:

@@ -10,7 +10,7 @@ import pytest
 from patchkit.base.arch import FactNotForDecisions, list_profiles
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.selection import default_of
+from patchkit.carry.series.selection import terms_of
 from patchkit.cli.schema import write_schemas
 from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
@@ -86,7 +86,7 @@ def series() -> Series:
 def test_the_series_of_each(series: Series, arch: str) -> None:
     profile = load_profile(FOLDER, arch)
     expected = EXPECTED.get(arch, {})
-    terms = {patch.id: default_of(series, patch, profile, None) for patch in series.patches}
+    terms = {patch.id: terms_of(series, patch, profile, None).default for patch in series.patches}
     assert {name: default for name, default in terms.items() if default != "off"} == expected
     asked = dict(profile.cmake_options({"GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"}))
     assert asked["GGML_HIP_ROCWMMA_FATTN"] == ("ON" if "wmma-tile-params" in expected else "OFF")

@@ -10,7 +10,7 @@ import pytest
 from patchkit.base.arch import list_profiles
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.profile import ArchProfile, PatchChoice, load_profile, load_profiles
-from patchkit.carry.series.selection import select_patches, terms_of
+from patchkit.carry.series.selection import terms_of
 from patchkit.carry.series.trust import Claim
 
 
@@ -92,13 +92,3 @@ def test_what_mends_wrong_results_of_hardware_is_in_with_any_trust(
         assert (terms.default, terms.needs) == ("on", "measured")
     silent = replace(series, faults=())
     assert terms_of(silent, patch, replace(profile, arch="gfx1152"), 10566).default == "opt-in"
-
-
-def test_a_gpu_of_which_nothing_is_known_says_its_note(series: Series, checkout: Path) -> None:
-    stranger = load_profile(checkout / "arch_profiles", "gfx942")
-    known = load_profile(checkout / "arch_profiles", "gfx1201")
-    reasons = [
-        next(each.reason for each in select_patches(series, [one], 11549) if each.patch.id == ROWS)
-        for one in (stranger, known)
-    ]
-    assert reasons == [f"not for gfx942: {stranger.note}", "not for gfx1201"]

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import PatchkitError
+from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.selection import Selected, select_patches
+from patchkit.carry.series.selection import Selected
 
 CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
 
@@ -18,11 +20,12 @@ CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
 def select(checkout: Path):
     """Selects from the series of this checkout."""
     series = load_series(checkout / "patches")
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
 
     def run(arch: str, *, only=(), without=(), with_=()) -> dict[str, Selected]:
         profiles = (load_profile(checkout / "arch_profiles", arch),)
-        chosen = select_patches(series, profiles, 6900, only=only, without=without, with_=with_)
-        return {selected.patch.id: selected for selected in chosen}
+        wish = Wish(only=tuple(only), without=tuple(without), with_=tuple(with_))
+        return {each.patch.id: each for each in decide(series, profiles, pin, wish).selected}
 
     return run
 
@@ -62,3 +65,9 @@ def test_only_patches_that_do_not_apply(select) -> None:
 
 def test_a_gpu_without_patches_and_without_a_wish_is_no_mistake(select) -> None:
     assert not any(selected.targets for selected in select("gfx942").values())
+
+
+def test_a_gpu_of_which_nothing_is_known_says_its_note(select, checkout: Path) -> None:
+    stranger = load_profile(checkout / "arch_profiles", "gfx942")
+    reasons = [select(arch)[UNPRUNE].reason for arch in ("gfx942", "gfx1201")]
+    assert reasons == [f"not for gfx942: {stranger.note}", "not for gfx1201"]

@@ -1,0 +1,454 @@
+"""Which patches of a series some GPUs get on one upstream, and why not the others.
+
+:func:`decide` makes the decision once, from the series, the profiles, the pin and what was asked for. Whoever
+places, judges or shows patches is handed it and changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import ErrorGroup, UsageError
+from patchkit.base.reporter import Reporter
+from patchkit.base.series_folder import PLAIN
+from patchkit.base.text import near_miss
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.inputs import left_out_on
+from patchkit.carry.candidate.renames import followed_series
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.fault import FaultHere, find_faults
+from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
+from patchkit.carry.series.selection import Selected, Terms, is_opt_in, needed_trust, terms_of
+from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Claim, Level, admits
+from patchkit.carry.upstream.pin import SourceWanted
+
+LEFT_OUT = "left out on request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for of the patches; empty: those that the GPUs have on.
+
+    ``only`` empty: all of them. ``with_opt_in`` adds every patch that these GPUs get only when it is asked
+    for. ``trust`` None: the default.
+    """
+
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    with_opt_in: bool = False
+    trust: Level | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.only or self.without or self.with_ or self.with_opt_in or self.trust)
+
+    @property
+    def options(self) -> str:
+        """The options again, as a person types them; each with a space in front."""
+        words = [f"--trust {self.trust}"] if self.trust is not None else []
+        words += ["--with-opt-in"] if self.with_opt_in else []
+        for option, names in (("--with", self.with_), ("--without", self.without), ("--only", self.only)):
+            words += [f"{option} {shlex.quote(name)}" for name in names]
+        return "".join(f" {word}" for word in words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Wish):
+    """A wish for some GPUs on an upstream. ``upstream`` None: the lock's default pin.
+
+    ``accept_faults``: known faults of the build that the candidate may have.
+    """
+
+    archs: tuple[str, ...]
+    upstream: PinWanted = None
+    source: SourceWanted = "auto"
+    upstream_url: str | None = None
+    unlocked: bool = False
+    accept_faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Every patch of the series, in order, with its GPUs on ``pin`` or the reason why it is not in.
+
+    ``series`` has the functions where the pin has them. ``terms`` are by patch, one for each profile.
+    ``with_`` and ``without`` are those of the wish and the patches that ``with_opt_in`` and ``trust`` stand
+    for. ``distrusted``: what the trust keeps out; ``left_out``: what a bump left out here; each by patch,
+    with the reason.
+    """
+
+    wish: Wish
+    pin: Pin
+    series: Series
+    profiles: tuple[ArchProfile, ...]
+    terms: Mapping[str, tuple[Terms, ...]]
+    selected: tuple[Selected, ...]
+    with_: tuple[str, ...]
+    without: tuple[str, ...]
+    distrusted: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The GPUs, sorted."""
+        return tuple(profile.arch for profile in self.profiles)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The patches that are in."""
+        return tuple(each.patch.id for each in self.selected if each.targets)
+
+    @property
+    def trust(self) -> Level:
+        """How well a gain must be known for a patch to be in."""
+        return self.wish.trust or DEFAULT_TRUST
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether plain patches are all that was asked for: no GPU, or by name."""
+        named = [self.series.patch(name) for name in self.wish.only]
+        only_plain = bool(named) and all(patch is not None and patch.is_plain for patch in named)
+        return self.archs == (PLAIN,) or only_plain
+
+    @property
+    def faults(self) -> tuple[FaultHere, ...]:
+        """What is known to be wrong in this build on these GPUs, mended by a patch that is in or not."""
+        return self.faults_with(self.selected)
+
+    def faults_with(self, live: Iterable[Selected]) -> tuple[FaultHere, ...]:
+        """The same where only these patches are in: those that could be placed."""
+        on = [(each.patch.id, tuple(profile.arch for profile in each.targets)) for each in live]
+        return find_faults(self.series.faults, self.pin.build, self.archs, on)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The patches for this build that one of the GPUs gets only when it is asked for."""
+        return tuple(
+            patch.id
+            for patch in self.series.patches
+            if patch.builds.covers(self.pin.build)
+            and any(each.default == "opt-in" for each in self.terms[patch.id])
+        )
+
+    def opted_in(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Those of the patches that none of the GPUs gets when nobody asks."""
+        return tuple(name for name in ids if is_opt_in(self.terms[name]))
+
+    def up_to(self, name: str) -> Decision:
+        """The same for the patches up to one, which no later patch has a part in."""
+        at = [each.patch.id for each in self.selected].index(name)
+        return replace(self, selected=self.selected[: at + 1])
+
+    @property
+    def more_trust(self) -> MoreTrust | None:
+        """What the next word of trust that adds anything would add; None where none does, or nobody asks."""
+        if self.wish.only:
+            return None
+        found: dict[Level, list[str]] = {}
+        for each in self.selected:
+            name = each.patch.id
+            if each.targets or name in self.wish.without or not each.patch.builds.covers(self.pin.build):
+                continue
+            needed = needed_trust(self.terms[name])
+            if needed is not None and not admits(self.trust, needed):
+                found.setdefault(needed, []).append(name)
+        for level in LEVELS:
+            if level in found:
+                names = tuple(found[level])
+                sources = (who for name in names for each in self.terms[name] for who in each.standing.gains)
+                return MoreTrust(
+                    trust=self.trust, level=level, patches=names, sources=tuple(dict.fromkeys(sources))
+                )
+        return None
+
+    def warn(self, reporter: Reporter) -> None:
+        """Say what a bump left out here, and what was asked for in vain."""
+        for name, why in self.left_out.items():
+            reporter.warn(f"{name}: {why}")
+        for each in self.selected:
+            name = each.patch.id
+            if not each.targets and name in (*self.wish.only, *self.with_) and name not in self.left_out:
+                reporter.warn(
+                    f"asked for, and not in the series: {name}, {each.reason}{self._missing_line(each)}"
+                )
+
+    def _missing_line(self, selected: Selected) -> str:
+        """The line that a profile lacks, where that is why the patch is not there."""
+        name = selected.patch.id
+        lacking = [each for each in self.profiles if each is not NO_GPU and name not in each.patches]
+        if not selected.reason.startswith("not for") or not lacking:
+            return ""
+        line = f'{name} = {{ default = "opt-in", why = "...", source = "..." }}'
+        return f"; add below [patches] of {lacking[0].where.path}:\n{line}"
+
+    def warn_of_faults(self, reporter: Reporter) -> None:
+        """Say each fault that no patch mends and that does harm."""
+        for found in self.faults:
+            if found.archs and found.fault.is_harmful:
+                reporter.warn(f"known fault of {self.pin.title}: {found.sentence()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreTrust:
+    """What ``--trust`` with the word ``level`` would add to a candidate that was made with ``trust``.
+
+    ``sources``: who measured a gain of one of them on one of its GPUs.
+    """
+
+    trust: Level
+    level: Level
+    patches: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """One line, which says what the patches rest on."""
+        rests: dict[Level, str] = {
+            "measured": "two sources or more",
+            "published": "one source each, and the model agrees",
+            "modelled": f"measured by {', '.join(self.sources) or 'nobody'}",
+            "faults": "against faults that nobody reported here; nobody measured what it costs",
+        }
+        return f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {rests[self.level]}"
+
+
+def load_decision(request: Request, workspace: Workspace, lock: Lock | None = None) -> Decision:
+    """The decision on a request, by the files of the series; nothing is fetched.
+
+    ``lock`` stands in for the series' own. Raises the errors of reading lock, series and profiles, and those
+    of :func:`decide`.
+    """
+    lock = lock or load_lock(workspace.series.lock)
+    pin = lock.pin(request.upstream)
+    series = load_series(workspace.series.patches)
+    profiles = load_profiles(workspace.series.profiles, request.archs)
+    left_out = left_out_on(
+        pin,
+        [each.arch for each in profiles],
+        series,
+        workspace.series,
+        named=(*request.only, *request.with_, *request.without),
+    )
+    return decide(series, profiles, pin, request, left_out)
+
+
+def decide(
+    series: Series,
+    profiles: Sequence[ArchProfile],
+    pin: Pin,
+    wish: Wish,
+    left_out: Mapping[str, str] | None = None,
+) -> Decision:
+    """Which patches these GPUs get on ``pin``; ``left_out``: patches that a bump left out, with the reason.
+
+    In a candidate for several GPUs a patch is in when the trust is enough for all that are offered it. Who
+    requires a patch that is not in is not in either.
+
+    Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup when
+    there are several).
+    """
+    left_out = left_out or {}
+    series = followed_series(series, pin)
+    _refuse_trust(wish, profiles)
+    terms = {
+        patch.id: tuple(terms_of(series, patch, each, pin.build) for each in profiles)
+        for patch in series.patches
+    }
+    added, distrusted = _by_trust(series, terms, pin.build, wish)
+    with_, without = (*wish.with_, *added), (*wish.without, *distrusted)
+    _refuse_unknown(series, [*wish.only, *without, *with_])
+    _refuse_contradictions(only=wish.only, without=without, with_=with_)
+    chosen: dict[str, Selected] = {}
+    for patch in series.patches:
+        found: tuple[tuple[ArchProfile, ...], str] = (), _refusal(patch, pin.build, wish.only, without)
+        if not found[1]:
+            found = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
+        if found[0] and patch.id in left_out:
+            found = (), left_out[patch.id]
+        targets, reason = found
+        chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
+    splits = list(_splits(series, chosen, [*wish.only, *without]))
+    if splits:
+        raise splits[0] if len(splits) == 1 else ErrorGroup("the request splits pairs of patches", splits)
+    _drop_unmet(series, chosen)
+    if wish.only and not any(selected.targets for selected in chosen.values()):
+        reasons = [f"{name}: {chosen[name].reason}" for name in dict.fromkeys(wish.only)]
+        raise UsageError(
+            "none of the patches named with --only applies",
+            code="NOTHING_SELECTED",
+            why="\n".join(reasons),
+            hint="patchkit list shows what is on for each GPU",
+        )
+    for name, why in distrusted.items():
+        chosen[name] = replace(chosen[name], reason=why)
+    return Decision(
+        wish=wish,
+        pin=pin,
+        series=series,
+        profiles=tuple(profiles),
+        terms=terms,
+        selected=tuple(chosen.values()),
+        with_=with_,
+        without=without,
+        distrusted=distrusted,
+        left_out=left_out,
+    )
+
+
+def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
+    """Raise REQUEST_CONTRADICTS for a trust beside what leaves nothing to it."""
+    beside = None
+    if wish.only:
+        beside = f"--only {wish.only[0]}", "--only names the patches, whatever is known of them"
+    elif wish.with_opt_in:
+        beside = "--with-opt-in", "that takes every patch there is, whatever is known of it"
+    elif tuple(profiles) == (NO_GPU,):
+        beside = f"--arch {PLAIN}", "patches for every build are in with any trust: none is about a GPU"
+    if wish.trust is not None and beside is not None:
+        raise UsageError(
+            f"--trust {wish.trust} and {beside[0]} contradict each other",
+            code="REQUEST_CONTRADICTS",
+            why=beside[1],
+            hint="drop one of them",
+        )
+
+
+def _by_trust(
+    series: Series, terms: Mapping[str, tuple[Terms, ...]], build: int, wish: Wish
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The patches that ``with_opt_in`` or ``trust`` adds; those that the trust keeps out, each with why."""
+    named = {*wish.with_, *wish.without}
+    others = [each for each in series.patches if each.builds.covers(build) and each.id not in named]
+    if wish.with_opt_in:
+        opt_in = (each.id for each in others if any(one.default == "opt-in" for one in terms[each.id]))
+        return tuple(opt_in), {}
+    added: list[str] = []
+    distrusted: dict[str, str] = {}
+    if wish.trust is None:
+        return (), distrusted
+    for patch in others:
+        unsure = [
+            each for each in terms[patch.id] if each.default == "on" and not admits(wish.trust, each.needs)
+        ]
+        if unsure:
+            told = "; ".join(dict.fromkeys(each.why for each in unsure))
+            distrusted[patch.id] = f"{told}: it takes --trust {DEFAULT_TRUST}"
+        elif any(each.default == "opt-in" for each in terms[patch.id]) and admits(
+            wish.trust, needed_trust(terms[patch.id])
+        ):
+            added.append(patch.id)
+    _distrust_unmet(others, distrusted)
+    return tuple(name for name in added if name not in distrusted), distrusted
+
+
+def _distrust_unmet(patches: Sequence[Patch], distrusted: dict[str, str]) -> None:
+    """Add what requires one of the distrusted patches, until nothing changes."""
+    before = -1
+    while len(distrusted) != before:
+        before = len(distrusted)
+        for patch in patches:
+            unmet = next((each.patch for each in patch.requires if each.patch in distrusted), None)
+            if unmet is not None:
+                distrusted.setdefault(patch.id, f"requires '{unmet}', which takes more trust")
+
+
+def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_: Sequence[str]) -> None:
+    for name in without:
+        for option, named in (("--only", only), ("--with", with_)):
+            if name in named:
+                raise UsageError(
+                    f"{option} {name} and --without {name} contradict each other",
+                    code="REQUEST_CONTRADICTS",
+                    hint="drop one of them",
+                )
+    for name in with_ if only else ():
+        if name not in only:
+            raise UsageError(
+                f"--with {name} adds a patch that --only leaves out",
+                code="REQUEST_CONTRADICTS",
+                hint=f"add --only {name}",
+            )
+
+
+def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
+    known = [patch.id for patch in series.patches]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the series has no patch '{name}'",
+                code="UNKNOWN_PATCH",
+                hint=near_miss(name, known) or f"patches: {', '.join(known)}",
+            )
+
+
+def _refusal(patch: Patch, build: int, only: Collection[str], without: Collection[str]) -> str:
+    """Why no GPU at all gets the patch; empty where that depends on the GPU."""
+    if not patch.builds.covers(build):
+        last = f"b{patch.builds.last}" if patch.builds.last is not None else "the newest"
+        return f"out of era: for b{patch.builds.first} to {last} ({patch.builds.why})"
+    return LEFT_OUT if patch.id in without or (only and patch.id not in only) else ""
+
+
+def _targets(
+    series: Series, patch: Patch, profiles: Sequence[ArchProfile], terms: Sequence[Terms], *, is_named: bool
+) -> tuple[tuple[ArchProfile, ...], str]:
+    """The GPUs that get the patch, or why none of them does."""
+    targets = []
+    reasons = []
+    for profile, each in zip(profiles, terms, strict=True):
+        if each.default == "on" or (each.default == "opt-in" and is_named):
+            targets.append(profile)
+        elif each.default == "opt-in":
+            reasons.append(f"opt-in for {profile.arch} ({each.why}): add --with {patch.id}")
+        elif profile is NO_GPU:
+            reasons.append("it has a guard, so it is for GPUs only")
+        elif patch.id in profile.patches:
+            reasons.append(f"off for {profile.arch}: {each.why}")
+        else:
+            known = profile.patches or any(profile.arch in claim.archs for claim in _claims(series))
+            reasons.append(f"not for {profile.arch}" + ("" if known else f": {profile.note}"))
+    return tuple(targets), "; ".join(reasons) if not targets else ""
+
+
+def _claims(series: Series) -> Iterator[Claim]:
+    return (claim for patch in series.patches for claim in patch.claims)
+
+
+def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]) -> Iterator[UsageError]:
+    """Requirements that the request itself leaves out."""
+    for patch in series.patches:
+        for requirement in patch.requires:
+            needed = chosen[requirement.patch]
+            if chosen[patch.id].targets and needed.reason == LEFT_OUT:
+                yield UsageError(
+                    f"'{patch.id}' without '{requirement.patch}' is refused",
+                    code="PATCH_PAIR_SPLIT",
+                    where=requirement.where,
+                    why=requirement.why,
+                    hint=f"ask for both, or add --without {patch.id}"
+                    if patch.id not in named
+                    else f"add --only {requirement.patch}",
+                )
+
+
+def _drop_unmet(series: Series, chosen: dict[str, Selected]) -> None:
+    """Skip patches whose requirement does not apply to all of their targets; until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for patch in series.patches:
+            current = chosen[patch.id]
+            for requirement in patch.requires:
+                needed = chosen[requirement.patch]
+                targets = tuple(profile for profile in current.targets if profile in needed.targets)
+                if targets != current.targets:
+                    why = needed.reason or "not for the same GPUs"
+                    reason = f"requires '{requirement.patch}', which does not apply: {why}"
+                    current = replace(current, targets=targets, reason=reason if not targets else "")
+                    chosen[patch.id] = current
+                    changed = True
