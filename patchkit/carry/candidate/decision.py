@@ -22,11 +22,9 @@ from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
-from patchkit.carry.series.selection import Selected, Terms, is_opt_in, needed_trust, terms_of
+from patchkit.carry.series.selection import LEFT_OUT, Selected, Terms, is_opt_in, needed_trust, terms_of
 from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Claim, Level, admits
 from patchkit.carry.upstream.pin import SourceWanted
-
-LEFT_OUT = "left out on request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +77,7 @@ class Decision:
 
     ``series`` has the functions where the pin has them. ``terms`` are by patch, one for each profile.
     ``with_`` and ``without`` are those of the wish and the patches that ``with_opt_in`` and ``trust`` stand
-    for. ``distrusted``: what the trust keeps out; ``left_out``: what a bump left out here; each by patch,
-    with the reason.
+    for. ``left_out``: the patches that a bump left out here, with the reason.
     """
 
     wish: Wish
@@ -91,7 +88,6 @@ class Decision:
     selected: tuple[Selected, ...]
     with_: tuple[str, ...]
     without: tuple[str, ...]
-    distrusted: Mapping[str, str]
     left_out: Mapping[str, str]
 
     @property
@@ -295,7 +291,6 @@ def decide(
         selected=tuple(chosen.values()),
         with_=with_,
         without=without,
-        distrusted=distrusted,
         left_out=left_out,
     )
 

@@ -17,6 +17,8 @@ from patchkit.carry.series.trust import (
     standing_of,
 )
 
+LEFT_OUT = "left out on request"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:

@@ -9,8 +9,8 @@ import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.series_folder import told_archs
-from patchkit.carry.candidate.decision import LEFT_OUT
 from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb

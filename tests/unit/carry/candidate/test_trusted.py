@@ -58,7 +58,8 @@ def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
     assert choose(6900, "gfx1151").ids == SEED
     nothing = choose(6900, "gfx1151", trust="measured")
     assert nothing.ids == ()
-    assert nothing.distrusted["wmma-tile-params"].endswith(": it takes --trust published")
+    (reason,) = [each.reason for each in nothing.selected if each.patch.id == "wmma-tile-params"]
+    assert reason.endswith(": it takes --trust published")
     more = nothing.more_trust
     assert more is not None
     assert (more.trust, more.level, more.patches) == ("measured", "published", SEED)
