@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.base.errors import ErrorGroup, GitError, PatchkitError
+from patchkit.base.errors import GitError, PatchkitError
 from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
-from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.pin import Onto
-from patchkit.carry.onto.plan import plan_onto
+from patchkit.carry.onto.plan import place_request
 from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
@@ -146,9 +145,7 @@ def run_try(
     check_archs(toolchain, request.archs, workspace.reporter)
     compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
     cache = open_cache(workspace.cache_root)
-    plan = make_plan(request, workspace) if onto is None else plan_onto(request, onto, workspace, cache).plan
-    if plan.errors:
-        raise ErrorGroup("the series cannot be placed", plan.errors)
+    plan = place_request(request, onto, workspace)
     with cache.hold(workspace.reporter) as repository:
         candidate, _ = write_plan(plan, repository, unlocked=True)
     subject = make_subject(workspace, repository, candidate, toolchain)

@@ -19,7 +19,7 @@ from patchkit.carry.bump.successor import Successor, Work, make, regenerate, set
 from patchkit.carry.candidate.staging import name_series, open_stage, publish, put_back_ref, recover
 from patchkit.carry.candidate.target import find_target_pin, own_pin
 from patchkit.carry.judging.classes import GOOD
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.remotes.run import ask_following, imported_pulls, read_following
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.fault import refused_faults
@@ -153,7 +153,7 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     """All variants are classified before the first is made: gates take long, and one can end it all."""
     with work.cache.hold(work.workspace.reporter) as repository:
         series = load_series(work.stage.series.patches)
-        judge = Judge(workspace=work.stage, repository=repository, series=series, trees={})
+        judge = SeriesJudge(workspace=work.stage, repository=repository, series=series, trees={})
         made = [regenerate(work, variant, judge) for variant in variants]
     accepted = work.request.accept_faults
     state = _state(made, accepted)

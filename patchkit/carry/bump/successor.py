@@ -20,7 +20,7 @@ from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import DROPPED, GOOD, Classified
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering, followed_by
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.fault import FaultHere
@@ -194,7 +194,7 @@ class Work:
         )
 
 
-def regenerate(work: Work, variant: Variant, judge: Judge) -> Successor:
+def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
     """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
     series = judge.series
     last: dict[str, Rendering] = {}

@@ -37,11 +37,6 @@ class JudgedSeries:
         return replace(self.decision.pin, followed=self.followed)
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        """The patches that are in."""
-        return tuple(each.patch.id for each in self.renderings)
-
-    @property
     def last(self) -> dict[str, Rendering]:
         """The renderings by patch, for the next tree to be compared with."""
         return {each.patch.id: each for each in self.renderings}
@@ -53,7 +48,7 @@ class JudgedSeries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class SeriesJudge:
     """Judges the series of a workspace on trees that ``repository`` has.
 
     ``series`` is as patch.toml has it. ``trees``: where what is read is kept, if it is read more than once.

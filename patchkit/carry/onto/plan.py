@@ -18,9 +18,9 @@ from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, Wish
-from patchkit.carry.candidate.plan import Plan, PlannedPatch
+from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.judge import Judge, JudgedSeries
+from patchkit.carry.judging.judge import JudgedSeries, SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.onto.own import OwnCommit, find_own, take_out
 from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
@@ -31,14 +31,14 @@ from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected, terms_of
-from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
 
 
 def _last_renderings(
-    decision: Decision, lock: Lock, clone: Clone, judge: Judge, cache: Cache
+    decision: Decision, lock: Lock, clone: Clone, judge: SeriesJudge, cache: Cache
 ) -> tuple[dict[str, Rendering], tuple[str, ...]]:
     """The last rendering of each chosen patch, from the pins nearest to the build; and their names.
 
@@ -149,6 +149,22 @@ class OntoPlan:
         return {**self.plan.as_json(), "onto": self.commit_json(), "classes": plain(self.verdicts)}
 
 
+def place_request(request: Request, onto: Onto | None, workspace: Workspace) -> Plan:
+    """The plan of a request on its pin, or on a commit of the user's clone.
+
+    Raises an ErrorGroup of what could not be placed, and as :func:`make_plan` and :func:`plan_onto`.
+    """
+    cache = open_cache(workspace.cache_root)
+    plan = (
+        make_plan(request, workspace, cache)
+        if onto is None
+        else plan_onto(request, onto, workspace, cache).plan
+    )
+    if plan.errors:
+        raise ErrorGroup("the series cannot be placed", plan.errors)
+    return plan
+
+
 def plan_onto(
     request: Request, onto: Onto, workspace: Workspace, cache: Cache, *, drop_conflicts: bool = False
 ) -> OntoPlan:
@@ -183,7 +199,7 @@ def plan_onto(
         if without is not None:
             pin = pin_of(clone, without.commit, build.low)
             obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
-        judge = Judge(workspace=workspace, repository=repository, series=series)
+        judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
         decision = judge.decide(pin, archs, request)
         files = judge.read(str(pin.commit))
         decision.warn_of_faults(workspace.reporter)

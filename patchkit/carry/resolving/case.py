@@ -20,7 +20,7 @@ from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.importing.run import FoundChange, lift_change
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.lifting.change import Authorship, FileChange
@@ -188,7 +188,7 @@ def find_case(
     folder, reporter = workspace.series, workspace.reporter
     series, lock = load_series(folder.patches), load_lock(folder.lock)
     patch = patch_named(series, name)
-    judge = Judge(workspace=workspace, repository=repository, series=series)
+    judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     wish = Wish(with_=variant.with_, without=variant.without)
     decision = judge.decide(target.pin, variant.archs, wish).up_to(name)
     selected = decision.selected[-1]
@@ -276,7 +276,7 @@ def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
 
 
 def _last(
-    name: str, variant: Variant, target: Pin, judge: Judge, cache: Cache, lock: Lock
+    name: str, variant: Variant, target: Pin, judge: SeriesJudge, cache: Cache, lock: Lock
 ) -> tuple[dict[str, Rendering], Pin, str, UpstreamFiles]:
     """The newest rendering of the patch on an older pin, and of those before it there."""
     reporter = judge.workspace.reporter

@@ -22,7 +22,7 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own_pin
 from patchkit.carry.importing.own import refuse_installed
 from patchkit.carry.judging.classes import Classified
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.resolving.case import (
     Case,
@@ -365,7 +365,7 @@ def _in_conflict(
 ) -> list[str]:
     """The plain patches of a variant that are in conflict at the target, in order."""
     series, lock = load_series(workspace.series.patches), load_lock(workspace.series.lock)
-    judge = Judge(workspace=workspace, repository=repository, series=series)
+    judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     last: dict[str, Rendering] = {}
     for build in variant.compared:
         pin = lock.pin(build)

@@ -14,7 +14,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import own_pin, tell_nearest
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Pin, load_lock, name_pin
@@ -78,7 +78,7 @@ def sweep_remote(
             pin = read_pin(repository, where, build, builds[build], tags.releases_of(builds[build]))
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
-            judge = Judge(workspace=workspace, repository=repository, series=series)
+            judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
             files = judge.read(commit)
         pin = replace(pin, releases=base.releases, followed=base.followed)
         judged = judge.judge(judge.decide(pin, archs, wish), files, compared)

@@ -16,7 +16,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import own_pin
 from patchkit.carry.judging.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
-from patchkit.carry.judging.judge import Judge
+from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.fault import FaultHere
@@ -194,7 +194,7 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             code="SWEEP_PIN_VANISHED",
             hint="workers need the same folders",
         )
-    judge = Judge(workspace=workspace, repository=repository, series=series)
+    judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     wish = Wish(with_=chunk.with_)
     last: dict[str, Rendering] = {}
     before = chunk.before

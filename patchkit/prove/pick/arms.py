@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from patchkit.base.errors import ErrorGroup
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
-from patchkit.carry.candidate.plan import Plan, make_plan
+from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.onto.pin import Onto
-from patchkit.carry.onto.plan import plan_onto
+from patchkit.carry.onto.plan import place_request
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.build import build_tree
 from patchkit.prove.pick.crossing import Arm
@@ -38,7 +37,7 @@ class Arms:
     def whole(self) -> Plan:
         """The plan of all patches. Raises an ErrorGroup of what could not be placed."""
         if self._whole is None:
-            self._whole = self._plan(self.request)
+            self._whole = place_request(self.request, self.onto, self.workspace)
         return self._whole
 
     @property
@@ -62,7 +61,9 @@ class Arms:
     def subject(self, arm: Arm) -> Subject:
         """The trees of an arm; of upstream, those of all patches, whose baseline it is."""
         if arm not in self._subjects:
-            plan = self.whole if arm in ((), self.whole.ids) else self._plan(self._asked(arm))
+            plan = self.whole
+            if arm not in ((), plan.ids):
+                plan = place_request(self._asked(arm), self.onto, self.workspace)
             if arm and plan.ids != arm:
                 raise AssertionError(f"asked for {arm}, placed {plan.ids}")  # never measured as another set
             cache = open_cache(self.workspace.cache_root)
@@ -97,15 +98,6 @@ class Arms:
                 in_turns=True,
             )
         return self._built[key]
-
-    def _plan(self, request: Request) -> Plan:
-        if self.onto is None:
-            plan = make_plan(request, self.workspace)
-        else:
-            plan = plan_onto(request, self.onto, self.workspace, open_cache(self.workspace.cache_root)).plan
-        if plan.errors:
-            raise ErrorGroup("the series cannot be placed", plan.errors)
-        return plan
 
 
 def _requires(plan: Plan, name: str) -> Iterable[str]:
