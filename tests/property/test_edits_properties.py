@@ -17,10 +17,10 @@ from patchkit.carry.placing.expand import (
     guard_removal,
     guard_replacement,
 )
-from patchkit.carry.placing.guard import Guard, Target, require_isolated
+from patchkit.carry.placing.guard import Guard, GuardedGpu, require_isolated
 
 HERE = Location(path="patch.toml", line=1)
-GUARD = Guard(macros=("GGML_USE_HIP",), targets=(Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151),))
+GUARD = Guard(macros=("GGML_USE_HIP",), targets=(GuardedGpu(arch="gfx1151", macro="__gfx1151__", cc=0x1151),))
 
 
 @st.composite

@@ -25,7 +25,7 @@ _LEAST = 5  # statements of a function that a resemblance can rest on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class FunctionPlace:
     """Where a function is now, or may be: it has ``share`` of the statements of the old one.
 
     ``where`` is its definition, None where nobody looked.
@@ -37,7 +37,7 @@ class Target:
     share: float = 1.0
 
 
-def find_target(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> Target | None:
+def find_place(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> FunctionPlace | None:
     """The one function of ``files`` that ``old`` is now, or None when there is none or more than one.
 
     What was in ``before``, the old upstream, under its name already, is not where the function went.
@@ -71,13 +71,15 @@ def find_target(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> T
     return None
 
 
-def find_resemblances(old: Function, before: UpstreamFiles, new: Iterable[ScopeMap]) -> tuple[Target, ...]:
+def find_resemblances(
+    old: Function, before: UpstreamFiles, new: Iterable[ScopeMap]
+) -> tuple[FunctionPlace, ...]:
     """The functions of ``new`` most like the old one, best first, at most three; ``before`` as above."""
     source, entity = old
     mine = list_statements(source, entity.span).texts
     if len(mine) < _LEAST:
         return ()
-    found: list[Target] = []
+    found: list[FunctionPlace] = []
     for scopes in new:
         for other in _functions(scopes):
             if other.name in _names(before, scopes.source.path):
@@ -91,12 +93,12 @@ def find_resemblances(old: Function, before: UpstreamFiles, new: Iterable[ScopeM
             if share >= _ALIKE:
                 label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
                 place = scopes.source.locate(other.span.start, label)
-                found.append(Target(file=place.path, function=other.name, where=place, share=share))
+                found.append(FunctionPlace(file=place.path, function=other.name, where=place, share=share))
     found.sort(key=lambda each: -each.share)
     return tuple(found[:3])
 
 
-def near_target(found: Sequence[Target]) -> Target | None:
+def near_place(found: Sequence[FunctionPlace]) -> FunctionPlace | None:
     """The only resemblance there is, when it has nearly all of the code."""
     return found[0] if len(found) == 1 and found[0].share >= _NEAR else None
 
@@ -117,11 +119,11 @@ def _functions(scopes: ScopeMap) -> Sequence[Entity]:
     return [entity for entity in scopes.entities if entity.kind == "function"]
 
 
-def _only(found: Sequence[Function]) -> Target | None:
+def _only(found: Sequence[Function]) -> FunctionPlace | None:
     if len(found) != 1:
         return None
     scopes, entity = found[0]
-    return Target(
+    return FunctionPlace(
         file=scopes.source.path, function=entity.name, where=scopes.source.locate(entity.span.start)
     )
 
@@ -198,12 +200,12 @@ def _is_made(failed: Rendering, edit: Edit) -> bool:
 
 def _find_again(
     was: Edit, before: Function, old: UpstreamFiles, files: UpstreamFiles
-) -> tuple[Target | None, tuple[Target, ...] | None]:
+) -> tuple[FunctionPlace | None, tuple[FunctionPlace, ...] | None]:
     """Where the function of an edit is now; with what resembles it, where nothing is it for certain."""
     if was.function is not None and defines(files, was.file, was.function):
         # It was followed on the upstream before and has stayed there since: no move.
-        return Target(file=was.file, function=was.function), None
-    target = find_target(before, old, files)
+        return FunctionPlace(file=was.file, function=was.function), None
+    target = find_place(before, old, files)
     if target is not None:
         return target, None
     name = before[1].name.rpartition("::")[2].encode()
@@ -213,4 +215,4 @@ def _find_again(
         if path == was.file or path not in old.base or (name in data and name not in old.base[path])
     ]
     alike = find_resemblances(before, old, map(files.upstream_scopes, paths))
-    return near_target(alike), alike
+    return near_place(alike), alike

@@ -8,7 +8,7 @@ from typing import Literal
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.occupancy import HardwareLimits, limits_of
-from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.placing.guard import Guard, GuardedGpu
 from patchkit.carry.placing.wmma import WmmaRow, wmma_table
 from patchkit.carry.series.patch import GuardMacros
 from patchkit.carry.series.profile import (
@@ -59,7 +59,7 @@ def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProf
     generic: set[str] = set()
     for profile in targets:
         for arch in profile.relatives.get(wanted.family or "", ()):
-            found.setdefault(arch, Target.named(arch))
+            found.setdefault(arch, GuardedGpu.named(arch))
         macro = profile.facts.report("generic_macro") if wanted.generic is not None else None
         generic |= {str(macro.value)} if macro is not None else set()
     return Guard(
@@ -115,8 +115,8 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
     )
 
 
-def _target(profile: ArchProfile) -> Target:
-    return Target(arch=profile.arch, macro=profile.device_macro, cc=profile.compute_capability)
+def _target(profile: ArchProfile) -> GuardedGpu:
+    return GuardedGpu(arch=profile.arch, macro=profile.device_macro, cc=profile.compute_capability)
 
 
 def _wmma(profile: ArchProfile) -> WmmaTableView:

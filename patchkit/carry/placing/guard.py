@@ -13,7 +13,7 @@ from patchkit.carry.cpp.scopes import ScopeMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Target:
+class GuardedGpu:
     """One GPU: ``arch`` (gfx1151), its device ``macro`` and upstream's host compute capability.
 
     ``cc`` is the number without the AMD offset, e.g. 0x1151 (ggml_cuda_parse_id of build 6900).
@@ -24,7 +24,7 @@ class Target:
     cc: int
 
     @classmethod
-    def named(cls, arch: str) -> Target:
+    def named(cls, arch: str) -> GuardedGpu:
         """A GPU by its name alone, from which clang and ggml_cuda_parse_id make the rest."""
         return cls(arch=arch, macro=f"__{arch}__", cc=int(arch.removeprefix("gfx"), 16))
 
@@ -37,7 +37,7 @@ class Guard:
     """
 
     macros: tuple[str, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[GuardedGpu, ...]
     refused: tuple[str, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ from patchkit.carry.series.patch import Patch
 from patchkit.prove.gates.base import Evidence
 from patchkit.prove.gates.isolation.evidence import IsolationEvidence
 from patchkit.prove.pulls.side import Side, point_into
-from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.targets import AffectedCandidate
 from patchkit.prove.pulls.verdict import Finding
 
 _HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
@@ -25,7 +25,7 @@ def blame(
     problems: Iterable[tuple[PatchkitError, Evidence | None]],
     plan: Plan,
     candidate: Mapping[str, bytes],
-    target: Target,
+    target: AffectedCandidate,
     before: Side,
     after: Side,
 ) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def _line(data: bytes, number: int | None) -> str:
     return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
 
 
-def _changed_lines(target: Target, before: Side, after: Side) -> list[Location]:
+def _changed_lines(target: AffectedCandidate, before: Side, after: Side) -> list[Location]:
     """Where each file that reached the target begins to differ, as a place in the head."""
     found = []
     for name in target.reasons:

@@ -21,7 +21,7 @@ from patchkit.prove.pulls.changes import Pull
 from patchkit.prove.pulls.judge import Made, Ran, make_candidate, not_run, run_needed
 from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.needs import every_gate
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
 from patchkit.prove.verify.hardware import Hardware
 
 _FORMAT = (
@@ -37,7 +37,7 @@ def judge_fork(
     *,
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None,
-) -> Verdict:
+) -> PullVerdict:
     """Regenerate the candidate that the head carries, compare, and run the gates if the pull changes it.
 
     Raises:
@@ -94,7 +94,7 @@ def judge_fork(
         evidence=ran.evidence,
     )
     told = f"{len(own)} files are the fork's own and were not looked at: {', '.join(own[:_SHOWN])}"
-    return Verdict(
+    return PullVerdict(
         pull=pull,
         parts={},
         judged=(judged,),

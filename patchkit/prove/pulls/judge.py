@@ -23,7 +23,7 @@ from patchkit.prove.pulls.lock_rules import check_made
 from patchkit.prove.pulls.look import GateRequest
 from patchkit.prove.pulls.needs import every_gate, find_needs
 from patchkit.prove.pulls.side import Side, point_into
-from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.targets import AffectedCandidate
 from patchkit.prove.pulls.verdict import Finding, GateRow, Judged
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.run import NOTHING, Report, run_verify
@@ -141,7 +141,7 @@ def _row(name: str, need: GateRow, report: Report | None, hardware: Hardware) ->
     )
 
 
-def set_aside(target: Target, why: str) -> Judged:
+def set_aside(target: AffectedCandidate, why: str) -> Judged:
     """A target that no gate looks at, because what it would look at is not what it should be."""
     return replace(_judged(target, None, ()), no_gates=why)
 
@@ -162,7 +162,7 @@ class Judge:
     environ: Mapping[str, str]
     hardware: Callable[[Sequence[str]], Hardware] | None
 
-    def explain(self, target: Target) -> Judged:
+    def explain(self, target: AffectedCandidate) -> Judged:
         """What would run, believing the lock of the head; nothing is fetched, placed or compiled."""
         if not target.patches:
             return self._nothing(target)
@@ -171,7 +171,7 @@ class Judge:
         tree = target.recorded.tree
         return _judged(target, tree, self._needs(target, tree))
 
-    def judge(self, target: Target) -> Outcome:
+    def judge(self, target: AffectedCandidate) -> Outcome:
         """Make the candidate and run what it needs.
 
         Raises only what stops everything (CacheError, KeyboardInterrupt); any other error is a finding.
@@ -197,7 +197,7 @@ class Judge:
         findings = blame(ran.problems, made.plan, made.files, target, self.before, self.after)
         return _judged(target, tree, ran.rows, ran.evidence), tuple(findings)
 
-    def place(self, target: Target) -> Outcome:
+    def place(self, target: AffectedCandidate) -> Outcome:
         """Place a target whose lock does not describe it, and run no gate.
 
         What is wrong with a place or a template keeps the author from writing the lock: it has to be told.
@@ -205,16 +205,16 @@ class Judge:
         made = self._make(target)
         return set_aside(target, NOT_DESCRIBED), () if isinstance(made, Made) else made[1]
 
-    def _needs(self, target: Target, tree: str) -> tuple[GateRow, ...]:
+    def _needs(self, target: AffectedCandidate, tree: str) -> tuple[GateRow, ...]:
         return find_needs(target, self.before, self.after, tree=tree, foreign=self.foreign)
 
-    def _nothing(self, target: Target) -> Judged:
+    def _nothing(self, target: AffectedCandidate) -> Judged:
         """A target without a patch: its tree is upstream's own."""
         there = find_available(self.after.files, target.archs, target.pin.build).sentence
         bare = _judged(target, target.pin.tree, ())
         return replace(bare, no_gates=f"{NOTHING}. {there}", nothing_to_prove=True)
 
-    def _make(self, target: Target) -> Made | Outcome:
+    def _make(self, target: AffectedCandidate) -> Made | Outcome:
         """The candidate, or what keeps it from being made."""
         request = Request(archs=target.archs, upstream=target.pin.name, with_=target.with_, only=target.only)
         try:
@@ -233,7 +233,7 @@ class Judge:
 
 
 def _judged(
-    target: Target, tree: str | None, rows: tuple[GateRow, ...], evidence: Path | None = None
+    target: AffectedCandidate, tree: str | None, rows: tuple[GateRow, ...], evidence: Path | None = None
 ) -> Judged:
     return Judged(
         name=target.name,

@@ -9,7 +9,7 @@ from patchkit.carry.candidate.inputs import hash_inputs
 from patchkit.carry.candidate.lock import changed_inputs, difference
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
 from patchkit.prove.pulls.side import Side
-from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.targets import AffectedCandidate
 
 _SHOWN = 8
 
@@ -47,7 +47,7 @@ def _address(source: Source) -> str:
     return source.url if isinstance(source, GitSource) else f"the package {source.package}"
 
 
-def check_described(side: Side, targets: Sequence[Target]) -> list[ConfigError]:
+def check_described(side: Side, targets: Sequence[AffectedCandidate]) -> list[ConfigError]:
     """Where the lock of the head does not describe its series, found in the files alone.
 
     Raises LOCK_INPUT_UNUSABLE.
@@ -59,7 +59,7 @@ def check_described(side: Side, targets: Sequence[Target]) -> list[ConfigError]:
     return problems
 
 
-def _described(side: Side, target: Target) -> ConfigError | None:
+def _described(side: Side, target: AffectedCandidate) -> ConfigError | None:
     recorded = target.recorded
     if recorded is not None:
         places = _changed(side, recorded)
@@ -96,7 +96,7 @@ def _changed(side: Side, recorded: Result) -> list[Location]:
     return [Location(path=name, label=difference(name, now, then)) for name in names[:_SHOWN]]
 
 
-def _command(target: Target) -> str:
+def _command(target: AffectedCandidate) -> str:
     return " ".join(
         ["patchkit lock", *(f"--arch {arch}" for arch in target.archs), f"--upstream {target.pin.name}"]
         + [f"--with {name}" for name in target.with_]
@@ -104,7 +104,7 @@ def _command(target: Target) -> str:
     )
 
 
-def check_made(target: Target, made: Result) -> Iterator[ConfigError]:
+def check_made(target: AffectedCandidate, made: Result) -> Iterator[ConfigError]:
     """How the tree and the commit that the lock records stand to what the head gives."""
     recorded = target.recorded
     if recorded is None:

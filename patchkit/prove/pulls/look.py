@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.prove.pulls.changes import SERIES_PARTS, Part, Pull, part_of, read_pull
-from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, Judged, PullVerdict
 
 _OWN_TESTS = ".ci/run"
 
@@ -47,7 +47,7 @@ class FirstLook:
         judged: tuple[Judged, ...] = (),
         findings: tuple[Finding, ...] = (),
         attention: tuple[str, ...] = (),
-    ) -> Verdict:
+    ) -> PullVerdict:
         """The verdict on a pull request to this project, with what came of its candidates."""
         code = [path for path, part in self.parts.items() if part in ("code", "catalogue")]
         told = f"{len(code)} changed file{'s'[: len(code) > 1]} of patchkit itself"
@@ -59,7 +59,7 @@ class FirstLook:
                 *attention,
                 f"{told}: that its own tests pass was said by the caller, not seen here",
             )
-        return Verdict(
+        return PullVerdict(
             pull=self.pull,
             parts=self.parts,
             judged=judged,

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from patchkit.prove.gates.registry import entries, gate_names
 from patchkit.prove.pulls.side import Side
-from patchkit.prove.pulls.targets import Target
+from patchkit.prove.pulls.targets import AffectedCandidate
 from patchkit.prove.pulls.verdict import GateRow, RowState
 
 
 def find_needs(
-    target: Target, before: Side, after: Side, *, tree: str, foreign: Sequence[str]
+    target: AffectedCandidate, before: Side, after: Side, *, tree: str, foreign: Sequence[str]
 ) -> tuple[GateRow, ...]:
     """Every gate for one target: what would run, and why the rest need not.
 
@@ -47,7 +47,7 @@ def every_gate(state: RowState, why: str) -> tuple[GateRow, ...]:
     return tuple(GateRow(gate=gate, state=state, why=why) for gate in gate_names())
 
 
-def _by_rules(target: Target, before: Side, after: Side) -> Iterator[tuple[str, str]]:
+def _by_rules(target: AffectedCandidate, before: Side, after: Side) -> Iterator[tuple[str, str]]:
     for arch in target.archs:
         if _facts(before, arch) != _facts(after, arch):
             for gate in (entry.name for entry in entries() if entry.reads_facts):

@@ -16,7 +16,7 @@ from patchkit.base.errors import Location
 from patchkit.base.files import OTHER_FILE, disk_errors, write_output
 from patchkit.base.workspace import Workspace
 from patchkit.prove.pulls.text import gate_markdown
-from patchkit.prove.pulls.verdict import Finding, Verdict
+from patchkit.prove.pulls.verdict import Finding, PullVerdict
 from patchkit.prove.report.registry import FORMATS
 from patchkit.prove.report.sarif import Result, location, sarif_text
 from patchkit.prove.report.write import append_report, write_reports
@@ -25,7 +25,7 @@ _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)
 
 
 def write_outputs(
-    verdict: Verdict,
+    verdict: PullVerdict,
     workspace: Workspace,
     *,
     summary: Path | None,
@@ -72,7 +72,7 @@ def _write(path: Path, text: str) -> None:
     write_output(path, text.encode("utf-8"), "writing a report")
 
 
-def gate_sarif(verdict: Verdict, version: str) -> str:
+def gate_sarif(verdict: PullVerdict, version: str) -> str:
     """SARIF 2.1.0 of the findings."""
     problems = {finding.problem.code: finding.problem for finding in verdict.findings}
     rules = [

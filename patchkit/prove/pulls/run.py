@@ -22,7 +22,7 @@ from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.measured import judge_evidence
 from patchkit.prove.pulls.side import point_into, read_side
 from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles
-from patchkit.prove.pulls.verdict import Finding, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, Judged, PullVerdict
 from patchkit.prove.verify.hardware import Hardware
 
 
@@ -32,7 +32,7 @@ def run_gate(
     *,
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None = None,
-) -> Verdict:
+) -> PullVerdict:
     """Judge a pull request.
 
     Args:
@@ -60,7 +60,7 @@ def _judge_series(
     folder: Path,
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None,
-) -> Verdict:
+) -> PullVerdict:
     pull, request = look.pull, look.request
     before = read_side(pull.repository, pull.fork_point, folder / "before")
     try:

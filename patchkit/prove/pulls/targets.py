@@ -95,7 +95,7 @@ _FOREIGN_FACTS = ("device_macro", "compute_capability", "wave_size", "matrix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AffectedCandidate:
     """``patches`` as the head selects them; ``only`` when the lock records fewer than the profiles turn on.
 
     ``before`` is what the lock of the fork point records of it, ``recorded`` what that of the head does.
@@ -119,7 +119,7 @@ class Target:
 
 def find_targets(
     before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
-) -> tuple[Target, ...]:
+) -> tuple[AffectedCandidate, ...]:
     """Every target of the head, those that no change reaches with no reasons.
 
     Args:
@@ -132,7 +132,7 @@ def find_targets(
         PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's own data splits what belongs together.
     """
     requests = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
-    found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Target] = {}
+    found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], AffectedCandidate] = {}
     for request in requests:
         target = _target(request, before, after, changed, foreign)
         key = (target.pin.build, target.archs, target.patches)
@@ -200,7 +200,7 @@ def _decide(side: Side, pin: Pin, request: Request) -> Decision:
 
 def _target(
     request: Request, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
-) -> Target:
+) -> AffectedCandidate:
     pin = after.lock.pin(request.upstream)
     patches = _decide(after, pin, request).ids  # raises here, where _ids only asks
     known = _ids(before, pin, request) or ()
@@ -217,7 +217,7 @@ def _target(
         reasons.append(f"{looking} look at {', '.join(strangers)}, too")
     if known != patches and known:
         reasons.append(f"its patches are {', '.join(patches) or 'none'} instead of {', '.join(known)}")
-    return Target(
+    return AffectedCandidate(
         archs=request.archs,
         pin=pin,
         patches=patches,

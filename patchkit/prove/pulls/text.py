@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.text import counted, one_line
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
 
 _MARKS = {  # those of gates.base too, which is too large an import for a look at documents
     "passed": "ok",
@@ -28,7 +28,7 @@ _MOST = 12  # leaks and paths in one line of text; the JSON has all of them
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&])")
 
 
-def gate_lines(verdict: Verdict) -> list[str]:
+def gate_lines(verdict: PullVerdict) -> list[str]:
     """For a terminal."""
     pull = verdict.pull
     lines = [
@@ -47,7 +47,7 @@ def gate_lines(verdict: Verdict) -> list[str]:
     return [*(one_line(line) for line in lines), "", CLOSING[verdict.word]]
 
 
-def _count(verdict: Verdict) -> str:
+def _count(verdict: PullVerdict) -> str:
     return counted(len(verdict.pull.changes), "changed file")
 
 
@@ -83,7 +83,7 @@ def _row(row: GateRow) -> str:
     return f"{row.state}: {row.why}"
 
 
-def _parts(verdict: Verdict) -> str:
+def _parts(verdict: PullVerdict) -> str:
     names = list(verdict.parts.values())
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
 
@@ -98,7 +98,7 @@ def _some(texts: tuple[str, ...]) -> str:
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def gate_markdown(verdict: Verdict) -> str:
+def gate_markdown(verdict: PullVerdict) -> str:
     """For a pull request or a step summary; text of the pull request cannot become markup."""
     pull = verdict.pull
     lines = [
@@ -128,7 +128,7 @@ def _cell(row: GateRow) -> str:
     return row.summary if row.has_run else row.why
 
 
-def _findings(verdict: Verdict) -> Iterator[str]:
+def _findings(verdict: PullVerdict) -> Iterator[str]:
     for finding in verdict.findings:
         problem = finding.problem
         yield f"- **{problem.code}**: {_safe(problem.message)}"
@@ -145,7 +145,7 @@ def _findings(verdict: Verdict) -> Iterator[str]:
             yield f"  - next: {_code(problem.hint)}"
 
 
-def _not_proven(verdict: Verdict) -> Iterator[str]:
+def _not_proven(verdict: PullVerdict) -> Iterator[str]:
     for one in verdict.judged:
         for row in one.rows:
             if row.state == "not run":

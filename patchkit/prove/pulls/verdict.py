@@ -88,7 +88,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PullVerdict:
     """The answer. ``attention``: what a person should look at, though nothing is wrong with it."""
 
     pull: Pull

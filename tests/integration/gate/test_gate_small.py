@@ -29,7 +29,7 @@ from patchkit.prove.gates.registry import entries, gate_names
 from patchkit.prove.pulls.look import GateRequest, look_first
 from patchkit.prove.pulls.run import run_gate
 from patchkit.prove.pulls.text import gate_lines, gate_markdown
-from patchkit.prove.pulls.verdict import Verdict
+from patchkit.prove.pulls.verdict import PullVerdict
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +39,7 @@ PROFILE = "arch_profiles/gfx1151.toml"
 GATES = gate_names()
 
 
-def judge_now(request: GateRequest, workspace: Workspace) -> Verdict:
+def judge_now(request: GateRequest, workspace: Workspace) -> PullVerdict:
     # A ROCm that is named and not there: so on every machine nothing compiles here.
     environ = {"ROCM_PATH": str(workspace.cache_root / "no-rocm")}
     return run_gate(look_first(request, workspace.reporter), workspace, environ=environ)
@@ -75,11 +75,13 @@ class Small(World):
         git(self.series, "commit", "-q", "--allow-empty", "-m", "pull")
         return git(self.series, "rev-parse", "HEAD")
 
-    def gate(self, head: str = "HEAD", at: Path | None = None, **options: object) -> Verdict:
+    def gate(self, head: str = "HEAD", at: Path | None = None, **options: object) -> PullVerdict:
         request = GateRequest(repository=at or self.series, base="main", head=head)
         return judge_now(replace(request, **options), self.workspace())
 
-    def judge(self, changes: Mapping[str, str | None], *, lock: bool = False, **options: object) -> Verdict:
+    def judge(
+        self, changes: Mapping[str, str | None], *, lock: bool = False, **options: object
+    ) -> PullVerdict:
         self.pull(changes, lock=lock)
         return self.gate(**options)
 
@@ -117,16 +119,16 @@ def small(source: Small, tmp_path: Path) -> Small:
     return Small(tmp_path, ROOT)
 
 
-def codes(verdict: Verdict) -> list[str]:
+def codes(verdict: PullVerdict) -> list[str]:
     return [finding.problem.code for finding in verdict.findings]
 
 
-def states(verdict: Verdict) -> dict[str, str]:
+def states(verdict: PullVerdict) -> dict[str, str]:
     (one,) = verdict.judged
     return {row.gate: row.state for row in one.rows}
 
 
-def would_run(verdict: Verdict) -> set[str]:
+def would_run(verdict: PullVerdict) -> set[str]:
     return {name for name, state in states(verdict).items() if state == "would run"}
 
 
@@ -624,7 +626,7 @@ def carried(fork: Small, path: str, old: str, new: str) -> None:
     git(place.parent, "commit", "-q", "-m", "by hand")
 
 
-def judged(fork: Small, base: str = "main", **options: object) -> Verdict:
+def judged(fork: Small, base: str = "main", **options: object) -> PullVerdict:
     request = GateRequest(repository=fork.root / "fork", base=base, head="pr", explain=True)
     return judge_now(replace(request, **options), fork.workspace())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.store import Store
-from patchkit.carry.placing.guard import Target
+from patchkit.carry.placing.guard import GuardedGpu
 from patchkit.gpu.emulated.cases import own_cases
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
@@ -152,7 +152,7 @@ def test_a_gpu_that_its_family_lets_in_is_held_to_what_the_patches_promise(
 ) -> None:
     # The patches' code asks for gfx1151 alone: on gfx1150 their promises are broken, once the guard names it.
     wide = [
-        replace(part, guard=replace(part.guard, targets=(Target.named("gfx1150"), *part.guard.targets)))
+        replace(part, guard=replace(part.guard, targets=(GuardedGpu.named("gfx1150"), *part.guard.targets)))
         for part in subject.patches
     ]
     found = _problems(run_gate(replace(subject, patches=tuple(wide)), "gfx1150"))

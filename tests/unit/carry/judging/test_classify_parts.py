@@ -18,7 +18,7 @@ from patchkit.carry.judging.derive import (
     take_out,
 )
 from patchkit.carry.judging.drift import align, find_drift, list_statements
-from patchkit.carry.judging.follow import find_resemblances, find_target, near_target
+from patchkit.carry.judging.follow import find_place, find_resemblances, near_place
 from patchkit.carry.placing.tree import UpstreamFiles
 
 QUIET = NullReporter()
@@ -167,7 +167,7 @@ def upstream(**names):
 
 
 def target_of(files, **names):
-    return find_target(function(BASE), upstream(**names), UpstreamFiles(files))
+    return find_place(function(BASE), upstream(**names), UpstreamFiles(files))
 
 
 def test_a_function_is_followed_only_where_there_is_one():
@@ -203,15 +203,15 @@ def alike(*others):
     return find_resemblances(function(LONG), upstream(a=[b"f"]), [new])
 
 
-def test_a_near_target_has_nearly_all_of_the_code_and_no_rival():
+def test_a_near_place_has_nearly_all_of_the_code_and_no_rival():
     near = LONG.replace(b"int f(", b"int g(").replace(b"step_7", b"step_77")
-    assert near_target(alike(near)).function == "g"
-    assert near_target(alike(near, near.replace(b"int g(", b"int h("))) is None
+    assert near_place(alike(near)).function == "g"
+    assert near_place(alike(near, near.replace(b"int g(", b"int h("))) is None
     far = near
     for number in range(8, 16):
         far = far.replace(b"step_%d(" % number, b"other_%d(" % number)
     assert [each.function for each in alike(far)] == ["g"]
-    assert near_target(alike(far)) is None
+    assert near_place(alike(far)) is None
 
 
 def test_a_new_name_alone_is_no_drift():

@@ -12,13 +12,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from patchkit.base.errors import Location
-from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.placing.guard import Guard, GuardedGpu
 from patchkit.carry.placing.wmma import Accumulator, WmmaParams, WmmaVariant
 from patchkit.carry.series.patch import Alias, Edit
 from patchkit.carry.series.selector import Selector
 
-GFX1151 = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
-GFX90A = Target(arch="gfx90a", macro="__gfx90a__", cc=0x90A)
+GFX1151 = GuardedGpu(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
+GFX90A = GuardedGpu(arch="gfx90a", macro="__gfx90a__", cc=0x90A)
 
 
 @pytest.fixture

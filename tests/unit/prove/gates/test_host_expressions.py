@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.carry.placing.guard import Guard, Target
+from patchkit.carry.placing.guard import Guard, GuardedGpu
 from patchkit.prove.gates.isolation.host_branch import host_expressions
 
-_ONE = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
-_TWO = Target(arch="gfx1100", macro="__gfx1100__", cc=0x1100)
+_ONE = GuardedGpu(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
+_TWO = GuardedGpu(arch="gfx1100", macro="__gfx1100__", cc=0x1100)
 
 
 @pytest.mark.parametrize("targets", [(_ONE,), (_TWO, _ONE)], ids=["one", "two"])

@@ -18,7 +18,7 @@ from patchkit.prove.pulls.changes import Pull
 from patchkit.prove.pulls.outputs import gate_sarif, write_outputs
 from patchkit.prove.pulls.run import in_order
 from patchkit.prove.pulls.text import gate_lines, gate_markdown
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
 
 LEAK = Finding(
     problem=TokensDiffer(
@@ -44,7 +44,7 @@ WORKSPACE = Workspace(
 )
 
 
-def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object) -> Verdict:
+def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object) -> PullVerdict:
     path = "arch_profiles/gfx1151.toml"
     pull = Pull(
         repository=Repository(path=Path("r"), reporter=NullReporter()),
@@ -66,7 +66,7 @@ def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object
         rows=rows,
     )
     values = {"attention": (), "own_tests": "not needed"} | more
-    return Verdict(pull=pull, parts={path: "profile"}, judged=(judged,), findings=findings, **values)
+    return PullVerdict(pull=pull, parts={path: "profile"}, judged=(judged,), findings=findings, **values)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object
     ],
 )
 def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
-    made: Verdict, word: str, code: ExitCode
+    made: PullVerdict, word: str, code: ExitCode
 ) -> None:
     assert (made.word, made.exit_code) == (word, code)
     document = made.as_json()
