@@ -12,10 +12,9 @@ from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.proof import Proof, Prove
 from patchkit.carry.bump.request import BumpRequest, Variant
-from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request, Wish
 from patchkit.carry.candidate.inputs import digest_of_patch
-from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.judging.changed import Versions
@@ -315,8 +314,7 @@ def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tupl
         accept_faults=work.request.accept_faults,
     )
     plan = make_plan(request, work.stage, work.cache)
-    candidate, tree = write_plan(plan, repository)
-    inputs = read_inputs(plan, work.stage.series)
-    lock = lock.with_result(make_result(plan, inputs, tree=tree, commit=candidate.tip))
+    candidate, result = write_result(plan, repository, work.stage.series)
+    lock = lock.with_result(result)
     write_lock(work.stage.series.lock, lock)
-    return lock, replace(one, candidate=candidate, tree=tree)
+    return lock, replace(one, candidate=candidate, tree=result.tree)

@@ -11,7 +11,6 @@ from patchkit.base.plain import plain
 from patchkit.base.text import counted
 from patchkit.base.upstreams import recognise
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.known import find_known, make_record
@@ -19,9 +18,8 @@ from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.lock import (
     changed_inputs,
     check_result,
-    make_result,
-    read_inputs,
     refuse_changed,
+    write_result,
 )
 from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
 from patchkit.carry.placing.tree import declares_option
@@ -179,13 +177,10 @@ def _write(
     from patchkit.carry.candidate.plan import place  # noqa: PLC0415
 
     plan = place(decision, base, workspace, repository)
-    plan.check()
-    inputs = read_inputs(plan, workspace.series)
-    candidate, tree = write_plan(plan, repository)
-    result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+    candidate, result = write_result(plan, repository, workspace.series)
     if recorded is None:
         return candidate, result, "not recorded"
-    changed = changed_inputs(inputs, recorded.inputs, workspace.series)
+    changed = changed_inputs(result.inputs, recorded.inputs, workspace.series)
     if not changed:
         check_result(recorded, result)
         return candidate, result, "recorded"
@@ -197,9 +192,8 @@ def _write(
         )
         return candidate, result, "recorded"
     if not unlocked:
-        refuse_changed(recorded, inputs, changed)
-    candidate, tree = write_plan(plan, repository, unlocked=True)
-    return candidate, make_result(plan, inputs, tree=tree, commit=candidate.tip), "unlocked"
+        refuse_changed(recorded, result, changed)
+    return *write_result(plan, repository, workspace.series, unlocked=True), "unlocked"
 
 
 def move_candidate(repository: Repository, candidate: Candidate, old: str | None, record: Record) -> None:

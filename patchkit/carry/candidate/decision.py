@@ -261,12 +261,12 @@ def decide(
     _refuse_contradictions(only=wish.only, without=without, with_=with_)
     chosen: dict[str, Selected] = {}
     for patch in series.patches:
-        found: tuple[tuple[ArchProfile, ...], str] = (), _refusal(patch, pin.build, wish.only, without)
-        if not found[1]:
-            found = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
-        if found[0] and patch.id in left_out:
-            found = (), left_out[patch.id]
-        targets, reason = found
+        targets: tuple[ArchProfile, ...] = ()
+        reason = _refusal(patch, pin.build, wish.only, without)
+        if not reason:
+            targets, reason = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
+        if targets and patch.id in left_out:
+            targets, reason = (), left_out[patch.id]
         chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
     if splits:

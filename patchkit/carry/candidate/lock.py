@@ -1,4 +1,4 @@
-"""The result of a plan: what it was made of, compared with what the lock records of it."""
+"""The result of a plan: its commits, what they are made of, and what the lock records of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from patchkit.base.errors import ConfigError, InternalError, Location
 from patchkit.base.files import file_sha256
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
+from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.inputs import RULES, hash_inputs
+from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock, replace_results
 from patchkit.carry.series.profile import load_profiles, targets_of
+from patchkit.carry.upstream.repository import Repository
 
 if TYPE_CHECKING:
     from patchkit.carry.candidate.plan import Plan
@@ -22,42 +25,43 @@ _SHOWN = 8
 _Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
-def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
-    """sha256 of every file the steps of a plan were made from, by path below the series folder.
+def write_result(
+    plan: Plan, repository: Repository, series: SeriesDir, *, unlocked: bool = False
+) -> tuple[Candidate, Result]:
+    """Write the commits of a plan, and say what they are made of; no ref moves, and no lock is written.
 
-    Raises LOCK_INPUT_UNUSABLE.
+    Raises LOCK_INPUT_UNUSABLE, and as :func:`patchkit.carry.candidate.commit.write_plan`.
     """
-    return hash_inputs(plan.decision.profiles, [selected.patch.folder for selected, _ in plan.steps], series)
-
-
-def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str) -> Result:
-    """The record of a result."""
+    plan.check()
+    folders = [selected.patch.folder for selected, _ in plan.steps]
+    inputs = hash_inputs(plan.decision.profiles, folders, series)
+    candidate, tree = write_plan(plan, repository, unlocked=unlocked)
     rendered: dict[str, str] = {}
     entities: dict[str, str] = {}
     for selected, placed in plan.steps:
         rendered |= {f"{selected.patch.id}/{name}": digest for name, digest in placed.rendered.items()}
         # The first patch that edits an entity saw it as upstream has it.
         entities = dict(placed.entities) | entities
-    return Result(
+    result = Result(
         build=plan.pin.build,
         archs=plan.archs,
         patches=plan.ids,
         tree=tree,
-        commit=commit,
-        inputs=dict(inputs),
+        commit=candidate.tip,
+        inputs=inputs,
         rendered=dict(sorted(rendered.items())),
         entities=dict(sorted(entities.items())),
     )
+    return candidate, result
 
 
-def refuse_changed(recorded: Result, inputs: Mapping[str, str], changed: Sequence[str]) -> None:
+def refuse_changed(recorded: Result, result: Result, changed: Sequence[str]) -> None:
     """Raises LOCK_INPUTS_CHANGED, which lists the files."""
+    then = recorded.inputs
     raise ConfigError(
         f"the lock records another state of {counted(len(changed), 'file')}",
         code="LOCK_INPUTS_CHANGED",
-        where=[
-            Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
-        ],
+        where=[Location(path=name, label=difference(name, result.inputs, then)) for name in changed[:_SHOWN]],
         why="the lock decides the bytes of a candidate, and these give others",
         hint="record it: patchkit lock --all; or once, with a trailer in the commits: --unlocked",
     )

@@ -9,9 +9,8 @@ from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitErro
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request, load_decision
-from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, Result, load_lock, record_result, replace_results
@@ -173,5 +172,4 @@ def check_documented(patches: Iterable[Patch]) -> None:
 
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:
     check_documented(selected.patch for selected, _ in plan.steps)
-    candidate, tree = write_plan(plan, repository)
-    return make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)
+    return write_result(plan, repository, workspace.series)[1]

@@ -12,10 +12,9 @@ from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import cmake_command, move_candidate, refuse_faults
-from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.known import make_record
-from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.own import refuse_replacing
 from patchkit.carry.onto.pin import Onto
@@ -103,7 +102,8 @@ def run_onto(
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
         plan, clone = made.plan, made.clone
         refuse_faults(plan.decision, plan.faults, request)
-        candidate, tree = write_plan(plan, repository)
+        candidate, result = write_result(plan, repository, workspace.series)
+        tree = result.tree
         head = made.commit
         unsure = [each for each in made.replaced if not each.is_sure]
         if unsure and tree != head.tree:
@@ -116,8 +116,6 @@ def run_onto(
         place = None
         if has_commits:
             place = look_at_branch(clone, branch, base=head.sha, tip=candidate.tip, replace=replace_branch)
-        inputs = read_inputs(plan, workspace.series)
-        result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
         record = make_record(
             plan.decision,
             plan.pin,

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.listing import find_available
-from patchkit.carry.candidate.lock import make_result, read_inputs
+from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import Result
@@ -55,8 +54,7 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
         plan = make_plan(request, workspace, cache)
         if plan.errors:
             return plan
-        candidate, tree = write_plan(plan, repository)
-        result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)
+        candidate, result = write_result(plan, repository, workspace.series)
     return Made(plan=plan, candidate=candidate, result=result, files=plan.files)
 
 
