@@ -31,10 +31,11 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import catalogue_pins
+from patchkit.carry.importing.commits import compare_commits
 from patchkit.carry.importing.run import FoundChange, Wanted, make_patch
 from patchkit.carry.judging.classify import Comparison, classify_series
 from patchkit.carry.judging.rendering import Rendering, render_patch
-from patchkit.carry.lifting.change import Authorship, compare_commits
+from patchkit.carry.lifting.change import Authorship
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import load_series

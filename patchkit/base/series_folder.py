@@ -62,6 +62,18 @@ class SeriesDir:
         return self.patches / "upstream.lock"
 
 
+def refuse_installed(series: SeriesDir) -> None:
+    """Raise SERIES_INSTALLED for the copy inside of an installed patchkit: nobody's patches belong there."""
+    if series.origin == "installed":
+        raise ConfigError(
+            "the series in use is the installed patchkit's own",
+            code="SERIES_INSTALLED",
+            where=Location(path=str(series.root)),
+            why="what is written there is lost with the next update",
+            hint="make one of your own: patchkit init my-series && export PATCHKIT_SERIES=$PWD/my-series",
+        )
+
+
 def is_plain(profiles: Path) -> bool:
     """Whether ``profiles`` is where a plain series would have its profiles: it has none."""
     return not profiles.is_dir() and (profiles.with_name("patches") / "series.toml").is_file()

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.base.errors import AnchorError, Location, UsageError
+from patchkit.base.series_folder import refuse_installed
 from patchkit.base.source import SourceText
 from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.importing.own import refuse_installed
 from patchkit.carry.importing.run import FoundChange, Imported, Wanted, make_patch, target_profiles
 from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.placing.plain import expand_plain

@@ -28,12 +28,15 @@ from patchkit.base.errors import (
 )
 from patchkit.base.files import temporary_folder, write_whole
 from patchkit.base.plain import plain
+from patchkit.base.series_folder import refuse_installed
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.staging import name_series
+from patchkit.carry.importing.commits import check_changes, own_repository
+from patchkit.carry.importing.diffs import is_mail, read_diff, split_mails
 from patchkit.carry.importing.for_whom import Guards, parse_guards
 from patchkit.carry.importing.ground import Ground, Grounds
-from patchkit.carry.importing.own import refuse_installed
+from patchkit.carry.importing.hunks import MovedHunk
 from patchkit.carry.importing.queue_sources import (
     Paths,
     QueuedChange,
@@ -56,17 +59,8 @@ from patchkit.carry.importing.run import (
 from patchkit.carry.importing.standing import Queue, Standing, Trees
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.merge import doubt_of
-from patchkit.carry.lifting.change import (
-    FileChange,
-    check_changes,
-    is_mail,
-    joined_authorship,
-    own_repository,
-    read_diff,
-    split_mails,
-)
+from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.lifting.guarded import NewText
-from patchkit.carry.lifting.hunks import MovedHunk
 from patchkit.carry.lifting.trial import Guarded, Stage, compare, look_at_newest, open_stage
 from patchkit.carry.lifting.write import (
     NewPatch,
@@ -370,7 +364,7 @@ def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground
         moved += placed.moved
     name = reading.changes[0].where.path if len(reading.changes) == 1 else "the queue"
     files = check_changes(grounds.trees.git.renames(ground.tree, tree), name, grounds.trees.git)
-    by = joined_authorship([change.by for change in reading.changes])
+    by = Authorship.joined([change.by for change in reading.changes])
     found = FoundChange(build=ground.build, base=ground.commit, name=ground.name, files=files, by=by)
     title = by.subject or reading.changes[0].words
     made = make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)

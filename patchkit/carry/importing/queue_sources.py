@@ -10,11 +10,10 @@ from pathlib import Path
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.text import visible
-from patchkit.carry.lifting.change import (
+from patchkit.carry.importing.commits import commit_authorship
+from patchkit.carry.importing.diffs import (
     MAX_BYTES,
     MOST_CHANGES,
-    Authorship,
-    commit_authorship,
     has_diff,
     is_mail,
     no_diff,
@@ -23,7 +22,8 @@ from patchkit.carry.lifting.change import (
     text_authorship,
     too_many,
 )
-from patchkit.carry.lifting.hunks import keep_below
+from patchkit.carry.importing.hunks import keep_below
+from patchkit.carry.lifting.change import Authorship
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.repository import Repository

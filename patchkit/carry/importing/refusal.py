@@ -8,8 +8,8 @@ from dataclasses import replace
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import visible
 from patchkit.carry.importing.ground import Ground, Grounds
+from patchkit.carry.importing.hunks import keep_below, parse_diff, stripped
 from patchkit.carry.importing.queue_sources import QueuedChange
-from patchkit.carry.lifting.hunks import keep_below, parse_diff, stripped
 
 _SHOWN = 4  # files of the same name
 _MISSING = ("does not exist in index", "No such file or directory", "lacks filename information")

@@ -10,23 +10,17 @@ from pathlib import Path
 from patchkit.base.arch import list_profiles, refuse_gpu
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain
-from patchkit.base.series_folder import is_plain
+from patchkit.base.series_folder import is_plain, refuse_installed
 from patchkit.base.source import SourceText
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.cpp.scopes import is_code
-from patchkit.carry.importing.own import refuse_installed
-from patchkit.carry.lifting.change import (
-    Authorship,
-    FileChange,
-    compare_commits,
-    read_pull,
-    read_range,
-)
+from patchkit.carry.importing.commits import compare_commits, read_pull, read_range
+from patchkit.carry.importing.hunks import MovedHunk
+from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.lifting.draft import Draft, NotLifted, named_place
 from patchkit.carry.lifting.guarded import NewText, escape_template, guard_draft
-from patchkit.carry.lifting.hunks import MovedHunk
 from patchkit.carry.lifting.lines import lift_lines
 from patchkit.carry.lifting.tokens import lift_tokens
 from patchkit.carry.lifting.trial import Proof, prove

@@ -17,10 +17,8 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.base.text import visible
 from patchkit.carry.cpp.scopes import parse_scopes
-from patchkit.carry.importing.queue_sources import QueuedChange
-from patchkit.carry.judging.derive import merge_file
-from patchkit.carry.lifting.change import not_placed
-from patchkit.carry.lifting.hunks import (
+from patchkit.carry.importing.diffs import not_placed
+from patchkit.carry.importing.hunks import (
     FilePart,
     MovedHunk,
     Settled,
@@ -29,6 +27,8 @@ from patchkit.carry.lifting.hunks import (
     settle_diff,
     stripped,
 )
+from patchkit.carry.importing.queue_sources import QueuedChange
+from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.treepath import fault_of_path
@@ -44,7 +44,7 @@ _NEAR = 12  # lines around an edit's place in which the tokens that tell it apar
 class PlacedChange:
     """A change, with the numbers of the places that its hunks have, and the ``tree`` that it makes.
 
-    ``moved`` and ``is_exact`` as in :class:`patchkit.carry.lifting.hunks.Settled`.
+    ``moved`` and ``is_exact`` as in :class:`patchkit.carry.importing.hunks.Settled`.
     """
 
     change: QueuedChange

@@ -13,9 +13,10 @@ from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
 from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
+from patchkit.carry.importing.commits import compare_commits, read_pull
 from patchkit.carry.importing.run import FoundChange, Imported, lift_change, lift_numbers
 from patchkit.carry.judging.changed import Difference, Versions, compare_changes
-from patchkit.carry.lifting.change import FileChange, compare_commits, read_pull
+from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.trial import prove
 from patchkit.carry.lifting.whole import whole_files
 from patchkit.carry.lifting.write import NewPatch, rewrite_patch

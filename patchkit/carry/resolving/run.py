@@ -15,12 +15,12 @@ from pathlib import Path
 from patchkit.base.digests import sha256
 from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain
+from patchkit.base.series_folder import refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own_pin
-from patchkit.carry.importing.own import refuse_installed
 from patchkit.carry.judging.classes import Classified
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering

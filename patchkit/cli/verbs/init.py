@@ -16,7 +16,7 @@ from patchkit.cli.request import ARCHS
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.carry.importing.own import OwnSeries
+    from patchkit.carry.init import OwnSeries
 
 
 @verb(
@@ -65,7 +65,7 @@ def command(
     With --plain it begins without a patch and knows no GPU: it is for a queue of patches that are for every
     build, as a server's or a packager's. No command asks for --arch in it.
     """
-    from patchkit.carry.importing.own import make_own_series, make_plain_series
+    from patchkit.carry.init import make_own_series, make_plain_series
 
     if is_plain and archs:
         raise UsageError(

@@ -10,8 +10,7 @@ from patchkit.base.arch import list_profiles
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
 from patchkit.base.files import write_whole
-from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.importing.own import refuse_installed
+from patchkit.base.series_folder import SeriesDir, refuse_installed
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.measured import (

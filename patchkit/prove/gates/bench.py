@@ -48,17 +48,7 @@ from patchkit.prove.gates.bench_emulated import (
     complete_bench,
     launches_table,
 )
-from patchkit.prove.gates.blocks import (
-    Block,
-    Change,
-    Curve,
-    Point,
-    Row,
-    Table,
-    columns,
-    figure,
-    percent,
-)
+from patchkit.prove.gates.blocks import Block, Change, Curve, Point, Row, Table, columns, figure, percent
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.prove.subject import Subject

@@ -10,8 +10,7 @@ from command_line import run_patchkit
 from demo_world import FOLDER
 from refusing import refused
 
-from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.importing.own import refuse_installed
+from patchkit.base.series_folder import SeriesDir, refuse_installed
 from patchkit.carry.series.lock import load_lock
 
 

@@ -16,7 +16,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request
-from patchkit.carry.importing.own import make_plain_series
+from patchkit.carry.init import make_plain_series
 from patchkit.carry.onto.pin import Onto
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.bench.journal import JOURNAL, open_journal

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, visible
-from patchkit.carry.lifting.outline import Changed, Outline
+from patchkit.carry.importing.outline import Changed, Outline
 from patchkit.carry.series.git_object import object_id
 
 _NUMBER = rb"([0-9]{1,9})"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import TEXTS, SeriesDir, is_plain
@@ -189,15 +189,3 @@ def _pin_of(lock: Lock, known: Sequence[Pin], upstream: str) -> Pin:
     found = next((pin for pin in known if pin.is_called(upstream.strip().lower())), None)
     in_lock = [pin.build for pin in lock.pins]
     return lock.pin(upstream) if found is None or found.build in in_lock else found
-
-
-def refuse_installed(series: SeriesDir) -> None:
-    """Raise SERIES_INSTALLED for the copy inside of an installed patchkit: nobody's patches belong there."""
-    if series.origin == "installed":
-        raise ConfigError(
-            "the series in use is the installed patchkit's own",
-            code="SERIES_INSTALLED",
-            where=Location(path=str(series.root)),
-            why="what is written there is lost with the next update",
-            hint="make one of your own: patchkit init my-series && export PATCHKIT_SERIES=$PWD/my-series",
-        )

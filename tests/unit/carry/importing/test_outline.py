@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.carry.lifting.outline import Changed, Outline, named_by
+from patchkit.carry.importing.outline import Changed, Outline, named_by
 
 CODE = """\
 #define SMALL(x) \\

@@ -7,7 +7,7 @@ from pathlib import Path
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.carry.lifting.change import check_changes
+from patchkit.carry.importing.commits import check_changes
 from patchkit.carry.upstream.git import Change, Git
 
 

@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, Location
-from patchkit.carry.lifting.hunks import Settled, keep_below, parse_diff, settle_diff
+from patchkit.carry.importing.hunks import Settled, keep_below, parse_diff, settle_diff
 
 PATH = "a/tests.cpp"
 TESTS = """\

@@ -1,0 +1,208 @@
+"""What commits and pull requests change, and whose they are: two trees, as git compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import ErrorGroup, Location, SourceError, UsageError
+from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.text import visible
+from patchkit.carry.lifting.change import Authorship, FileChange
+from patchkit.carry.placing.files import MAX_BLOB
+from patchkit.carry.placing.tree import REGULAR
+from patchkit.carry.series.treepath import fault_of_path
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
+from patchkit.carry.upstream.git import Change as TreeChange
+from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit
+from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
+from patchkit.carry.upstream.tags import list_tags
+
+_MOST_COMMITS = 200
+_NOTHING = "000000"
+_MOST_BEFORE = 64 * 1024 * 1024  # of a file that goes: only its digest is kept
+_ANSWER_S = 30.0
+_SILENCE_S = 60.0
+
+
+def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
+    """The commits at both ends of ``FIRST..LAST`` (or of one commit alone), now in the cache, too.
+
+    The first end is where the last one's history leaves that of FIRST.
+
+    Raises IMPORT_NO_RANGE, ONTO_NO_COMMIT, CLONE_INCOMPLETE, GitError.
+    """
+    first, dots, last = revisions.partition("..")
+    if dots and (not first or last.startswith(".")):
+        raise UsageError(
+            f"'{revisions}' is no range of commits",
+            code="IMPORT_NO_RANGE",
+            hint="FIRST..LAST, as in master..my-branch, or one commit",
+        )
+    tip = read_commit(clone, (last or "HEAD") if dots else first)
+    fork = clone.ask("merge-base", read_commit(clone, first).sha, tip.sha) if dots else ()
+    base = read_commit(clone, fork[0] if fork else first if dots else f"{tip.sha}^")
+    shas = clone.ask("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base.sha}..{tip.sha}", "--")
+    for commit in (base, tip):
+        copy_commit(clone, commit.sha, commit.tree, cache)
+    found = clone.git.objects(sha.encode() for sha in shas)
+    return base, tip, Authorship.joined([commit_authorship(each.data) for each in found if each is not None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """``refs/pull/N/head`` of a remote, the commit where it left the main line, and that one's build."""
+
+    head: str
+    base: str
+    build: int | None
+    by: Authorship
+
+
+def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullRequest:
+    """A pull request's head and base, both fetched into the cache.
+
+    Args:
+        url: of a git remote that keeps ``refs/pull/<number>/head``, as GitHub does.
+        number: of the pull request.
+        cache: held by the caller.
+        root: the cache folder: the history is kept there while it is asked.
+
+    Raises:
+        RemoteUrlBad: no such kind of address.
+        IMPORT_NO_PULL: the remote does not answer, or has no such pull request.
+        GitError, CacheError, SourceError: git, the disk or the remote refused.
+    """
+    where = checked_url(url)
+    name = f"refs/pull/{number}/head"
+    with working_folder(root, "pull-", "making room for the history") as folder:
+        git = Git(reporter=cache.reporter, git_dir=folder)
+        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
+        git.run("config", "remote.upstream.url", where)
+        args = (
+            "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+            "--filter=tree:0", "upstream", f"+{name}:refs/import/head", "+HEAD:refs/import/main",
+        )  # fmt: skip
+        try:
+            done = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+            failed = complaint(done.stderr) if done.status else None
+        except GitSilent as error:
+            failed = error.message
+        if failed is not None:
+            raise SourceError(
+                f"{redacted(url)} gives no pull request {number}",
+                code="IMPORT_NO_PULL",
+                why=failed or None,
+                hint=f"git ls-remote {redacted(url)} '{name}' shows whether it is there",
+            )
+        for key in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
+            git.attempt("config", "--unset", key)  # from here on nothing is fetched that nobody asked for
+        head = git.run("rev-parse", "refs/import/head").decode("ascii").strip()
+        base = git.run("merge-base", "refs/import/head", "refs/import/main").decode("ascii").split()[0]
+        if base == head:  # merged as it is: its own commits are those behind the main line's last
+            base = git.run("rev-parse", f"{head}^").decode("ascii").strip()
+        span = git.run("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base}..{head}")
+        found = git.objects(sha.encode() for sha in span.decode("ascii").split())
+        by = Authorship.joined([commit_authorship(each.data) for each in found if each is not None])
+        below = set(git.run("rev-list", base).decode("ascii").split())
+    try:
+        tags = list_tags(url, cache.reporter).builds
+    except SourceError:
+        tags = {}
+    for commit in (base, head):
+        fetch_commit(cache, url, commit)
+    build = max((build for build, sha in tags.items() if sha in below), default=None)
+    return PullRequest(head=head, base=base, build=build, by=by)
+
+
+def compare_commits(base: str, tip: str, name: str, cache: Repository) -> tuple[FileChange, ...]:
+    """The files that differ between two commits of the cache; raises as :func:`check_changes`."""
+    return check_changes(cache.git.renames(base, tip), name, cache.git)
+
+
+def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[FileChange, ...]:
+    """The files of a change, with their bytes, if patches can carry all of it.
+
+    Raises one ErrorGroup of IMPORT_UNSUPPORTED, one for each file that no patch can carry, and IMPORT_EMPTY.
+    """
+    ids = [sha for change in changes for sha in change.ids if sha.strip("0")]
+    sizes = git.sizes(ids)
+    wrong = [(change.path, why) for change in changes if (why := _unsupported(change, sizes)) is not None]
+    wanted = [change for change in changes if _unsupported(change, sizes) is None]
+    ids = [sha for change in wanted for sha in change.ids if sha.strip("0")]
+    blobs = {
+        sha: found.data for sha, found in zip(ids, git.objects(map(str.encode, ids)), strict=True) if found
+    }
+    wrong += [
+        (change.path, "its bytes are not in the repository: a clone that lacks some, or a broken one")
+        for change in wanted
+        if any(
+            mode != _NOTHING and sha not in blobs for mode, sha in zip(change.modes, change.ids, strict=True)
+        )
+    ]
+    files = []
+    for change in wanted:
+        if any(change.path == path for path, _ in wrong):
+            continue
+        before, after = (
+            None if mode == _NOTHING else blobs[sha]
+            for mode, sha in zip(change.modes, change.ids, strict=True)
+        )
+        old, new = (REGULAR if mode == _NOTHING else mode for mode in change.modes)
+        files.append(
+            FileChange(path=change.path, before=before, after=after, source=change.source, modes=(old, new))
+        )
+    if wrong:
+        errors = [
+            UsageError(
+                f"{visible(path)}: {why}",
+                code="IMPORT_UNSUPPORTED",
+                where=Location(path=name),
+                hint="leave it out of the diff; what a patch can say is in docs/reference/patches.md",
+            )
+            for path, why in sorted(wrong)
+        ]
+        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot become a patch", errors)
+    if not files:
+        raise UsageError(f"{name} changes nothing", code="IMPORT_EMPTY", where=Location(path=name))
+    return tuple(files)
+
+
+def _unsupported(change: TreeChange, sizes: Mapping[str, int]) -> str | None:
+    """Why no patch can carry a change of this kind."""
+    modes = {*change.modes}
+    if "120000" in modes:
+        return "a symbolic link: patches carry files, and what a link points to need not be one"
+    if "160000" in modes:
+        return "a submodule: its files are another repository's"
+    for path in (change.path, change.source):
+        fault = fault_of_path(path) if path is not None else None
+        if fault is not None:
+            return fault
+    before, after = (sizes.get(sha, 0) for sha in change.ids)
+    if after > MAX_BLOB or before > _MOST_BEFORE:
+        return f"it has {max(before, after) // 2**20} MiB; a patch carries files of {MAX_BLOB // 2**20}"
+    return None
+
+
+def own_repository(folder: Path, cache: Repository) -> Git:
+    """A bare repository in ``folder`` with an index of its own, which reads the cache's objects."""
+    path = folder / "index.git"
+    Git(reporter=cache.reporter).run(
+        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", str(path)
+    )
+    with disk_errors(path, "writing a temporary file"):
+        (path / "info").mkdir(exist_ok=True)
+        (path / "info" / "attributes").write_bytes(ATTRIBUTES)
+    return Git(reporter=cache.reporter, git_dir=path, borrows=cache.path / "objects")
+
+
+def commit_authorship(raw: bytes) -> Authorship:
+    """Whose a commit is, by its object."""
+    head, _, text = raw.partition(b"\n\n")
+    author = next((line[7:] for line in head.split(b"\n") if line.startswith(b"author ")), b"")
+    subject, _, message = text.decode("utf-8", "replace").partition("\n")
+    who = author.decode("utf-8", "replace")
+    return Authorship.parse(subject, message, who[: who.find(">") + 1])
