@@ -32,10 +32,10 @@ from patchkit.base.series_folder import SeriesDir, find_series_dir
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.importing.commits import compare_commits
-from patchkit.carry.importing.run import FoundChange, Wanted, make_patch
 from patchkit.carry.judging.classify import Comparison, classify_series
 from patchkit.carry.judging.rendering import Rendering, render_patch
-from patchkit.carry.lifting.change import Authorship
+from patchkit.carry.lifting.change import Changeset
+from patchkit.carry.lifting.pipeline import Wanted, open_pipeline
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import load_series
@@ -227,25 +227,22 @@ def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[st
     began = time.monotonic()
     series = empty_series(folder, workspace)
     inside = replace(workspace, series=series)
-    cache = open_cache(workspace.cache_root)
     try:
-        with cache.hold(workspace.reporter) as repository:
-            files = compare_commits(change.base, change.after, change.title, repository)
-            found = FoundChange(
-                build=change.build, base=change.base, name=f"b{change.build}", files=files, by=Authorship()
-            )
-            done = make_patch(found, Wanted(guard=change.guard), change.title, inside, cache, repository)
+        with open_pipeline(inside) as pipeline:
+            files = compare_commits(change.base, change.after, change.title, pipeline.repository)
+            found = Changeset(build=change.build, base=change.base, name=f"b{change.build}", files=files)
+            done = pipeline.make(found, Wanted(guard=change.guard), change.title)
     except PatchkitError as error:
         told = [_refusal(each) for each in _members(error)]
         return {"seconds": _used(), "wall": time.monotonic() - began, "refusals": told}
     return {
         "seconds": _used(),
         "wall": time.monotonic() - began,
-        "edits": len(done.patch.edits),
-        "files": len(done.patch.files),
+        "edits": len(done.patch.body.edits),
+        "files": len(done.patch.body.files),
         "texts": list(done.hunks.values()),
         "folder": str(folder),
-        "same": done.proof.same.startswith("byte for byte" if change.guard == "none" else "token for token"),
+        "same": done.same.startswith("byte for byte" if change.guard == "none" else "token for token"),
     }
 
 

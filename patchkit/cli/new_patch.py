@@ -15,7 +15,7 @@ from patchkit.cli.settings import TEXT, packed
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
-    from patchkit.carry.importing.run import Imported, Wanted
+    from patchkit.carry.lifting.pipeline import Wanted, Written
     from patchkit.carry.lifting.write import NewEdit
 
 
@@ -87,7 +87,7 @@ def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = 
 
     Raises click.MissingParameter.
     """
-    from patchkit.carry.importing.run import Wanted
+    from patchkit.carry.lifting.pipeline import Wanted
 
     (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
     return Wanted(**{**given, "guard": guard}, id=name)
@@ -108,24 +108,24 @@ def _place(edit: NewEdit) -> str:
     return f"at {name}" if name is not None else "in the file"
 
 
-def told_lines(done: Imported, *, is_known: bool = False) -> Iterator[str]:
+def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     """The patch, where each edit goes, what was proven, and what is next; ``is_known``: it is not new."""
     patch = done.patch
     offered = "for" if is_known else "opt-in for"
     whom = "for every build" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
     yield f"{done.folder}: {whom}"
-    for edit in patch.edits:
+    for edit in patch.body.edits:
         yield f"  {edit.id}: {_place(edit)}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"
         if edit.id in done.hunks:
             yield f"    a hunk of text: {done.hunks[edit.id]}"
-    yield from (f"  new file {path}" for path in patch.files)
-    yield from (f"  {line}" for line in patch.whole.told())
-    yield from (f"  {hunk}" for hunk in done.moved)
-    yield f"on {done.source}: as it was written, {done.proof.same}"
-    if done.because:
-        yield f"  {done.source}: {done.because}"
-    yield f"on {done.proof.newest}"
-    yield from (f"  {error.code}: {error.message}" for error in done.proof.newest_errors)
+    yield from (f"  new file {path}" for path in patch.body.files)
+    yield from (f"  {line}" for line in patch.body.whole.describe())
+    yield from (f"  {hunk}" for hunk in done.change.moved)
+    yield f"on {done.change.name}: as it was written, {done.same}"
+    if done.change.because:
+        yield f"  {done.change.name}: {done.change.because}"
+    yield f"on {done.newest.summary}"
+    yield from (f"  {error.code}: {error.message}" for error in done.newest.errors)
     whom_for = patch.archs or (() if is_plain(done.folder.parents[1] / "arch_profiles") else (PLAIN,))
     archs = [word for arch in whom_for for word in ("--arch", arch)]
     words = [*archs, "--upstream", f"b{patch.first_build}", *(["--with", patch.id] if patch.archs else [])]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, UsageError
-from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.importing.queue_sources import (
     Paths,
@@ -16,14 +16,13 @@ from patchkit.carry.importing.queue_sources import (
     read_commits,
     read_files,
 )
-from patchkit.carry.importing.run import build_below, known_build
 from patchkit.carry.importing.standing import Trees
-from patchkit.carry.onto.pin import AsBuild
-from patchkit.carry.series.lock import Lock, Pin, PinWanted
-from patchkit.carry.upstream.cache import Cache
+from patchkit.carry.lifting.change import Authorship, Changeset, FileChange, MovedHunk
+from patchkit.carry.lifting.pipeline import Pipeline
+from patchkit.carry.onto.pin import AsBuild, build_below, require_build
+from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.upstream.clone import open_clone
 from patchkit.carry.upstream.pin import find_pinned, obtain
-from patchkit.carry.upstream.repository import Repository
 
 _SHORTEST = 7  # digits of a commit
 
@@ -38,6 +37,20 @@ class Ground:
     name: str
     because: str
 
+    def changeset(
+        self, files: Sequence[FileChange], by: Authorship, moved: Sequence[MovedHunk] = ()
+    ) -> Changeset:
+        """What becomes of files of that commit."""
+        return Changeset(
+            build=self.build,
+            base=self.commit,
+            name=self.name,
+            files=tuple(files),
+            by=by,
+            because=self.because,
+            moved=tuple(moved),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grounds:
@@ -48,10 +61,7 @@ class Grounds:
     repo: Path | None
     upstream: PinWanted
     as_build: AsBuild
-    lock: Lock
-    workspace: Workspace
-    cache: Cache
-    repository: Repository
+    pipeline: Pipeline
     trees: Trees
 
     def read(self, folder: Path) -> tuple[Reading, Ground]:
@@ -63,23 +73,26 @@ class Grounds:
         return reading, self._pin_of(reading)
 
     def _of_clone(self, revisions: str) -> tuple[Reading, Ground]:
-        clone = open_clone(self.repo or Path.cwd(), self.workspace.reporter)
-        reading = read_commits(clone, revisions, self.repository)
+        clone = open_clone(self.repo or Path.cwd(), self.pipeline.workspace.reporter)
+        reading = read_commits(clone, revisions, self.pipeline.repository)
         if reading.base is None:
             raise AssertionError("commits stand on one")
         if not reading.changes:
             raise UsageError(f"{revisions} changes nothing", code="IMPORT_EMPTY")
         base, name = reading.base, f"{reading.base.sha[:12]} of {clone.top.name}"
-        build = build_below(self.as_build, clone, base, self.lock, self.workspace)
-        known = known_build(build, name)
-        because = f"the commits stand on it; upstream b{known} is in it"
-        return reading, Ground(commit=base.sha, tree=base.tree, build=known, name=name, because=because)
+        pins = (*self.pipeline.lock.pins, *self._catalogue())
+        build = require_build(build_below(self.as_build, clone, base, pins), name)
+        because = f"the commits stand on it; upstream b{build} is in it"
+        return reading, Ground(commit=base.sha, tree=base.tree, build=build, name=name, because=because)
+
+    def _catalogue(self) -> tuple[Pin, ...]:
+        return catalogue_pins(self.pipeline.workspace.series.patches / "upstreams.toml")
 
     def _pins(self) -> tuple[Pin, ...]:
         """Those of the lock, and the builds of upstreams.toml that it lacks."""
-        others = catalogue_pins(self.workspace.series.patches / "upstreams.toml")
-        known = {pin.build for pin in self.lock.pins}
-        return (*self.lock.pins, *(pin for pin in others if pin.build not in known))
+        pins = self.pipeline.lock.pins
+        known = {pin.build for pin in pins}
+        return (*pins, *(pin for pin in self._catalogue() if pin.build not in known))
 
     def _pin_of(self, reading: Reading) -> Ground:
         """The pin that was named, else that of the series, or the one of whose files the queue is made.
@@ -89,22 +102,25 @@ class Grounds:
         """
         pins = self._pins()
         if self.upstream is not None:
-            pin = replace(self.lock, pins=pins).pin(self.upstream)
+            pin = replace(self.pipeline.lock, pins=pins).pin(self.upstream)
             return self._ground(pin, "--upstream names it")
         if reading.pinned is not None:
             named = next((pin for pin in pins if _names(reading.pinned, pin)), None)
             if named is not None:
                 return self._ground(named, f"the queue's upstream.txt names {reading.pinned[:40]}")
-        default = self._ground(self.lock.pin(None), "it is the pin of the series; --upstream names another")
+        default = self._ground(
+            self.pipeline.lock.pin(None), "it is the pin of the series; --upstream names another"
+        )
         if self._takes(default, reading, is_exact=False):
             return default
-        others = (pin for pin in self.lock.pins if pin.name != default.name)
+        others = (pin for pin in self.pipeline.lock.pins if pin.name != default.name)
         for pin in sorted(others, key=lambda each: -each.build):
             because = f"each file is the one that an index line names, and not all applies to {default.name}"
             try:
                 other = self._ground(pin, f"{because}; --upstream names another")
             except PatchkitError as error:
-                self.workspace.reporter.warn(f"{pin.name} was not compared with the queue: {error.message}")
+                warning = f"{pin.name} was not compared with the queue: {error.message}"
+                self.pipeline.workspace.reporter.warn(warning)
                 continue
             if self._takes(other, reading, is_exact=True):
                 return other
@@ -112,7 +128,7 @@ class Grounds:
 
     def _takes(self, ground: Ground, reading: Reading, *, is_exact: bool) -> bool:
         """Whether all changes apply, one on the other; ``is_exact``: to the very files that they name."""
-        self.workspace.reporter.step(f"trying the changes on {ground.name}")
+        self.pipeline.workspace.reporter.step(f"trying the changes on {ground.name}")
         tree = ground.tree
         for change in reading.changes:
             try:
@@ -125,20 +141,21 @@ class Grounds:
         return True
 
     def _ground(self, pin: Pin, because: str) -> Ground:
-        commit = obtain(pin, cache=self.cache, reporter=self.workspace.reporter)
-        tree = self.repository.tree_of(commit)
+        pipeline = self.pipeline
+        commit = obtain(pin, cache=pipeline.cache, reporter=pipeline.workspace.reporter)
+        tree = pipeline.repository.tree_of(commit)
         return Ground(commit=commit, tree=tree, build=pin.build, name=pin.name, because=because)
 
     def nearest(self, change: QueuedChange, ground: Ground) -> str | None:
         """A cached pin to which a change applies by itself, the nearest one; None where there is none."""
         found = []
         for pin in self._pins():
-            commit = find_pinned(self.repository, pin)
+            commit = find_pinned(self.pipeline.repository, pin)
             if commit is not None and commit != ground.commit:
                 found.append((abs(pin.build - ground.build), pin.name, commit))
         for _, name, commit in sorted(found):
             try:
-                self.trees.place(self.repository.tree_of(commit), change)
+                self.trees.place(self.pipeline.repository.tree_of(commit), change)
             except PatchkitError:
                 continue
             return name

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
-from patchkit.base.text import counted, visible
+from patchkit.base.text import visible
 from patchkit.carry.importing.outline import Changed, Outline
+from patchkit.carry.lifting.change import MovedHunk
 from patchkit.carry.series.git_object import object_id
 
 _NUMBER = rb"([0-9]{1,9})"
@@ -91,36 +92,6 @@ class FilePart:
     is_binary: bool = False
     heads: tuple[str, ...] = ()
     hunks: tuple[Hunk, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedHunk:
-    """A hunk whose first change is at ``line``, ``offset`` lines below its own number (above, if negative).
-
-    ``inside`` is the definition that is there. ``heading``: what its ``@@`` line names, if that is not around
-    the place. ``others``: how many other places have its lines, where only its number tells them apart.
-    """
-
-    path: str
-    number: int
-    line: int
-    offset: int
-    inside: str
-    heading: str = ""
-    others: int = 0
-
-    def __str__(self) -> str:
-        inside = f" in {self.inside}" if self.inside else ""
-        told = f"hunk {self.number} of {self.path}: at line {self.line}{inside}"
-        if self.offset:
-            side = "below" if self.offset > 0 else "above"
-            told += f", {counted(abs(self.offset), 'line')} {side} its number"
-        if self.others:
-            others = counted(self.others, "other place")
-            told += f"; {others} with the same lines, only its number tells which"
-        if self.heading:
-            told += f"; its @@ line names '{self.heading}', which is not around it"
-        return told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

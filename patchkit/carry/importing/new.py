@@ -11,14 +11,13 @@ from patchkit.base.source import SourceText
 from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.importing.run import FoundChange, Imported, Wanted, make_patch, target_profiles
-from patchkit.carry.lifting.change import Authorship, FileChange
+from patchkit.carry.lifting.change import Changeset, FileChange
+from patchkit.carry.lifting.pipeline import Wanted, Written, guard_profiles, open_pipeline
 from patchkit.carry.placing.plain import expand_plain
 from patchkit.carry.placing.resolve import resolve_anchor
-from patchkit.carry.series.lock import Pin, PinWanted, load_lock
+from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
-from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned, obtain
 from patchkit.carry.upstream.repository import Repository
 
@@ -40,37 +39,35 @@ class NewRequest:
     upstream: PinWanted = None
 
 
-def run_new(request: NewRequest, workspace: Workspace) -> Imported:
+def run_new(request: NewRequest, workspace: Workspace) -> Written:
     """Write a patch of one change and put it into the series.
 
     Raises:
         NEW_FILE_UNKNOWN: upstream has no such file.
         ENTITY_NOT_FOUND, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ...: the place, as in a patch.toml.
-        PatchkitError: as :func:`patchkit.carry.importing.run.make_patch`.
+        PatchkitError: as :meth:`patchkit.carry.lifting.pipeline.Pipeline.make`.
 
     Whatever is raised, the series is as it was.
     """
     refuse_installed(workspace.series)
-    target_profiles(request.wanted.guard, workspace)  # a misspelt name is told before anything is fetched
-    lock = load_lock(workspace.series.lock)
-    cache = open_cache(workspace.cache_root)
-    with cache.hold(workspace.reporter) as repository:
+    guard_profiles(request.wanted.guard, workspace.series.profiles)  # a misspelt name, before a fetch
+    with open_pipeline(workspace) as pipeline:
+        lock, repository = pipeline.lock, pipeline.repository
         cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
         newest = max(cached, key=lambda pin: pin.build, default=lock.pin(None))
         pin = lock.pin(request.upstream) if request.upstream is not None else newest
-        base = obtain(pin, cache=cache, reporter=workspace.reporter)
+        base = obtain(pin, cache=pipeline.cache, reporter=workspace.reporter)
         before = _read(request, repository, base, pin)
         after = _changed(request, SourceText(request.file, before))
-        found = FoundChange(
+        change = Changeset(
             build=pin.build,
             base=base,
             name=pin.name,
             files=(FileChange(path=request.file, before=before, after=after),),
-            by=Authorship(),
             how="written on",
         )
         wanted = replace(request.wanted, id=request.topic)
-        return make_patch(found, wanted, request.topic.replace("-", " "), workspace, cache, repository)
+        return pipeline.make(change, wanted, request.topic.replace("-", " "))
 
 
 def _read(request: NewRequest, repository: Repository, base: str, pin: Pin) -> bytes:

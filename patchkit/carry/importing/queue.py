@@ -9,7 +9,6 @@ or nothing.
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,6 @@ from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.importing.diffs import is_mail, read_diff, split_mails
 from patchkit.carry.importing.for_whom import Guards, parse_guards
 from patchkit.carry.importing.ground import Ground, Grounds
-from patchkit.carry.importing.hunks import MovedHunk
 from patchkit.carry.importing.queue_sources import (
     Paths,
     QueuedChange,
@@ -46,40 +44,20 @@ from patchkit.carry.importing.queue_sources import (
     is_range,
 )
 from patchkit.carry.importing.refusal import explain
-from patchkit.carry.importing.run import (
-    FoundChange,
-    Imported,
-    ImportRequest,
-    Wanted,
-    draft_patch,
-    make_patch,
-    run_import,
-    target_profiles,
-)
+from patchkit.carry.importing.run import ImportRequest, run_import
 from patchkit.carry.importing.standing import Queue, Standing, Trees
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.merge import doubt_of
-from patchkit.carry.lifting.change import Authorship, FileChange
-from patchkit.carry.lifting.guarded import NewText
-from patchkit.carry.lifting.trial import Guarded, Stage, compare, look_at_newest, open_stage
-from patchkit.carry.lifting.write import (
-    NewPatch,
-    folder_files,
-    next_number,
-    patch_id,
-    short_title,
-    write_patch,
-)
+from patchkit.carry.lifting.change import Authorship, FileChange, MovedHunk
+from patchkit.carry.lifting.pipeline import Wanted, Written, guard_profiles, open_pipeline
+from patchkit.carry.lifting.trial import Drafted, Guarded, Stage, Trial
+from patchkit.carry.lifting.write import NewFolder, folder_files, next_number, patch_id, put_all, short_title
 from patchkit.carry.onto.pin import AsBuild
-from patchkit.carry.placing.context import make_guard
-from patchkit.carry.placing.guard import Guard
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.lock import PinWanted, load_lock
-from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.profile import ArchProfile
-from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import open_clone
 from patchkit.carry.upstream.git import Git
 
@@ -191,7 +169,7 @@ class QueueReport:
         }
 
 
-def import_changes(request: QueueRequest, workspace: Workspace) -> Imported | QueueReport:
+def import_changes(request: QueueRequest, workspace: Workspace) -> Written | QueueReport:
     """Make patches of what is named: one of a single diff, mail, commit or pull request, else a queue.
 
     Raises:
@@ -283,27 +261,22 @@ def _refuse_paths(request: QueueRequest) -> None:
         )
 
 
-def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Imported | QueueReport:
+def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written | QueueReport:
     refuse_installed(workspace.series)
-    lock = load_lock(workspace.series.lock)
-    profiles = {name: target_profiles(name, workspace) for name in guards.names}
-    cache = open_cache(workspace.cache_root)
+    profiles = {name: guard_profiles(name, workspace.series.profiles) for name in guards.names}
     with (
         InterruptNote("the series is as it was: a queue is written when all of it was tried"),
-        cache.hold(workspace.reporter) as repository,
+        open_pipeline(workspace) as pipeline,
         temporary_folder("queue") as folder,
     ):
-        trees = Trees(own_repository(folder, repository))
+        trees = Trees(own_repository(folder, pipeline.repository))
         grounds = Grounds(
             sources=request.sources,
             paths=Paths(strip=request.strip, folder=folder_of(request.prefix)),
             repo=request.repo,
             upstream=request.upstream,
             as_build=request.as_build,
-            lock=lock,
-            workspace=workspace,
-            cache=cache,
-            repository=repository,
+            pipeline=pipeline,
             trees=trees,
         )
         reading, ground = grounds.read(folder)
@@ -311,7 +284,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Importe
             return _squashed(grounds, replace(request.wanted, guard=_only_guard(guards)), reading, ground)
         if len(reading.changes) > 1:
             _refuse_several(request)
-        with open_stage(workspace, cache) as stage:
+        with pipeline.open_stage() as stage:
             taking = _Taking(
                 wanted=request.wanted,
                 grounds=grounds,
@@ -324,8 +297,8 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Importe
             )
             found = taking.take_all(reading.changes)
             newest, missing = taking.look_at_newest()
-        if not request.dry_run and taking.made:
-            _write_all(taking, workspace)
+        if not request.dry_run:
+            put_all(taking.new, workspace.series)
     left_out = [QueuedPatch(name=name, state="left out", note=why) for name, why in reading.left_out]
     return QueueReport(
         patches=(*found, *left_out),
@@ -334,7 +307,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Importe
         build=ground.build,
         newest=newest,
         not_on_newest=missing,
-        written=bool(taking.made) and not request.dry_run,
+        written=bool(taking.new) and not request.dry_run,
     )
 
 
@@ -349,12 +322,12 @@ def _only_guard(guards: Guards) -> str:
     )
 
 
-def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Imported:
+def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Written:
     """All changes as one patch."""
     tree = ground.tree
     moved: list[MovedHunk] = []
     for name, why in reading.left_out:
-        grounds.workspace.reporter.warn(f"{name} is left out: {why}")
+        grounds.pipeline.workspace.reporter.warn(f"{name} is left out: {why}")
     for change in reading.changes:
         try:
             placed = grounds.trees.place(tree, change)
@@ -365,10 +338,8 @@ def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground
     name = reading.changes[0].where.path if len(reading.changes) == 1 else "the queue"
     files = check_changes(grounds.trees.git.renames(ground.tree, tree), name, grounds.trees.git)
     by = Authorship.joined([change.by for change in reading.changes])
-    found = FoundChange(build=ground.build, base=ground.commit, name=ground.name, files=files, by=by)
     title = by.subject or reading.changes[0].words
-    made = make_patch(found, wanted, title, grounds.workspace, grounds.cache, grounds.repository)
-    return replace(made, because=ground.because, moved=tuple(moved))
+    return grounds.pipeline.make(ground.changeset(files, by, moved), wanted, title)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -376,7 +347,7 @@ class _Taking:
     """The queue on its way in. ``tree`` is git's tree of what is in.
 
     ``whole`` are, by a change's place and name, the trees around it where all that apply are there.
-    ``made`` are the patches that are in, in order, each with the number of its folder.
+    ``new`` are the patches that are in, in order.
     """
 
     wanted: Wanted
@@ -390,7 +361,7 @@ class _Taking:
     tree: str = ""
     files: UpstreamFiles = field(default_factory=lambda: UpstreamFiles({}))
     below: Guarded = field(default_factory=Guarded)
-    made: list[tuple[NewPatch, int]] = field(default_factory=list)
+    new: list[NewFolder] = field(default_factory=list)
     refused: list[QueuedChange] = field(default_factory=list)
     whole: dict[tuple[Location, str], tuple[str, str]] = field(default_factory=dict)
     placed: list[PlacedPatch] = field(default_factory=list)
@@ -399,12 +370,16 @@ class _Taking:
     def trees(self) -> Trees:
         return self.queue.trees
 
+    @property
+    def workspace(self) -> Workspace:
+        return self.grounds.pipeline.workspace
+
     def take_all(self, changes: Sequence[QueuedChange]) -> tuple[QueuedPatch, ...]:
         """Take each change in, or say why not."""
-        reporter = self.grounds.workspace.reporter
+        reporter = self.workspace.reporter
         self.tree = self.ground.tree
         read = [*self.series.read, *sorted(self._look_over(changes))]
-        self.files = read_upstream(self.grounds.repository, self.ground.commit, read)
+        self.files = read_upstream(self.grounds.pipeline.repository, self.ground.commit, read)
         found = []
         with reporter.progress("importing the queue", "patches") as advance:
             for number, change in enumerate(changes, 1):
@@ -414,7 +389,7 @@ class _Taking:
                     done = self._take(change)
                 except PatchkitError as error:
                     self.refused.append(change)
-                    name_series(error, stage=self.stage.series.root, series=self.grounds.workspace.series)
+                    name_series(error, stage=self.stage.series.root, series=self.workspace.series)
                     done = QueuedPatch(name=change.name, state="refused", error=error)
                 found.append(replace(done, seconds=time.monotonic() - start))
                 advance(number, len(changes))
@@ -454,18 +429,18 @@ class _Taking:
         try:
             for guard, paths in split:
                 parts.append(self._part(change, [f for f in files if f.path in paths], guard, scratch, parts))
-                placed = parts[-1].placed
+                placed = parts[-1].trial.placed
                 scratch.write(placed.changes, placed.gone, placed.modes)
             for part in parts:
                 part.requires = self._requires(change, part, parts, after)
         except BaseException:
             for part in parts:
-                self.stage.take(part.patch, part.number)
+                part.new.take_back(self.stage.series)
             raise
         for part in parts:
             self._keep(change, part, after)
         self.tree, self.files = after, scratch
-        return replace(self._told(change, parts, note), moved=moved)
+        return self._report(change, parts, note, moved)
 
     def _part(
         self,
@@ -475,92 +450,72 @@ class _Taking:
         scratch: UpstreamFiles,
         before: Sequence[_Part],
     ) -> _Part:
-        """What one guard makes of a change, placed on what is there and compared with git's."""
-        grounds, profiles = self.grounds, self.profiles[guard]
-        wanted = replace(self.wanted, guard=guard)
+        """What one guard makes of a change, tried on what is there; gone from the stage if that fails."""
         name = self._free_id(change, guard if before else None)
-        number = next_number(self.series) + len(self.made) + len(before)
-        found = FoundChange(
-            build=self.ground.build,
-            base=self.ground.commit,
-            name=self.ground.name,
-            files=tuple(files),
-            by=change.by,
+        title = short_title(self.wanted.title or change.by.subject or change.words)
+        drafted = self.grounds.pipeline.draft(
+            self.ground.changeset(files, change.by), self.wanted, (name, title), self.profiles[guard]
         )
-        title = short_title(wanted.title or change.by.subject or change.words)
-        patch, texts = draft_patch(
-            found, wanted, (name, title), profiles, grounds.lock, grounds.repository, grounds.workspace
-        )
-        made, placed, guarding = self._placed(patch, number, found, texts, scratch)
-        return _Part(patch, number, made, placed, texts, guarding, tuple(files))
-
-    def _placed(
-        self,
-        patch: NewPatch,
-        number: int,
-        found: FoundChange,
-        texts: Sequence[NewText],
-        scratch: UpstreamFiles,
-    ) -> tuple[Patch, PlacedPatch, Guard | None]:
-        """The patch in the copy of the series, placed on the files as they are; gone again if that fails."""
-        targets = self.stage.targets(patch)
+        number = next_number(self.series) + len(self.new) + len(before)
+        new = NewFolder(patch=drafted.patch, number=number, source=drafted.change.source)
         try:
-            made = self.stage.put(patch, number)
-            placed = self.stage.place(made, targets, scratch)
-            guard = make_guard(made.guard, targets) if targets else None
-            compare(placed, found.files, texts, guard, self.below)
+            trial = self.stage.try_on(scratch, self.stage.put(new), drafted, self.below)
         except BaseException:
-            self.stage.take(patch, number)
+            new.take_back(self.stage.series)
             raise
-        return made, placed, guard
+        return _Part(new, drafted, trial)
 
     def _requires(
         self, change: QueuedChange, part: _Part, parts: Sequence[_Part], after: str
     ) -> tuple[tuple[str, str], ...]:
         """What a part stands on; what is for some GPUs only stands on what is for everybody, too."""
-        edits = {edit.id: edit for edit in part.made.edits}
-        places = [(edits[each.id], each.locations) for each in part.placed.edits]
+        edits = {edit.id: edit for edit in part.trial.made.edits}
+        places = [(edits[each.id], each.locations) for each in part.trial.placed.edits]
         found = self.queue.requirements(change, part.paths, self.tree, after, places)
-        if part is parts[0] or parts[0].guard is not None:
+        if part is parts[0] or parts[0].trial.guard is not None:
             return found
-        return (*found, (parts[0].patch.id, "it is the part of the same change that every build gets"))
+        return (*found, (parts[0].new.patch.id, "it is the part of the same change that every build gets"))
 
     def _keep(self, change: QueuedChange, part: _Part, after: str) -> None:
         """A part is in: what comes next stands on it."""
-        part.patch = replace(part.patch, requires=part.requires)
-        folder = self.stage.series.patches / f"{part.number:04d}-{part.patch.id}"
-        write_whole(folder / "patch.toml", folder_files(part.patch)["patch.toml"], "writing the patch")
-        self.made.append((part.patch, part.number))
-        new = Standing(patch=part.patch.id, change=change, paths=part.paths, requires=part.requires)
+        patch = replace(part.new.patch, requires=part.requires)
+        part.new = replace(part.new, patch=patch)
+        path = self.stage.series.patches / part.new.name / "patch.toml"
+        write_whole(path, folder_files(patch)["patch.toml"], "writing the patch")
+        self.new.append(part.new)
+        new = Standing(patch=patch.id, change=change, paths=part.paths, requires=part.requires)
         old = {each.source or each.path: each.before for each in part.files}
         self.queue.add(new, self.tree, after, old)
-        if part.guard is not None:
-            self.below.add(part.placed, part.texts, part.guard)
-        self.placed.append(part.placed)
+        trial = part.trial
+        if trial.guard is not None:
+            self.below.add(trial.placed, part.drafted.texts, trial.guard)
+        self.placed.append(trial.placed)
 
-    def _told(self, change: QueuedChange, parts: Sequence[_Part], note: str) -> QueuedPatch:
-        edits = sum(len(part.patch.edits) for part in parts)
-        hunks = sum(bool(text.draft.reason) for part in parts for text in part.texts)
-        notes = [note, *(warning for part in parts for warning in part.placed.warnings)]
+    def _report(
+        self, change: QueuedChange, parts: Sequence[_Part], note: str, moved: tuple[MovedHunk, ...]
+    ) -> QueuedPatch:
+        patches = [part.new.patch for part in parts]
+        edits = sum(len(patch.body.edits) for patch in patches)
+        hunks = sum(bool(text.draft.reason) for part in parts for text in part.drafted.texts)
+        notes = [note, *(warning for part in parts for warning in part.trial.placed.warnings)]
         if len(parts) > 1:
             whole = ", ".join(parts[0].paths)
-            whom = "everybody" if parts[0].guard is None else " ".join(parts[0].patch.archs or ())
-            notes.append(f"split: {whole} for {whom} ('{parts[0].patch.id}'), the rest by itself")
-        own = {part.patch.id for part in parts}
-        series = self.grounds.workspace.series.patches
+            whom = "everybody" if parts[0].trial.guard is None else " ".join(patches[0].archs or ())
+            notes.append(f"split: {whole} for {whom} ('{patches[0].id}'), the rest by itself")
+        own = {patch.id for patch in patches}
+        folder = self.workspace.series.patches
         return QueuedPatch(
             name=change.name,
             state="text" if edits and hunks == edits else "lifted",
-            patches=tuple(
-                (each.patch.id, str(series / f"{each.number:04d}-{each.patch.id}")) for each in parts
-            ),
+            patches=tuple((part.new.patch.id, str(folder / part.new.name)) for part in parts),
             edits=edits,
             hunks=hunks,
-            new_files=sum(len(part.patch.files) for part in parts),
-            whole=tuple(line for part in parts for line in part.patch.whole.told()),
+            new_files=sum(len(patch.body.files) for patch in patches),
+            whole=tuple(line for patch in patches for line in patch.body.whole.describe()),
             requires=tuple(
                 dict.fromkeys((name, why) for part in parts for name, why in part.requires if name not in own)
             ),
+            moved=moved,
             note="; ".join(text for text in notes if text),
         )
 
@@ -573,7 +528,7 @@ class _Taking:
         name = patch_id(wanted, change.words, self.series)
         if guard is not None:
             name = patch_id(f"{name}-{re.sub('[^a-z0-9]+', '-', guard.casefold())}", name, self.series)
-        taken = {patch.id for patch, _ in self.made}
+        taken = {each.patch.id for each in self.new}
         more = (f"{name}-{number}" for number in count(2))
         return next(each for each in chain((name,), more) if each not in taken)
 
@@ -606,7 +561,7 @@ class _Taking:
                 continue
             if each.letter != "M" or ours is None or base is None or theirs is None:
                 return None
-            merged, conflicts = merge_file(ours, base, theirs, self.grounds.workspace.reporter)
+            merged, conflicts = merge_file(ours, base, theirs, self.workspace.reporter)
             texts = [SourceText(each.path, data) for data in (base, theirs, ours, merged)]
             if conflicts or doubt_of(*texts):
                 return None
@@ -628,60 +583,34 @@ class _Taking:
         return explain(error, change, self.tree, self.grounds, self.ground)
 
     def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
-        """The series with the queue on the newest cached pin: what is told, and ids that have no place."""
-        if not self.made:
+        """What is known of the queue on the newest cached pin, and ids that have no place there."""
+        if not self.new:
             return "nothing to look at", ()
-        self.grounds.workspace.reporter.step("looking at the newest cached build")
-        patches = [patch for patch, _ in self.made]
+        self.workspace.reporter.step("looking at the newest cached build")
         try:
-            told, _, missing = look_at_newest(
-                patches, self.stage, self.grounds.cache, self.grounds.repository
-            )
-            if missing:
-                have = f"{len(patches) - len(missing)} of {len(patches)} patches have a place there"
-                told = f"{told.partition(':')[0]}: {have}"
+            newest = self.stage.look_at_newest([each.patch for each in self.new])
         except PatchkitError as error:
             return f"it cannot be told: {error.message}", ()
-        return told, missing
+        if not newest.missing:
+            return newest.summary, ()
+        placed = len(self.new) - len(newest.missing)
+        have = f"{placed} of {len(self.new)} patches have a place there"
+        return f"{newest.summary.partition(':')[0]}: {have}", newest.missing
 
 
 @dataclass(slots=True)
 class _Part:
     """What one guard makes of a change."""
 
-    patch: NewPatch
-    number: int
-    made: Patch
-    placed: PlacedPatch
-    texts: tuple[NewText, ...]
-    guard: Guard | None
-    files: tuple[FileChange, ...]
+    new: NewFolder
+    drafted: Drafted
+    trial: Trial
     requires: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def files(self) -> tuple[FileChange, ...]:
+        return self.drafted.change.files
 
     @property
     def paths(self) -> tuple[str, ...]:
         return tuple(path for each in self.files for path in (each.path, each.source) if path is not None)
-
-
-def _write_all(taking: _Taking, workspace: Workspace) -> None:
-    """Put every patch into the series; when one cannot be, those before it are taken away again."""
-    profiles = {
-        path: path.read_bytes()
-        for patch, _ in taking.made
-        for path in (workspace.series.profiles / f"{each.arch}.toml" for each in taking.stage.targets(patch))
-    }
-    folders: list[Path] = []
-    try:
-        for patch, number in taking.made:
-            source = f"imported from {taking.ground.name}"
-            targets = taking.stage.targets(patch)
-            folders.append(
-                write_patch(patch, workspace.series, number=number, profiles=targets, source=source)
-            )
-    except BaseException:
-        for folder in reversed(folders):
-            shutil.rmtree(folder, ignore_errors=True)
-        for path, data in profiles.items():
-            if path.read_bytes() != data:
-                write_whole(path, data, "writing the profile")
-        raise

@@ -20,7 +20,6 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.importing.diffs import not_placed
 from patchkit.carry.importing.hunks import (
     FilePart,
-    MovedHunk,
     Settled,
     named_paths,
     parse_diff,
@@ -29,6 +28,7 @@ from patchkit.carry.importing.hunks import (
 )
 from patchkit.carry.importing.queue_sources import QueuedChange
 from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.lifting.change import MovedHunk
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.treepath import fault_of_path

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
-from patchkit.base.files import disk_errors
 from patchkit.base.plain import plain
 from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
 from patchkit.carry.importing.commits import compare_commits, read_pull
-from patchkit.carry.importing.run import FoundChange, Imported, lift_change, lift_numbers
 from patchkit.carry.judging.changed import Difference, Versions, compare_changes
-from patchkit.carry.lifting.change import FileChange
-from patchkit.carry.lifting.trial import prove
-from patchkit.carry.lifting.whole import whole_files
-from patchkit.carry.lifting.write import NewPatch, rewrite_patch
+from patchkit.carry.lifting.change import Changeset, FileChange
+from patchkit.carry.lifting.numbers import lift_again
+from patchkit.carry.lifting.pipeline import Written, open_pipeline
+from patchkit.carry.lifting.trial import Drafted
+from patchkit.carry.lifting.write import NewPatch, Rewritten, read_text
 from patchkit.carry.remotes.pulls import NamedPull, named_pull
 from patchkit.carry.series.body import is_as_imported, named_templates
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.series.selection import terms_of
-from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository
 
-_LIFTED = re.compile(r"@\{ values\['([^']+)'\] \}@")
 _HIP = "GGML_USE_HIP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updated:
-    """What became of the patch; ``imported`` None: the pull request has nothing newer, nothing was written.
+    """What became of the patch; ``written`` None: the pull request has nothing newer, nothing was written.
 
     ``differences`` are those of the pull request; None: what was imported is not to be had any more, or was
     not written down.
@@ -47,24 +41,24 @@ class Updated:
     before: str | None
     after: str
     differences: tuple[Difference, ...] | None
-    imported: Imported | None
+    written: Written | None
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """As ``import --update`` shows it."""
         return {
             "id": self.patch,
-            "updated": self.imported is not None,
+            "updated": self.written is not None,
             "before": self.before,
             "after": self.after,
             "differences": plain(self.differences),
             "notes": list(self.notes),
-            "patch": plain(self.imported),
+            "patch": plain(self.written),
         }
 
     def lines(self) -> Iterator[str]:
         """What changed, for a person."""
-        if self.imported is None:
+        if self.written is None:
             yield f"{self.patch}: {self.after[:12]} is the newest head already; nothing was written"
             return
         before = self.before[:12] if self.before is not None else "no recorded head"
@@ -90,7 +84,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
         UNKNOWN_PATCH: the series has no such patch.
         IMPORT_NO_PULL: it names no pull request, or the remote does not have it.
         IMPORT_CHANGED_BY_HAND: its edits are not those that import wrote, and ``force`` was not given.
-        PatchkitError: as :func:`patchkit.carry.importing.run.make_patch`.
+        PatchkitError: as :meth:`patchkit.carry.lifting.pipeline.Pipeline.write`.
 
     Whatever is raised, the series is as it was.
     """
@@ -112,76 +106,56 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
         )
     folder = workspace.series.patches / patch.folder
-    text = _read(folder)
+    text = read_text(folder)
     if not force and (patch.upstream is None or patch.upstream.digest is None):
         raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
-    cache = open_cache(workspace.cache_root)
-    with cache.hold(workspace.reporter) as repository:
+    with open_pipeline(workspace) as pipeline:
+        repository = pipeline.repository
         found = read_pull(pull.remote, pull.number, repository, workspace.cache_root)
         if pull.recorded is not None and pull.recorded[1] == found.head and not force:
-            return Updated(patch=name, before=found.head, after=found.head, differences=(), imported=None)
+            return Updated(patch=name, before=found.head, after=found.head, differences=(), written=None)
         if not force and not is_as_imported(patch, workspace.series.patches):
             raise _by_hand(patch, "its edits are not those that import wrote")
-        change = FoundChange(
+        source = f"pull request {pull.number}"
+        change = Changeset(
             build=patch.builds.first,
             base=found.base,
-            name=f"pull request {pull.number}",
-            files=compare_commits(found.base, found.head, f"pull request {pull.number}", repository),
+            name=source,
+            files=compare_commits(found.base, found.head, source, repository),
             by=found.by,
             url=patch.upstream.url if patch.upstream is not None else None,
             head=found.head,
         )
         profiles = _profiles(patch, workspace)
-        texts, edits, files = lift_change(
-            change, profiles, load_lock(workspace.series.lock), repository, workspace
-        )
+        lifted = pipeline.lift(change, is_guarded=profiles is not None)
+        texts = [*(each.text or "" for each in patch.edits), *named_templates(text, folder).values()]
+        body, notes = lift_again(lifted.body, texts, profiles or ())
         new = NewPatch(
             id=patch.id,
             title=patch.title,
             first_build=patch.builds.first,
             builds_why=patch.builds.why,
             archs=tuple(each.arch for each in profiles) if profiles is not None else None,
-            edits=edits,
+            body=body,
             links=tuple(dict.fromkeys((*patch.links, *found.by.links))),
             authors=tuple(dict.fromkeys((*patch.authors, *found.by.authors))),
-            files=files,
             upstream_url=change.url,
-            upstream_ends=(found.base, found.head),
+            upstream_ends=change.ends,
             macros=tuple(each for each in patch.macros if each != _HIP),
-            whole=whole_files(change.files),
-        )
-        templates = named_templates(text, folder)
-        new, notes = _lifted_again(
-            new, [*(each.text or "" for each in patch.edits), *templates.values()], profiles or ()
-        )
-        proof = prove(
-            new,
-            workspace,
-            base=found.base,
-            expected=change.files,
-            guarded=texts,
-            repository=repository,
-            cache=cache,
-            write=lambda stage, _: rewrite_patch(new, stage.patches / patch.folder),
         )
         differences = _differences(pull, change.files, repository)
-        if _read(folder) != text:
-            raise _by_hand(patch, "it was changed while the update was made")
-        rewrite_patch(new, folder)
+        written = pipeline.write(
+            Drafted(patch=new, texts=lifted.texts, change=change),
+            Rewritten(patch=new, folder=patch.folder, text=text),
+        )
     return Updated(
         patch=name,
         before=pull.recorded[1] if pull.recorded is not None else None,
         after=found.head,
         differences=differences,
-        imported=Imported.of(new, folder, change.name, proof, texts),
+        written=written,
         notes=notes,
     )
-
-
-def _read(folder: Path) -> str:
-    path = folder / "patch.toml"
-    with disk_errors(path, "reading the patch"):
-        return path.read_text("utf-8")
 
 
 def _by_hand(patch: Patch, why: str) -> ConfigError:
@@ -210,25 +184,6 @@ def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | N
             hint=f"add a line for it below [patches] of a profile in {folder}",
         )
     return found
-
-
-def _lifted_again(
-    new: NewPatch, texts: Sequence[str], profiles: Sequence[ArchProfile]
-) -> tuple[NewPatch, tuple[str, ...]]:
-    """The numbers that came from a profile come from there again; a note for each that is gone.
-
-    ``texts`` are those of the edits before.
-    """
-    names = dict.fromkeys(name for each in texts for name in _LIFTED.findall(each))
-    notes = []
-    for name in names:
-        known = {str(row.value) for each in profiles for row in each.tuning.value if row.name == name}
-        try:
-            for number in sorted(known)[:1]:
-                new = lift_numbers(new, [(number, name)], profiles)
-        except UsageError as error:
-            notes.append(f"no longer from the profile: {error.message}")
-    return new, tuple(notes)
 
 
 def _differences(

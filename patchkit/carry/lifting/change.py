@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patchkit.base.text import visible
+from patchkit.base.text import counted, visible
 from patchkit.carry.placing.tree import REGULAR
 
 _URL = re.compile(r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:]")
@@ -61,3 +61,63 @@ class FileChange:
     after: bytes | None
     source: str | None = None
     modes: tuple[str, str] = (REGULAR, REGULAR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedHunk:
+    """A hunk whose first change is at ``line``, ``offset`` lines below its own number (above, if negative).
+
+    ``inside`` is the definition that is there. ``heading``: what its ``@@`` line names, if that is not around
+    the place. ``others``: how many other places have its lines, where only its number tells them apart.
+    """
+
+    path: str
+    number: int
+    line: int
+    offset: int
+    inside: str
+    heading: str = ""
+    others: int = 0
+
+    def __str__(self) -> str:
+        inside = f" in {self.inside}" if self.inside else ""
+        text = f"hunk {self.number} of {self.path}: at line {self.line}{inside}"
+        if self.offset:
+            side = "below" if self.offset > 0 else "above"
+            text += f", {counted(abs(self.offset), 'line')} {side} its number"
+        if self.others:
+            others = counted(self.others, "other place")
+            text += f"; {others} with the same lines, only its number tells which"
+        if self.heading:
+            text += f"; its @@ line names '{self.heading}', which is not around it"
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changeset:
+    """What becomes of files of the commit ``base`` of the cache, which is of ``build`` and called ``name``.
+
+    ``because``: why it is placed there; ``moved``: the hunks of its diff that are not at their own lines.
+    ``url`` and ``head`` are those of a pull request.
+    """
+
+    build: int
+    base: str
+    name: str
+    files: tuple[FileChange, ...]
+    by: Authorship = Authorship()
+    url: str | None = None
+    head: str | None = None
+    how: str = "imported from"
+    because: str = ""
+    moved: tuple[MovedHunk, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where it is from, as a patch's files have it."""
+        return f"{self.how} {self.name}"
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """Base and head of a pull request."""
+        return (self.base, self.head) if self.head is not None else None

@@ -39,6 +39,11 @@ class Draft:
     rows: bytes | None = None
     reason: str = ""
 
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
+
 
 def named_place(selector: Selector | None, function: str | None) -> str | None:
     """The name of what an edit is in, or behind: a function, a struct, an enum, a macro."""

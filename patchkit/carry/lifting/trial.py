@@ -1,15 +1,13 @@
-"""A new patch tried on a copy of the series first: is it the diff, and does it fit the newest upstream?"""
+"""A new patch tried on a copy of the series first: is it the change, and does it fit the newest upstream?"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, Location, PatchkitError
-from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
@@ -20,15 +18,14 @@ from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.derive import bare
-from patchkit.carry.lifting.change import FileChange
+from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.guarded import NewText
 from patchkit.carry.lifting.whole import expected_files, require_files
-from patchkit.carry.lifting.write import NewPatch, next_number, profile_line, write_patch
+from patchkit.carry.lifting.write import NewPatch, Writing
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
 from patchkit.carry.placing.place import PlacedPatch, place_patch
-from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.patch import Patch, parse_patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
@@ -39,12 +36,34 @@ from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """``same`` says how the result is the diff's; ``newest`` is the newest cached pin, and what it says."""
+class Drafted:
+    """A patch that is not tried yet, and the change that it is of.
 
+    ``texts`` are what its edits are made from, in their order.
+    """
+
+    patch: NewPatch
+    texts: tuple[NewText, ...]
+    change: Changeset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A patch as it was read from a copy of the series, and placed; ``same``: how that is the change."""
+
+    made: Patch
+    placed: PlacedPatch
+    guard: Guard | None
     same: str
-    newest: str
-    newest_errors: tuple[PatchkitError, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnNewest:
+    """New patches with the whole series on the newest cached pin. ``missing`` are ids that have no place."""
+
+    summary: str
+    errors: tuple[PatchkitError, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,79 +72,73 @@ class Stage:
 
     series: SeriesDir
     workspace: Workspace
+    cache: Cache
+    repository: Repository
     every: tuple[ArchProfile, ...]
 
-    def targets(self, patch: NewPatch) -> tuple[ArchProfile, ...]:
-        """The profiles of the GPUs that a patch is for; none of a plain one."""
-        return tuple(each for each in self.every if patch.archs is not None and each.arch in patch.archs)
-
-    def put(self, patch: NewPatch, number: int) -> Patch:
-        """Write a new patch into the copy, and read it as anybody would."""
-        folder = write_patch(
-            patch, self.series, number=number, profiles=self.targets(patch), source="a trial"
-        )
+    def put(self, writing: Writing) -> Patch:
+        """Write a patch into the copy, and read it as anybody would."""
+        folder = writing.put(self.series)
+        number = int(folder.name.partition("-")[0])
         return parse_patch(load_toml(folder / "patch.toml"), folder=folder.name, number=number)
 
-    def take(self, patch: NewPatch, number: int) -> None:
-        """Take a patch away again."""
-        shutil.rmtree(self.series.patches / f"{number:04d}-{patch.id}", ignore_errors=True)
-        for profile in self.targets(patch):
-            path = self.series.profiles / f"{profile.arch}.toml"
-            with disk_errors(path, "writing the profile"):
-                text = path.read_text("utf-8").replace(profile_line(patch, "a trial"), "", 1)
-                path.write_text(text, "utf-8", newline="\n")
-
-    def place(self, made: Patch, targets: Sequence[ArchProfile], files: UpstreamFiles) -> PlacedPatch:
+    def place(self, selected: Selected, files: UpstreamFiles) -> PlacedPatch:
         """Place a patch of the copy on files; raises one ErrorGroup of what stands against it."""
-        selected = Selected(patch=made, targets=tuple(targets) or _one(self.every), reason="")
         return place_patch(selected, files, self.series.patches, self.series.templates)
+
+    def try_on(
+        self, files: UpstreamFiles, made: Patch, drafted: Drafted, below: Guarded | None = None
+    ) -> Trial:
+        """Place a patch of the copy on files, and compare the result with that of its change.
+
+        ``below`` is what earlier patches guard. Raises what placing raises, and EDITS_DIFFER.
+        """
+        archs = drafted.patch.archs or ()
+        targets = tuple(each for each in self.every if each.arch in archs)
+        placed = self.place(Selected(patch=made, targets=targets or _one(self.every), reason=""), files)
+        guard = make_guard(made.guard, targets) if targets else None
+        same = _compare(placed, drafted, guard, below or Guarded())
+        return Trial(made=made, placed=placed, guard=guard, same=same)
+
+    def look_at_newest(self, patches: Sequence[NewPatch]) -> OnNewest:
+        """The patches, with the whole series, on the newest cached pin."""
+        lock = load_lock(self.series.lock)
+        cached = [pin for pin in lock.pins if find_pinned(self.repository, pin) is not None]
+        if not cached:
+            return OnNewest(summary="no pin is cached")
+        newest = max(cached, key=lambda pin: pin.build)
+        first = max(patch.first_build for patch in patches)
+        if newest.build < first:
+            return OnNewest(summary=f"older than b{first}: {newest.name}")
+        ids = [patch.id for patch in patches]
+        archs = tuple(dict.fromkeys(arch for patch in patches for arch in patch.archs or ()))
+        request = Request(
+            archs=archs or tuple(each.arch for each in _one(self.every)),
+            upstream=newest.name,
+            with_=tuple(ids),
+        )
+        plan = make_plan(request, self.workspace, self.cache, lock)
+        mine = [each for each in plan.patches if each.id in ids]
+        places = sum(len(edit.locations) for each in mine for edit in each.edits)
+        found = "it cannot be placed" if plan.errors else f"placed at {counted(places, 'place')}"
+        return OnNewest(
+            summary=f"{newest.name}: {found}",
+            errors=plan.errors,
+            missing=tuple(each.id for each in mine if each.placed is None),
+        )
 
 
 @contextmanager
-def open_stage(workspace: Workspace, cache: Cache) -> Iterator[Stage]:
+def open_stage(workspace: Workspace, cache: Cache, repository: Repository) -> Iterator[Stage]:
     """A stage that is gone when the context ends; errors that leave it name the files of the series."""
     with copied_series(workspace.series, cache, "import-", "making room for the patch") as stage:
-        every = load_profiles(stage.profiles, list_profiles(stage.profiles))
-        yield Stage(series=stage, workspace=replace(workspace, series=stage), every=every)
-
-
-def prove(
-    patch: NewPatch,
-    workspace: Workspace,
-    *,
-    base: str,
-    expected: Sequence[FileChange] | None,
-    guarded: Sequence[NewText],
-    repository: Repository,
-    cache: Cache,
-    write: Callable[[SeriesDir, Sequence[ArchProfile]], object] | None = None,
-) -> Proof:
-    """Place a patch on the commit ``base`` and, with the whole series, on the newest cached pin.
-
-    ``expected`` are the files as the diff makes them; None: there is no diff. ``write`` puts the patch into a
-    copy of the series, given the profiles of its GPUs; None: as a new one.
-
-    Raises what placing on ``base`` raises, and IMPORT_DIFFERS: the result is not the diff's.
-    """
-    with open_stage(workspace, cache) as stage:
-        targets = stage.targets(patch)
-        if write is None:
-            stage.put(patch, next_number(load_series(stage.series.patches)))
-        else:
-            write(stage.series, targets)
-        series = load_series(stage.series.patches)
-        made = series.patch(patch.id)
-        if made is None:
-            raise AssertionError("the patch was written a moment ago")
-        placed = stage.place(made, targets, read_upstream(repository, base, series.read))
-        for warning in placed.warnings:
-            workspace.reporter.warn(warning)
-        same = "there is no diff to compare with"
-        if expected is not None:
-            guard = make_guard(made.guard, targets) if targets else None
-            same = compare(placed, expected, guarded, guard, Guarded())
-        told, errors, _ = look_at_newest([patch], stage, cache, repository)
-        return Proof(same=same, newest=told, newest_errors=errors)
+        yield Stage(
+            series=stage,
+            workspace=replace(workspace, series=stage),
+            cache=cache,
+            repository=repository,
+            every=load_profiles(stage.profiles, list_profiles(stage.profiles)),
+        )
 
 
 def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
@@ -159,39 +172,40 @@ def _asked(placed: PlacedPatch, texts: Sequence[NewText]) -> list[tuple[str, str
     ]
 
 
-def compare(
-    placed: PlacedPatch,
-    files: Sequence[FileChange],
-    texts: Sequence[NewText],
-    guard: Guard | None,
-    below: Guarded,
-) -> str:
-    """How the result is the diff's; ``below`` is what earlier patches guard. Raises IMPORT_DIFFERS."""
+def _compare(placed: PlacedPatch, drafted: Drafted, guard: Guard | None, below: Guarded) -> str:
+    """How the result is the change's; raises EDITS_DIFFER."""
+    files = drafted.change.files
     require_files(placed, files)
     expected = expected_files(files)
-    asked = [*below.asked, *_asked(placed, texts)]
+    asked = [*below.asked, *_asked(placed, drafted.texts)]
     own = {guard.device, guard.region} if guard is not None else set()
-    wrong = []
-    for path in sorted({*expected, *placed.changes}):
-        made, data = placed.changes.get(path), expected.get(path)
+    code: dict[str, bytes | None] = {}
+    for path, data in expected.items():
+        made = placed.changes.get(path)
         conditions = own | below.conditions.get(path, set())
         if made is None or data is None or not conditions:
-            same = made == data
+            code[path] = data
         else:
-            same = _same_for_gpu(path, made, data, frozenset(conditions), asked)
-        wrong += [] if same else [path]
-    if wrong:
-        raise AnchorError(
-            f"what was made of the diff gives another result in {', '.join(wrong)}",
-            code="IMPORT_DIFFERS",
-            where=[Location(path=path) for path in wrong],
-            why="blanks that the layout of a file does not allow, or code that a guard cannot hold apart",
-            hint="write the patch by hand (docs/guide/patch.md), or import it in smaller parts",
-        )
+            is_same = _same_for_gpu(path, made, data, frozenset(conditions), asked)
+            code[path] = made if is_same else data
+    require_same(placed.changes, code, "the change")
     if guard is None:
         return "byte for byte"
-    told = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
-    return told + ("; host code asks which GPU it is" if asked else "")
+    same = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
+    return same + ("; host code asks which GPU it is" if asked else "")
+
+
+def require_same(made: Mapping[str, bytes], wanted: Mapping[str, bytes | None], name: str) -> None:
+    """Raise EDITS_DIFFER where files that edits make are others than those of a change, or more, or fewer."""
+    wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
+    if wrong:
+        raise AnchorError(
+            f"the edits that were made give another result than {name} in {', '.join(wrong)}",
+            code="EDITS_DIFFER",
+            where=[Location(path=path) for path in wrong],
+            why="blanks that the layout of a file does not allow, or code that a guard cannot hold apart",
+            hint="write them by hand (docs/guide/patch.md), or import the change in smaller parts",
+        )
 
 
 def _same_for_gpu(
@@ -219,33 +233,3 @@ def _tokens(scopes: ScopeMap) -> list[bytes]:
     pieces = [(token.span.start, token.text) for token in scopes.code]
     pieces += [(line.span.start, b"#" + line.condition) for line in scopes.directives]
     return [text for _, text in sorted(pieces)]
-
-
-def look_at_newest(
-    patches: Sequence[NewPatch], stage: Stage, cache: Cache, repository: Repository
-) -> tuple[str, tuple[PatchkitError, ...], tuple[str, ...]]:
-    """The patches, with the whole series, on the newest cached pin: what is told, errors, ids not placed."""
-    lock = load_lock(stage.series.lock)
-    cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
-    if not cached:
-        return "no pin is cached", (), ()
-    newest = max(cached, key=lambda pin: pin.build)
-    first = max(patch.first_build for patch in patches)
-    if newest.build < first:
-        return f"older than b{first}: {newest.name}", (), ()
-    ids = [patch.id for patch in patches]
-    archs = tuple(dict.fromkeys(arch for patch in patches for arch in patch.archs or ()))
-    request = Request(
-        archs=archs or tuple(each.arch for each in _one(stage.every)),
-        upstream=newest.name,
-        with_=tuple(ids),
-    )
-    plan = make_plan(request, stage.workspace, cache, lock)
-    places = sum(len(edit.locations) for each in plan.patches if each.id in ids for edit in each.edits)
-    told = (
-        f"{newest.name}: placed at {counted(places, 'place')}"
-        if not plan.errors
-        else f"{newest.name}: it cannot be placed"
-    )
-    failed = tuple(each.id for each in plan.patches if each.id in ids and each.placed is None)
-    return told, plan.errors, failed

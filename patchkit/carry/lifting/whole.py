@@ -45,8 +45,8 @@ class WholeFiles:
     modes: tuple[tuple[str, bool], ...] = ()
     programs: frozenset[str] = frozenset()
 
-    def told(self) -> Iterator[str]:
-        """What becomes of files, a line each, for a person."""
+    def describe(self) -> Iterator[str]:
+        """What becomes of files, a line each."""
         for blob in self.blobs:
             yield (
                 f"new file {blob.path}"
@@ -174,7 +174,7 @@ def expected_files(files: Sequence[FileChange]) -> dict[str, bytes | None]:
 def require_files(placed: PlacedPatch, files: Sequence[FileChange]) -> None:
     """Whether a plain patch takes out exactly the files of the change, and gives exactly its modes.
 
-    Raises IMPORT_DIFFERS.
+    Raises EDITS_DIFFER.
     """
     expected = expected_files(files)
     wrong = {path for path, data in expected.items() if data is None} ^ set(placed.gone)
@@ -185,8 +185,8 @@ def require_files(placed: PlacedPatch, files: Sequence[FileChange]) -> None:
                 wrong.add(each.path)
     if wrong:
         raise AnchorError(
-            f"what was made of the change gives other files or modes: {', '.join(sorted(wrong))}",
-            code="IMPORT_DIFFERS",
+            f"the edits that were made give other files or modes than the change: {', '.join(sorted(wrong))}",
+            code="EDITS_DIFFER",
             where=[Location(path=path) for path in sorted(wrong)],
             hint="write the patch by hand (docs/guide/patch.md), or import it in smaller parts",
         )
@@ -202,7 +202,7 @@ def refuse_guarded(files: Sequence[FileChange], name: str) -> None:
             why="it would change every build: no condition of the preprocessor is about whole files",
             hint="for everybody: --guard none; or leave it out of the diff",
         )
-        for line in whole_files(files).told()
+        for line in whole_files(files).describe()
     ]
     if errors:
         raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot be guarded", errors)

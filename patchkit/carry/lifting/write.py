@@ -1,4 +1,4 @@
-"""A patch as files: the text of its patch.toml, and all of it put into the series in one step, or nothing."""
+"""A patch as files: the text of its patch.toml, and all of it put into a series in one step, or nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Protocol
 
 import tomlkit
 
@@ -18,7 +19,6 @@ from patchkit.carry.lifting.whole import NO_FILES, Blob, WholeFiles, beside_name
 from patchkit.carry.placing.templates import written_text
 from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_files, named_templates
 from patchkit.carry.series.catalogue import Series
-from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.selector import Selector
 
 _LONG = 60  # lines of a text that gets a file of its own
@@ -45,38 +45,16 @@ class NewEdit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewPatch:
-    """What becomes a folder of the series. ``files`` are templates of new files by their path upstream.
+class Body:
+    """What a patch does: its edits, templates of new files by their path upstream, whole files besides.
 
-    ``whole`` is what becomes of whole files besides.
-
-    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
-    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
-    ``limits``: the builds that its edits and files are for, by the keys of patch.toml, where they are not
-    for all.
+    ``limits``: the builds that edits and files are for, by the keys of patch.toml, where not for all.
     """
 
-    id: str
-    title: str
-    first_build: int
-    builds_why: str
-    archs: tuple[str, ...] | None
     edits: tuple[NewEdit, ...]
-    why: str = ""
-    links: tuple[str, ...] = ()
-    authors: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    upstream_url: str | None = None
-    upstream_ends: tuple[str, str] | None = None
-    macros: tuple[str, ...] = ()
     whole: WholeFiles = NO_FILES
-    requires: tuple[tuple[str, str], ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def guard_macros(self) -> tuple[str, ...]:
-        """Those of the guard, ``macros`` in addition to HIP's own."""
-        return ("GGML_USE_HIP", *self.macros)
 
     @property
     def context(self) -> list[str]:
@@ -84,6 +62,41 @@ class NewPatch:
         texts = "".join([*(edit.text or "" for edit in self.edits), *self.files.values()])
         # Behind a brace it is escaped text: see escape_template.
         return [name for name in ("guard", "values") if re.search(rf"(?<!}})@{{ {name}\b", texts)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPatch:
+    """What becomes a folder of the series, or takes the place of what its patch.toml has.
+
+    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
+    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
+    """
+
+    id: str
+    title: str
+    first_build: int
+    builds_why: str
+    archs: tuple[str, ...] | None
+    body: Body
+    why: str = ""
+    links: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    upstream_url: str | None = None
+    upstream_ends: tuple[str, str] | None = None
+    macros: tuple[str, ...] = ()
+    requires: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def guard_macros(self) -> tuple[str, ...]:
+        """Those of the guard, ``macros`` in addition to HIP's own."""
+        return ("GGML_USE_HIP", *self.macros)
+
+
+class Writing(Protocol):
+    """A way to write a patch into a series, or into a copy of it."""
+
+    def put(self, series: SeriesDir) -> Path:
+        """Write it, all or nothing, also after Ctrl-C; the patch's folder. Raises CacheError."""
 
 
 def patch_id(wanted: str | None, title: str, series: Series) -> str:
@@ -118,7 +131,7 @@ def short_title(text: str) -> str:
 
 def folder_files(patch: NewPatch) -> dict[str, str]:
     """The files of the patch's folder by name: patch.toml, and long texts as templates."""
-    body, found, _ = body_files(patch, {})
+    body, found, _ = body_files(patch.body, {})
     digest = body_digest(body, found) if patch.upstream_ends is not None else None
     head = written_text(
         "patch.toml.jinja", patch=patch, body=body, digest=digest, word=_word, words=_words, text=_text
@@ -126,7 +139,7 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
     return {"patch.toml": head, **found}
 
 
-def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
+def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
     """The tables of files and edits, and the templates and blobs that they name.
 
     ``beside`` are files that stand in the folder already: what has another content gets another name.
@@ -140,32 +153,32 @@ def body_files(patch: NewPatch, beside: Mapping[str, bytes]) -> tuple[str, dict[
         return name
 
     tables = []
-    limits = {key: str(build) for key, build in patch.limits.items()}
-    for path, text in patch.files.items():
+    limits = {key: str(build) for key, build in body.limits.items()}
+    for path, text in body.files.items():
         name = f"{beside_name(path)}.jinja"
         while name in found:
             name = f"_{name}"
         keys = {"path": _word(path), "template": _word(named(name, text)), **limits}
-        tables.append(("file", keys | ({"executable": "true"} if path in patch.whole.programs else {})))
+        tables.append(("file", keys | ({"executable": "true"} if path in body.whole.programs else {})))
     edits = []
-    for edit in patch.edits:
+    for edit in body.edits:
         template = None
         if edit.text is not None and edit.text.count("\n") > _LONG:
             template = named(f"{edit.id}.jinja", edit.text)
         edits.append((edit, template))
-    blobs = named_blobs(patch.whole.blobs, found, beside)
-    tables += _whole_tables(patch.whole, blobs)
-    body = written_text(
+    blobs = named_blobs(body.whole.blobs, found, beside)
+    tables += _whole_tables(body.whole, blobs)
+    text = written_text(
         "edits.toml.jinja",
         tables=tables,
         edits=edits,
-        limits=patch.limits,
+        limits=body.limits,
         note=NOTE,
         word=_word,
         text=_text,
         selector=_selector,
     )
-    return body, found, {name: blob.data for name, blob in blobs.items()}
+    return text, found, {name: blob.data for name, blob in blobs.items()}
 
 
 def _whole_tables(whole: WholeFiles, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -261,59 +274,126 @@ def next_number(series: Series) -> int:
     return number
 
 
-def write_patch(
-    patch: NewPatch, series: SeriesDir, *, number: int, profiles: Sequence[ArchProfile], source: str
-) -> Path:
-    """Put a patch into a series: its folder in one step, then the lines of the profiles; its folder.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFolder:
+    """A new patch as the folder of that number; the profiles of its GPUs offer it, as from ``source``."""
 
-    When a profile refuses, the folder is taken away again. Raises PROFILE_NOT_WRITTEN, CacheError.
+    patch: NewPatch
+    number: int
+    source: str
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return f"{self.number:04d}-{self.patch.id}"
+
+    def put(self, series: SeriesDir) -> Path:
+        """As every :class:`Writing`; raises PROFILE_NOT_WRITTEN, too."""
+        return put_all([self], series)[0]
+
+    def take_back(self, series: SeriesDir) -> None:
+        """Take folder and lines of the profiles away again."""
+        shutil.rmtree(series.patches / self.name, ignore_errors=True)
+        for path in self.profiles(series):
+            with disk_errors(path, "writing the profile"):
+                text = path.read_text("utf-8").replace(profile_line(self.patch, self.source), "", 1)
+                path.write_text(text, "utf-8", newline="\n")
+
+    def profiles(self, series: SeriesDir) -> list[Path]:
+        """The files of the profiles that offer it."""
+        return [series.profiles / f"{arch}.toml" for arch in self.patch.archs or ()]
+
+    def write(self, series: SeriesDir) -> None:
+        """Write the folder in one step."""
+        made = series.root / f".{self.name}.{os.getpid()}.partial"  # no reader of patches/ may see it
+        try:
+            with disk_errors(series.patches / self.name, "writing the patch"):
+                made.mkdir()
+                for name, text in folder_files(self.patch).items():
+                    (made / name).write_text(text, encoding="utf-8", newline="\n")
+                for name, data in body_files(self.patch.body, {})[2].items():
+                    (made / name).write_bytes(data)
+                made.rename(series.patches / self.name)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def put_all(new: Sequence[NewFolder], series: SeriesDir) -> tuple[Path, ...]:
+    """Put new patches into a series, each its folder and then the lines of the profiles; their folders.
+
+    When one is refused, all are taken away again. Raises PROFILE_NOT_WRITTEN, CacheError.
     """
-    folder = series.patches / f"{number:04d}-{patch.id}"
-    made = series.root / f".{folder.name}.{os.getpid()}.partial"  # no reader of patches/ may see it
-    changed: dict[Path, str] = {}
-    for profile in profiles:
-        path = series.profiles / f"{profile.arch}.toml"
-        changed[path] = with_profile_line(path, profile_line(patch, source))
-    before = {path: path.read_bytes() for path in changed}
+    folders: list[Path] = []
+    profiles: dict[Path, bytes] = {}
     try:
-        with disk_errors(folder, "writing the patch"):
-            made.mkdir()
-            for name, text in folder_files(patch).items():
-                (made / name).write_text(text, encoding="utf-8", newline="\n")
-            for name, data in body_files(patch, {})[2].items():
-                (made / name).write_bytes(data)
-            made.rename(folder)
-        for path, text in changed.items():
-            write_whole(path, text, "writing the profile")
+        for each in new:
+            line = profile_line(each.patch, each.source)
+            texts = {path: with_profile_line(path, line) for path in each.profiles(series)}
+            profiles = {path: path.read_bytes() for path in texts} | profiles
+            folders.append(series.patches / each.name)
+            each.write(series)
+            for path, text in texts.items():
+                write_whole(path, text, "writing the profile")
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        for path, data in before.items():
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        for path, data in profiles.items():
             if path.read_bytes() != data:
                 write_whole(path, data, "writing the profile")
         raise
-    return folder
+    return tuple(folders)
 
 
-def rewrite_patch(patch: NewPatch, folder: Path) -> None:
-    """Put other edits and files into the folder of a patch: what else its patch.toml says stays.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """Other edits and files for the patch of a folder; what else its patch.toml says stays.
 
-    The new templates are written first, under names that are free; replacing patch.toml is the one step that
-    counts. Raises CacheError; then, and after Ctrl-C, the patch is as it was.
+    ``text`` is what that had when the work began.
     """
+
+    patch: NewPatch
+    folder: str
+    text: str
+
+    def put(self, series: SeriesDir) -> Path:
+        """As every :class:`Writing`; raises PATCH_CHANGED, too.
+
+        The new templates are written first, under names that are free; replacing patch.toml is the one step
+        that counts.
+        """
+        folder = series.patches / self.folder
+        beside = read_beside(folder, self.text)
+        body, templates, blobs = body_files(self.patch.body, beside)
+        old = {*named_templates(self.text, folder), *named_files(self.text, folder, "blob")}
+        head = _rewritten_head(self.text, self.patch, body, templates)
+        replace_text(folder, self.text, f"{head}\n\n{body}", {**templates, **blobs}, beside)
+        with disk_errors(folder, "writing the patch"):
+            for name in old - {*templates, *blobs}:
+                (folder / name).unlink(missing_ok=True)
+        return folder
+
+
+def read_text(folder: Path) -> str:
+    """What the patch.toml of a folder has; raises CacheError."""
     path = folder / "patch.toml"
+    with disk_errors(path, "reading the patch"):
+        return path.read_text("utf-8")
+
+
+def read_beside(folder: Path, text: str) -> dict[str, bytes]:
+    """The files in the folder of a patch, whose patch.toml still has that text; raises PATCH_CHANGED."""
+    if read_text(folder) != text:
+        raise ConfigError(
+            f"{folder.name}/patch.toml was changed in the meantime",
+            code="PATCH_CHANGED",
+            where=Location(path=str(folder / "patch.toml")),
+            why="what was made belongs to what it said before",
+            hint="run the command again",
+        )
     with disk_errors(folder, "reading the patch"):
-        text = path.read_text("utf-8")
         for remains in folder.glob(".*.partial"):
-            remains.unlink(missing_ok=True)  # of an update that was killed: the caller holds the cache
-        beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
-    body, templates, blobs = body_files(patch, beside)
-    old = {*named_templates(text, folder), *named_files(text, folder, "blob")}
-    head = _rewritten_head(text, patch, body, templates)
-    replace_text(folder, text, f"{head}\n\n{body}", {**templates, **blobs}, beside)
-    with disk_errors(folder, "writing the patch"):
-        for name in old - {*templates, *blobs}:
-            (folder / name).unlink(missing_ok=True)
+            remains.unlink(missing_ok=True)  # of a run that was killed: the caller holds the cache
+        return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
 
 
 def replace_text(
@@ -341,7 +421,7 @@ def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[st
     document = tomlkit.parse(text)
     for key in (*BODY_TABLES, "context"):
         document.pop(key, None)
-    several = {"context": patch.context, "links": list(patch.links), "authors": list(patch.authors)}
+    several = {"context": patch.body.context, "links": list(patch.links), "authors": list(patch.authors)}
     document.update({key: words for key, words in several.items() if words})
     if patch.upstream_ends is not None:
         base, head = patch.upstream_ends

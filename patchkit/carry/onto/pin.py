@@ -210,6 +210,31 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
     return known
 
 
+def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[Pin]) -> int | None:
+    """The newest upstream build in a commit: the one that is named, else by its history or tree.
+
+    Raises ONTO_BUILD_UNKNOWN: nothing here has the release that ``as_build`` names.
+    """
+    named = as_build_number(as_build, clone, pins)
+    if named is not None:
+        return named
+    version = ggml_version(clone, commit)
+    found = find_build(clone, commit, version, pins)
+    return found.low if found is not None else None
+
+
+def require_build(build: int | None, name: str) -> int:
+    """The build; raises ONTO_BUILD_UNKNOWN where there is none."""
+    if build is None:
+        raise UsageError(
+            f"which upstream build is {name} made from?",
+            code="ONTO_BUILD_UNKNOWN",
+            why="no tag b<number> lies below it",
+            hint="say the newest upstream build that is in it: --as-build bNUMBER",
+        )
+    return build
+
+
 def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
     """The commit as a pin, taken to stand on that upstream build."""
     return Pin(
@@ -259,9 +284,7 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
     refuse_no_llama(clone, commit, ("ggml",))
     lock = load_lock(workspace.series.lock)
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
-    version = ggml_version(clone, commit)
-    found = find_build(clone, commit, version, pins)
-    return pin_of(clone, commit, 0 if found is None else found.low)
+    return pin_of(clone, commit, build_below(None, clone, commit, pins) or 0)
 
 
 def build_of(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.base.errors import ConfigError, Location, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
-from patchkit.carry.lifting.write import NewEdit, NewPatch, body_files, replace_text
+from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_beside, replace_text
 from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
 
 _LIMITS = ("first_build", "last_build")
@@ -20,26 +20,29 @@ _LIMITS = ("first_build", "last_build")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succession:
-    """From ``build`` on ``edits`` and ``files`` (by path) stand in the place of ``ended``.
+    """From ``build`` on ``body`` replaces what is ``ended``, in a patch whose patch.toml has ``text``."""
 
-    ``last``: the last build that they are for; None: no end of their own.
-    """
-
+    patch: Patch
+    text: str
     build: int
     ended: tuple[Edit | NewFile, ...]
-    edits: tuple[NewEdit, ...]
-    files: Mapping[str, str]
-    last: int | None
+    body: Body
 
-    @property
-    def limits(self) -> dict[str, int]:
-        """What the new ones say of their builds."""
-        return {"first_build": self.build} | ({"last_build": self.last} if self.last is not None else {})
+    def put(self, series: SeriesDir) -> Path:
+        """Write its templates, then patch.toml in one step; the patch's folder.
+
+        Raises PATCH_CHANGED; RESOLVE_BUILDS: the tables are not written so that a line can be added to them;
+        CacheError. Then, and after Ctrl-C, the patch is as it was.
+        """
+        folder = series.patches / self.patch.folder
+        beside = read_beside(folder, self.text)
+        body, templates, _ = body_files(self.body, beside)
+        ended = _ended(str(folder / "patch.toml"), self.text, self.patch, self)
+        replace_text(folder, self.text, f"{ended.rstrip()}\n\n{body}", templates, beside)
+        return folder
 
 
-def succeed(
-    patch: Patch, build: int, paths: Iterable[str], edits: Sequence[NewEdit], files: Mapping[str, str]
-) -> Succession:
+def succeed(patch: Patch, text: str, build: int, paths: Iterable[str], body: Body) -> Succession:
     """What ends all edits of the files ``paths`` before ``build``; ``patch`` has those of all builds.
 
     Raises RESOLVE_BUILDS: what there is at that build cannot be ended before it.
@@ -57,8 +60,10 @@ def succeed(
             why="they begin at that very build" if begun else "they end at different builds",
             hint="change them by hand: docs/guide/patch.md",
         )
-    free = tuple(_named(edits, patch, ended))
-    return Succession(build=build, ended=tuple(ended), edits=free, files=files, last=next(iter(lasts), None))
+    last = next(iter(lasts), None)
+    limits = {"first_build": build} | ({"last_build": last} if last is not None else {})
+    free = Body(edits=tuple(_named(body.edits, patch, ended)), files=body.files, limits=limits)
+    return Succession(patch=patch, text=text, build=build, ended=tuple(ended), body=free)
 
 
 def _named(edits: Sequence[NewEdit], patch: Patch, ended: Sequence[Edit | NewFile]) -> Iterable[NewEdit]:
@@ -81,23 +86,6 @@ def _named(edits: Sequence[NewEdit], patch: Patch, ended: Sequence[Edit | NewFil
 def _is_later(edit: Edit, ended: Sequence[Edit | NewFile]) -> bool:
     last = max((each.last_build or 0 for each in ended), default=0)
     return edit.first_build is not None and edit.first_build != last + 1 and edit.first_build > last
-
-
-def write_succession(patch: Patch, change: Succession, new: NewPatch, folder: Path) -> None:
-    """Put a succession into the folder of a patch: its templates, then patch.toml in one step.
-
-    ``new`` has the edits and files as they are written. Raises RESOLVE_BUILDS: the tables are not written so
-    that a line can be added to them; CacheError. Then, and after Ctrl-C, the patch is as it was.
-    """
-    path = folder / "patch.toml"
-    with disk_errors(folder, "reading the patch"):
-        text = path.read_text("utf-8")
-        for remains in folder.glob(".*.partial"):
-            remains.unlink(missing_ok=True)  # of a run that was killed: the caller holds the cache
-        beside = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
-    body, templates, _ = body_files(new, beside)
-    ended = _ended(str(path), text, patch, change)
-    replace_text(folder, text, f"{ended.rstrip()}\n\n{body}", templates, beside)
 
 
 def _ended(path: str, text: str, patch: Patch, change: Succession) -> str:

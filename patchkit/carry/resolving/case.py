@@ -6,28 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.arch import list_profiles
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
 from patchkit.base.plain import plain
-from patchkit.base.series_folder import PLAIN, SeriesDir
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import near_miss
-from patchkit.base.toml import load_toml
+from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
-from patchkit.carry.candidate.staging import copied_series
-from patchkit.carry.importing.run import FoundChange, lift_change
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering
-from patchkit.carry.lifting.change import Authorship, FileChange
-from patchkit.carry.lifting.write import NewEdit, NewPatch
-from patchkit.carry.placing.place import PlacedPatch, place_patch
+from patchkit.carry.lifting.change import Changeset, FileChange
+from patchkit.carry.lifting.pipeline import Pipeline
+from patchkit.carry.lifting.trial import require_same
+from patchkit.carry.lifting.write import NewEdit, read_text
+from patchkit.carry.placing.place import place_patch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.resolving.builds import Succession, said_at, succeed, write_succession
+from patchkit.carry.resolving.builds import Succession, said_at, succeed
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Edit, NewFile, Patch
@@ -39,7 +38,7 @@ from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Destination:
     """Where a patch is to go: a pin whose tree is the commit ``base`` of the cache."""
 
     pin: Pin
@@ -59,7 +58,7 @@ class Case:
     selected: Selected
     old: Pin
     old_base: str
-    new: Target
+    new: Destination
     last: Rendering
     old_files: UpstreamFiles
     files: UpstreamFiles
@@ -76,6 +75,11 @@ class Case:
     def labels(self) -> tuple[str, str, str]:
         """The three sides, as a person tells them apart."""
         return case_labels(self.patch.id, self.old, self.new.pin)
+
+    def changeset(self, files: Sequence[FileChange]) -> Changeset:
+        """What becomes of files of the target."""
+        pin = self.new.pin
+        return Changeset(build=pin.build, base=self.new.base, name=pin.name, files=tuple(files))
 
     def doubts(self) -> dict[str, str]:
         """Why git's merge is not taken as it is, by path."""
@@ -170,7 +174,7 @@ def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspac
 
 def find_case(
     name: str,
-    target: Target,
+    target: Destination,
     variant: Variant,
     workspace: Workspace,
     cache: Cache,
@@ -248,7 +252,7 @@ def _lost(last: Rendering, files: UpstreamFiles) -> list[str]:
 
 
 def _with_files(
-    files: UpstreamFiles, paths: Iterable[str], target: Target, series: Series, repository: Repository
+    files: UpstreamFiles, paths: Iterable[str], target: Destination, series: Series, repository: Repository
 ) -> UpstreamFiles:
     """The same upstream with some files more, which the series does not name yet."""
     more = [path for path in paths if files.read(path) is None]
@@ -339,66 +343,55 @@ def _paths(last: Mapping[str, Rendering], name: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A succession that is proven on a copy of the series, and where its edits go."""
+class Proven:
+    """A succession that was tried on a copy of the series, and where its edits go."""
 
-    change: Succession
-    new: NewPatch
+    succession: Succession
     places: Mapping[str, str]
     warnings: tuple[str, ...]
 
 
-def make_edits(
-    case: Case, results: Mapping[str, bytes], workspace: Workspace, cache: Cache, repository: Repository
-) -> Made:
+def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pipeline) -> Proven:
     """The edits that make ``results`` (by path, of all files) of the target, proven on a copy of the series.
 
-    The old edits of a file stay for the target, too, where they give its result.
+    ``text`` is what the patch.toml has. The old edits of a file stay for the target, too, where they give its
+    result.
 
     Raises:
         RESOLVE_NOTHING_LEFT: the results are upstream's own files.
-        RESOLVE_DIFFERS: what was made gives another result, or another one than before on the old pin.
+        EDITS_DIFFER: what was made gives another result, or another one than before on the old pin.
         IMPORT_NOT_LIFTED, RESOLVE_BUILDS, and the errors of placing.
     """
-    wanted = [each for each in case.merged if results[each.path] != each.upstream]
+    pin = case.new.pin
+    wanted = {each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream}
     if not wanted:
         raise UsageError(
-            f"nothing of '{case.patch.id}' is left at {case.new.pin.title}: upstream's files are the result",
+            f"nothing of '{case.patch.id}' is left at {pin.title}: upstream's files are the result",
             code="RESOLVE_NOTHING_LEFT",
             where=case.patch.where,
-            hint=f"end its range: [builds] last = {case.new.pin.build - 1}",
+            hint=f"end its range: [builds] last = {pin.build - 1}",
         )
-    anew = [each for each in case.merged if not _is_kept(case, each, results[each.path], workspace)]
-    found = FoundChange(
-        build=case.new.pin.build,
-        base=case.new.base,
-        name=case.new.pin.name,
-        files=tuple(
-            FileChange(path=each.path, before=each.upstream, after=results[each.path])
-            for each in anew
-            if results[each.path] != each.upstream
-        ),
-        by=Authorship(),
-    )
-    lock = load_lock(workspace.series.lock)
-    texts, edits, files = lift_change(found, None, lock, repository, workspace)
-    change = succeed(case.patch, case.new.pin.build, (each.was for each in anew), edits, files)
-    new = NewPatch(
-        id=case.patch.id,
-        title=case.patch.title,
-        first_build=case.patch.builds.first,
-        builds_why=case.patch.builds.why,
-        archs=None,
-        edits=change.edits,
-        files=change.files,
-        limits=change.limits,
-    )
-    warnings = _prove(case, results, change, new, workspace, cache)
-    places = {
-        edit.id: f"{text.draft.file}:{text.draft.line}"
-        for edit, text in zip(change.edits, texts, strict=True)
-    }
-    return Made(change=change, new=new, places=places, warnings=warnings)
+    anew = [each for each in case.merged if not _is_kept(case, each, results[each.path], pipeline.workspace)]
+    files = [
+        FileChange(path=each.path, before=each.upstream, after=wanted[each.path])
+        for each in anew
+        if each.path in wanted
+    ]
+    lifted = pipeline.lift(case.changeset(files), is_guarded=False)
+    succession = succeed(case.patch, text, pin.build, (each.was for each in anew), lifted.body)
+    was = case.last.placed.changes if case.last.placed is not None else {}
+    with pipeline.open_stage() as stage:
+        stage.put(succession)
+        series = load_series(stage.series.patches)
+        there = replace(case.selected, patch=_at(series, case.patch.id, pin))
+        placed = stage.place(there, case.files)
+        before = replace(case.last.selected, patch=_at(series, case.patch.id, case.old))
+        again = stage.place(before, case.old_files)
+    require_same(placed.changes, wanted, f"the merge at {pin.title}")
+    require_same(again.changes, was, f"before at {case.old.title}")
+    edits = zip(succession.body.edits, lifted.texts, strict=True)
+    places = {edit.id: each.draft.place for edit, each in edits}
+    return Proven(succession=succession, places=places, warnings=placed.warnings)
 
 
 def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
@@ -414,74 +407,28 @@ def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) 
     )
     part = replace(patch, edits=edits, files=files, of_other_builds=(*patch.of_other_builds, *rest))
     try:
-        placed = _placed(replace(case.selected, patch=part), case.files, workspace.series)
+        selected = replace(case.selected, patch=part)
+        placed = place_patch(selected, case.files, workspace.series.patches, workspace.series.templates)
     except PatchkitError:
         return False
     return placed.changes.get(file.path) == result
-
-
-def _placed(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> PlacedPatch:
-    return place_patch(selected, files, series.patches, series.templates)
-
-
-def _prove(
-    case: Case,
-    results: Mapping[str, bytes],
-    change: Succession,
-    new: NewPatch,
-    workspace: Workspace,
-    cache: Cache,
-) -> tuple[str, ...]:
-    """Place it from a copy of the series: the results at the target, and on the old pin what was there."""
-    with copied_series(workspace.series, cache, "resolve-", "making room for the patch") as stage:
-        write_succession(case.patch, change, new, stage.patches / case.patch.folder)
-        series = load_series(stage.patches)
-        expected = {
-            each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream
-        }
-        placed = _placed(
-            replace(case.selected, patch=_at(series, case.patch.id, case.new.pin)), case.files, stage
-        )
-        was = case.last.placed.changes if case.last.placed is not None else {}
-        again = _placed(
-            replace(case.last.selected, patch=_at(series, case.patch.id, case.old)), case.old_files, stage
-        )
-    for pin, made, wanted in ((case.new.pin, placed.changes, expected), (case.old, again.changes, was)):
-        wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
-        if wrong:
-            raise AnchorError(
-                f"the edits that were made give another result at {pin.title} in {', '.join(wrong)}",
-                code="RESOLVE_DIFFERS",
-                where=[Location(path=path) for path in wrong],
-                hint="write the edits of these files by hand (docs/guide/patch.md)",
-            )
-    return placed.warnings
 
 
 def _at(series: Series, name: str, pin: Pin) -> Patch:
     return patch_named(followed_series(series, pin), name).for_build(pin.build)
 
 
-def write_resolved(case: Case, made: Made, how: str, workspace: Workspace, text: str) -> Resolved:
+def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -> Resolved:
     """Put what was proven into the series, and the new digests of the patch's files into the lock.
 
-    ``text`` is what its patch.toml had when it was read. Raises RESOLVE_CHANGED: it is another one by now;
-    and as :func:`patchkit.carry.resolving.builds.write_succession`.
+    Raises as :meth:`Succession.put`: PATCH_CHANGED, for one.
     """
-    folder = workspace.series.patches / case.patch.folder
-    path = folder / "patch.toml"
+    succession = proven.succession
+    path = workspace.series.patches / case.patch.folder / "patch.toml"
     lock = load_lock(workspace.series.lock)
-    table = load_toml(path).table
     holding = holding_results(lock, case.patch.id, workspace.series)
-    if read_patch_text(workspace, case.patch) != text:
-        raise UsageError(
-            f"the patch.toml of '{case.patch.id}' was changed in the meantime",
-            code="RESOLVE_CHANGED",
-            where=case.patch.where,
-            hint="run the command again",
-        )
-    write_succession(case.patch, made.change, made.new, folder)
-    now = load_toml(path).table
+    succession.put(workspace.series)
+    table, now = parse_toml(str(path), succession.text.encode()).table, load_toml(path).table
     # A build for which it says what it said gives the tree that it gave: nothing else was touched.
     same = [key for key in holding if said_at(table, key[0]) == said_at(now, key[0])]
     renewed = renew_inputs(same, workspace.series)
@@ -491,36 +438,25 @@ def write_resolved(case: Case, made: Made, how: str, workspace: Workspace, text:
         build=case.new.pin.build,
         old=case.old.build,
         how=how,
-        edits=made.change.edits,
-        places=made.places,
-        ended=tuple(dict.fromkeys(e.id if isinstance(e, Edit) else e.path for e in made.change.ended)),
+        edits=succession.body.edits,
+        places=proven.places,
+        ended=tuple(dict.fromkeys(e.id if isinstance(e, Edit) else e.path for e in succession.ended)),
         renewed=tuple(result.name for result in renewed),
         stale=tuple(result.name for result in having if result.key not in same),
-        warnings=made.warnings,
+        warnings=proven.warnings,
     )
 
 
-def read_patch_text(workspace: Workspace, patch: Patch) -> str:
-    """What the patch.toml of a patch has; raises CacheError."""
-    path = workspace.series.patches / patch.folder / "patch.toml"
-    with disk_errors(path, "reading the patch"):
-        return path.read_text("utf-8")
-
-
-def regenerate(
-    case: Case, workspace: Workspace, cache: Cache, repository: Repository
-) -> Resolved | tuple[PatchkitError, ...]:
+def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
     """Git's merge as the patch's new edits, written; the errors of making them where that cannot be.
 
     Only for a plain patch without doubts.
     """
-    text = read_patch_text(workspace, case.patch)
+    text = read_text(pipeline.workspace.series.patches / case.patch.folder)
     try:
-        made = make_edits(
-            case, {each.path: each.merged for each in case.merged}, workspace, cache, repository
-        )
+        proven = make_edits(case, {each.path: each.merged for each in case.merged}, text, pipeline)
     except PatchkitError as error:
         if error.code == "RESOLVE_NOTHING_LEFT":
             raise
         return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
-    return write_resolved(case, made, "regenerated", workspace, text)
+    return write_resolved(case, proven, "regenerated", pipeline.workspace)

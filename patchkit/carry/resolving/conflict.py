@@ -20,17 +20,14 @@ from patchkit.base.files import disk_errors, open_regular, whole_folder
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted, visible
 from patchkit.base.toml import find_places
-from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.importing.run import FoundChange, lift_change
 from patchkit.carry.judging.marks import list_conflicts, marks
 from patchkit.carry.judging.merge import MergedFile, lines_of
 from patchkit.carry.judging.rows import compare_rows
-from patchkit.carry.lifting.change import Authorship, FileChange
-from patchkit.carry.lifting.write import NewPatch, body_files
-from patchkit.carry.resolving.case import Case, read_patch_text
-from patchkit.carry.series.lock import load_lock
-from patchkit.carry.upstream.repository import Repository
+from patchkit.carry.lifting.change import FileChange
+from patchkit.carry.lifting.pipeline import Pipeline
+from patchkit.carry.lifting.write import Body, body_files, read_text
+from patchkit.carry.resolving.case import Case
 
 STATE = "state.json"
 _MOST_BYTES = 64 << 20  # of a file that comes back from an editor
@@ -213,8 +210,7 @@ def write_folder(
     problems: Sequence[PatchkitError],
     folder: Path,
     state: Mapping[str, object],
-    workspace: Workspace,
-    repository: Repository,
+    pipeline: Pipeline,
 ) -> tuple[ConflictFile, ...]:
     """Write the files of a case and its state, all or nothing; ``state`` is what is known of the request.
 
@@ -246,7 +242,7 @@ def write_folder(
                 begin, end = _limits(file.path, number, len(regions), region)
                 pieces += [b"", begin.encode(), *rows[region.first : region.last], end.encode()]
             (new / name).write_bytes(b"\n".join(pieces) + b"\n")
-            (new / toml).write_text(_edits(case, file, workspace, repository), "utf-8", newline="\n")
+            (new / toml).write_text(_edits(case, file, pipeline), "utf-8", newline="\n")
             made.append(
                 ConflictFile(
                     path=file.path,
@@ -312,11 +308,10 @@ def _header(
         yield comment(file.path, row)
 
 
-def _edits(case: Case, file: MergedFile, workspace: Workspace, repository: Repository) -> str:
+def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
     """The edits of a file as patch.toml has them, and as lifting makes them of the patch's own lines."""
-    path = workspace.series.patches / case.patch.folder / "patch.toml"
-    text = read_patch_text(workspace, case.patch)
-    pieces = [f"# The edits of {file.was} as they are in {path.name} of '{case.patch.id}':", ""]
+    text = read_text(pipeline.workspace.series.patches / case.patch.folder)
+    pieces = [f"# The edits of {file.was} as they are in patch.toml of '{case.patch.id}':", ""]
     pieces += list(_tables(text, case, file.was))
     pieces += [
         "",
@@ -325,30 +320,11 @@ def _edits(case: Case, file: MergedFile, workspace: Workspace, repository: Repos
         "",
     ]
     ours = _with_side(file, case.labels)
-    found = FoundChange(
-        build=case.new.pin.build,
-        base=case.new.base,
-        name=case.new.pin.name,
-        files=(FileChange(path=file.path, before=file.upstream, after=ours),)
-        if ours != file.upstream
-        else (),
-        by=Authorship(),
-    )
+    changed = [FileChange(path=file.path, before=file.upstream, after=ours)] if ours != file.upstream else []
     try:
-        _, edits, files = lift_change(found, None, load_lock(workspace.series.lock), repository, workspace)
-        body, _, _ = body_files(
-            NewPatch(
-                id=case.patch.id,
-                title=case.patch.title,
-                first_build=case.new.pin.build,
-                builds_why="",
-                archs=None,
-                edits=edits,
-                files=files,
-                limits={"first_build": case.new.pin.build},
-            ),
-            {},
-        )
+        made = pipeline.lift(case.changeset(changed), is_guarded=False).body
+        limits = {"first_build": case.new.pin.build}
+        body, _, _ = body_files(Body(edits=made.edits, files=made.files, limits=limits), {})
     except PatchkitError as error:
         body = f"# That cannot be told: {visible(error.message)}"
     return "\n".join([*pieces, body.rstrip(), ""])
@@ -514,8 +490,8 @@ def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool
 def _line(rows: Sequence[bytes], wanted: bytes, start: int, path: Path) -> int:
     found = [at for at, row in enumerate(rows) if row.rstrip() == wanted]
     if len(found) != 1 or found[0] < start:
-        told = "is missing" if not found else "is there twice" if len(found) > 1 else "is in another place"
-        raise _damaged(path, (found[0] + 1) if found else 1, f"the line '{wanted.decode()}' {told}")
+        wrong = "is missing" if not found else "is there twice" if len(found) > 1 else "is in another place"
+        raise _damaged(path, (found[0] + 1) if found else 1, f"the line '{wanted.decode()}' {wrong}")
     return found[0]
 
 

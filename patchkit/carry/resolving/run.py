@@ -24,15 +24,16 @@ from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own
 from patchkit.carry.judging.classes import Classified
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.lifting.pipeline import Pipeline
+from patchkit.carry.lifting.write import read_text
 from patchkit.carry.resolving.case import (
     Case,
+    Destination,
     Resolved,
-    Target,
     find_case,
     find_variant,
     make_edits,
     patch_named,
-    read_patch_text,
     regenerate,
     write_resolved,
 )
@@ -130,32 +131,31 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     Whatever is raised, KeyboardInterrupt included, the series is as it was.
     """
     refuse_installed(workspace.series)
-    patch_named(load_series(workspace.series.patches), request.patch)  # told before anything is fetched
+    patch_named(load_series(workspace.series.patches), request.patch)  # before anything is fetched
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
-    told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
+    found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
     bump = request.bump
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
-        target = Target(pin=pin, base=_obtain(bump, pin, told, workspace, cache))
+        target = Destination(pin=pin, base=_obtain(bump, pin, found, workspace, cache))
         variant = find_variant(bump, lock, pin, workspace, request.patch)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
         if isinstance(case, Classified):
             return Resolved(patch=request.patch, build=pin.build, old=None, how="placed")
-        done = _regenerated(case, workspace, cache, repository)
+        pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
+        done = _regenerated(case, pipeline)
         if isinstance(done, Resolved):
             return done
-    case = _with_commits(case, bump, told, workspace, cache)
+    case = _with_commits(case, bump, found, workspace, cache)
     with cache.hold(workspace.reporter) as repository:
-        return _hand_over(request, case, done, variant, workspace, repository)
+        return _hand_over(request, case, done, variant, replace(pipeline, repository=repository))
 
 
-def _regenerated(
-    case: Case, workspace: Workspace, cache: Cache, repository: Repository
-) -> Resolved | tuple[PatchkitError, ...]:
+def _regenerated(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
     """What git's merge became, or why it does not: nothing where that is for a person anyway."""
     if not case.patch.is_plain or case.doubts():
         return ()
-    return regenerate(case, workspace, cache, repository)
+    return regenerate(case, pipeline)
 
 
 def _target(
@@ -166,7 +166,7 @@ def _target(
     workspace: Workspace,
     cache: Cache,
 ) -> tuple[Pin, Pin]:
-    told = find_target_pin(
+    found = find_target_pin(
         to,
         lock=lock,
         catalogue=workspace.series.patches / "upstreams.toml",
@@ -175,24 +175,26 @@ def _target(
         cache=cache,
         reporter=workspace.reporter,
     )
-    return told, own_pin(lock, told)
+    return found, own_pin(lock, found)
 
 
-def _obtain(request: BumpRequest, pin: Pin, told: Pin, workspace: Workspace, cache: Cache) -> str:
+def _obtain(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspace, cache: Cache) -> str:
     return obtain(
         pin,
         cache=cache,
-        source=request.source if pin is told else "auto",
+        source=request.source if pin is found else "auto",
         upstream_url=request.upstream_url if pin.commit is not None else None,
-        fetched=told.commit,
+        fetched=found.commit,
         reporter=workspace.reporter,
     )
 
 
-def _with_commits(case: Case, request: BumpRequest, told: Pin, workspace: Workspace, cache: Cache) -> Case:
+def _with_commits(case: Case, request: BumpRequest, found: Pin, workspace: Workspace, cache: Cache) -> Case:
     """The case with upstream's commits, where a git remote tells them."""
     folders = load_series(workspace.series.patches).read
-    (verdict,), _ = with_commits((case.verdict,), request, case.old, told, cache, folders, workspace.reporter)
+    (verdict,), _ = with_commits(
+        (case.verdict,), request, case.old, found, cache, folders, workspace.reporter
+    )
     return replace(case, verdict=verdict)
 
 
@@ -201,10 +203,9 @@ def _hand_over(
     case: Case,
     problems: Sequence[PatchkitError],
     variant: Variant,
-    workspace: Workspace,
-    repository: Repository,
+    pipeline: Pipeline,
 ) -> Conflicted:
-    text = read_patch_text(workspace, case.patch)
+    text = read_text(pipeline.workspace.series.patches / case.patch.folder)
     state = {
         "patch": case.patch.id,
         "build": case.new.pin.build,
@@ -213,8 +214,8 @@ def _hand_over(
         "with_": list(variant.with_),
         "patch_toml": sha256(text),
     }
-    found = [*problems, *case.verdict.problems]
-    files = write_folder(case, case.doubts(), found, request.folder, state, workspace, repository)
+    known = [*problems, *case.verdict.problems]
+    files = write_folder(case, case.doubts(), known, request.folder, state, pipeline)
     return Conflicted(
         patch=case.patch.id,
         build=case.new.pin.build,
@@ -251,14 +252,14 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
             why="it has a guard, and what stands under it is not made of lines",
             hint=f"change them as docs/guide/patch.md shows; then: {request.command('--abort')}",
         )
-    check_folder(state, folder, read_patch_text(workspace, patch))
+    check_folder(state, folder, read_text(workspace.series.patches / patch.folder))
     cache = open_cache(workspace.cache_root)
     with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
         target = _known_target(state, lock, workspace, repository, folder)
         bump = BumpRequest(archs=tuple(state.archs), with_=tuple(state.with_))
         variant = find_variant(bump, lock, target.pin, workspace, patch.id)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
-        text = read_patch_text(workspace, patch)
+        text = read_text(workspace.series.patches / patch.folder)
         if isinstance(case, Classified):
             raise UsageError(
                 f"'{patch.id}' is placed at {target.pin.title} by now",
@@ -276,14 +277,14 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ErrorGroup("files are not done", errors)
-        made = make_edits(case, results, workspace, cache, repository)
-        done = write_resolved(case, made, "resolved", workspace, text)
+        pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
+        done = write_resolved(case, make_edits(case, results, text, pipeline), "resolved", workspace)
     return done, remove_folder(folder, state)
 
 
 def _known_target(
     state: FolderState, lock: Lock, workspace: Workspace, repository: Repository, folder: Path
-) -> Target:
+) -> Destination:
     """The pin of a folder: what the cache keeps under its build, if that is its tree."""
     known = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
     pin = next((each for each in known if (each.build, each.tree) == (state.build, state.tree)), None)
@@ -299,7 +300,7 @@ def _known_target(
             where=Location(path=str(folder)),
             hint=f"fetch it: patchkit apply --upstream b{state.build}; or begin again after --abort",
         )
-    return Target(pin=pin, base=base)
+    return Destination(pin=pin, base=base)
 
 
 def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
@@ -329,7 +330,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     refuse_installed(workspace.series)
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
-    told, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
+    found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
     variants, _ = find_variants(request, lock, pin, workspace.series)
     done: list[Resolved] = []
     left: dict[str, str] = {}
@@ -337,7 +338,8 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
         InterruptNote("the series is as it was") as note,
         cache.hold(workspace.reporter) as repository,
     ):
-        target = Target(pin=pin, base=_obtain(request, pin, told, workspace, cache))
+        target = Destination(pin=pin, base=_obtain(request, pin, found, workspace, cache))
+        pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
         for variant in variants:
             for name in _in_conflict(variant, target, workspace, cache, repository):
                 try:
@@ -345,7 +347,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
                     if isinstance(case, Classified):
                         continue  # what was written for a patch before it was what it lacked
                     doubts = case.doubts()
-                    made = _regenerated(case, workspace, cache, repository)
+                    made = _regenerated(case, pipeline)
                 except PatchkitError as error:
                     left[name] = error.message
                     continue
@@ -361,7 +363,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
 
 
 def _in_conflict(
-    variant: Variant, target: Target, workspace: Workspace, cache: Cache, repository: Repository
+    variant: Variant, target: Destination, workspace: Workspace, cache: Cache, repository: Repository
 ) -> list[str]:
     """The plain patches of a variant that are in conflict at the target, in order."""
     series, lock = load_series(workspace.series.patches), load_lock(workspace.series.lock)

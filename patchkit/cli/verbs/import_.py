@@ -10,7 +10,7 @@ import click
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.series_folder import is_plain
 from patchkit.cli.completing import files, patches, pins
-from patchkit.cli.new_patch import asked_guards, guard_options, more_values, told_lines
+from patchkit.cli.new_patch import asked_guards, describe_written, guard_options, more_values
 from patchkit.cli.queue_text import queue_lines
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
@@ -109,14 +109,14 @@ def command(
     if force:
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
     from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
-    from patchkit.carry.importing.run import Wanted
+    from patchkit.carry.lifting.pipeline import Wanted
 
     workspace = settings.workspace()
     given["guards"] = asked_guards(given["guards"], workspace)
     request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
     done = import_changes(request, workspace)
     if not isinstance(done, QueueReport):
-        settings.show(done.as_json(), told_lines(done))
+        settings.show(done.as_json(), describe_written(done))
         return ExitCode.OK
     lacking = _lacking(done, workspace) if done.written else ()
     lines = queue_lines(done, request.guards, lacking, in_plain=is_plain(workspace.series.profiles))
@@ -148,5 +148,8 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
     from patchkit.carry.importing.update import run_update
 
     done = run_update(name, settings.workspace(), force=force)
-    lines = [*done.lines(), *(told_lines(done.imported, is_known=True) if done.imported is not None else ())]
+    lines = [
+        *done.lines(),
+        *(describe_written(done.written, is_known=True) if done.written is not None else ()),
+    ]
     settings.show(done.as_json(), lines)

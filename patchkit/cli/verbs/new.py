@@ -8,7 +8,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.cli.completing import pins
-from patchkit.cli.new_patch import make_wanted, told_lines, wanted_values
+from patchkit.cli.new_patch import describe_written, make_wanted, wanted_values
 from patchkit.cli.settings import TEXT, Settings, options, verb
 
 if TYPE_CHECKING:
@@ -83,4 +83,4 @@ def command(
     wanted_patch = make_wanted(wanted, workspace)
     request = NewRequest(wanted=wanted_patch, verb=cast("NewVerb", name), text=text, **place)
     done = run_new(request, workspace)
-    settings.show(done.as_json(), told_lines(done))
+    settings.show(done.as_json(), describe_written(done))

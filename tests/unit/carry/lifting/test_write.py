@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.carry.lifting.write import NewEdit, NewPatch, folder_files, patch_id, profile_line
+from patchkit.carry.lifting.write import Body, NewEdit, NewPatch, folder_files, patch_id, profile_line
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.selector import Selector
 
@@ -105,11 +105,10 @@ def test_a_patch_with_everything() -> None:
         first_build=11549,
         builds_why="imported from b11549; no other build was looked at",
         archs=("gfx1151",),
-        edits=edits,
+        body=Body(edits=edits, files={"new/a.h": "one\n", "other/a.h": "two\n"}),
         why="Two lines,\nwith a C:\\path.\n",
         links=("https://one", "https://two"),
         authors=("A B <a@b>",),
-        files={"new/a.h": "one\n", "other/a.h": "two\n"},
         upstream_url="https://there/pull/7",
         upstream_ends=("1111", "2222"),
         macros=("MORE",),
@@ -125,8 +124,9 @@ def test_a_patch_with_everything() -> None:
 
 def test_a_patch_with_nothing_that_may_be_left_out() -> None:
     edit = NewEdit(id="mine", file="a.txt", selector=Selector(lines="a"), verb="remove")
+    body = Body(edits=(edit,))
     patch = NewPatch(
-        id="mine", title="mine", first_build=1, builds_why="written on b1", archs=None, edits=(edit,)
+        id="mine", title="mine", first_build=1, builds_why="written on b1", archs=None, body=body
     )
     assert folder_files(patch) == {"patch.toml": PLAIN}
 
@@ -134,7 +134,7 @@ def test_a_patch_with_nothing_that_may_be_left_out() -> None:
 def test_no_text_is_too_long_to_be_written() -> None:
     text = "x" * (2 * 1024 * 1024)
     edit = NewEdit(id="mine", file="a.txt", selector=Selector(lines=text), verb="remove")
-    patch = NewPatch(id="p", title="p", first_build=1, builds_why="w", archs=None, edits=(edit,))
+    patch = NewPatch(id="p", title="p", first_build=1, builds_why="w", archs=None, body=Body(edits=(edit,)))
     assert f'at = {{ lines = "{text}" }}' in folder_files(patch)["patch.toml"]
 
 

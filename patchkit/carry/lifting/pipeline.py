@@ -1,0 +1,234 @@
+"""From a changeset to a patch of the series: lifted, tried on a copy of the series, and only then written.
+
+1. ``lift``: the change becomes edits, and templates of new files.
+2. They become a patch: a new one (``draft``), or other edits of one that is there.
+3. It is written into a copy of the series, placed from there, and the result compared with the change.
+4. The same writing is then done in the series.
+
+All that import, new, import --update and resolve differ in is the changeset, step 2 and how the patch is
+written (:class:`patchkit.carry.lifting.write.Writing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.arch import list_profiles, refuse_gpu
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.plain import plain
+from patchkit.base.series_folder import is_plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.lifting.change import Authorship, Changeset
+from patchkit.carry.lifting.lift import Lifted, lift
+from patchkit.carry.lifting.numbers import lift_numbers
+from patchkit.carry.lifting.trial import Drafted, OnNewest, Stage, open_stage
+from patchkit.carry.lifting.write import NewFolder, NewPatch, Writing, next_number, patch_id, short_title
+from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Lock, load_lock
+from patchkit.carry.series.patch import BREAKS_MAIL
+from patchkit.carry.series.profile import ArchProfile, load_profiles
+from patchkit.carry.upstream.cache import Cache, open_cache
+from patchkit.carry.upstream.pin import find_pinned
+from patchkit.carry.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The patch that is asked for: ``guard`` is ``none``, a GPU or a family of them.
+
+    ``macros`` must be defined, too; ``lifts`` are numbers, and the names that the profiles have for them.
+    """
+
+    guard: str
+    id: str | None = None
+    title: str | None = None
+    macros: tuple[str, ...] = ()
+    lifts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A patch as it was written, and what was proven of it; ``same``: how its result is the change's."""
+
+    drafted: Drafted
+    folder: Path
+    same: str
+    newest: OnNewest
+
+    @property
+    def patch(self) -> NewPatch:
+        """The patch."""
+        return self.drafted.patch
+
+    @property
+    def change(self) -> Changeset:
+        """What it was made of."""
+        return self.drafted.change
+
+    @property
+    def hunks(self) -> dict[str, str]:
+        """The edits that stayed text, each with why."""
+        texts = zip(self.patch.body.edits, self.drafted.texts, strict=True)
+        return {edit.id: text.draft.reason for edit, text in texts if text.draft.reason}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where each edit is made, as file:line."""
+        texts = zip(self.patch.body.edits, self.drafted.texts, strict=True)
+        return {edit.id: text.draft.place for edit, text in texts}
+
+    def as_json(self) -> dict[str, object]:
+        """As ``import`` shows it."""
+        patch, body = self.patch, self.patch.body
+        return {
+            "id": patch.id,
+            "folder": str(self.folder),
+            "archs": list(patch.archs) if patch.archs is not None else None,
+            "source": self.change.name,
+            "source_because": self.change.because,
+            "moved_hunks": plain(self.change.moved),
+            "authors": list(patch.authors),
+            "edits": [
+                {
+                    "id": edit.id,
+                    "file": edit.file,
+                    "function": edit.function,
+                    "side": edit.side,
+                    "place": self.places[edit.id],
+                    "text_because": self.hunks.get(edit.id),
+                }
+                for edit in body.edits
+            ],
+            "new_files": [*body.files, *(blob.path for blob in body.whole.blobs if blob.replaces is None)],
+            **body.whole.as_json(),
+            "same_as_diff": self.same,
+            "newest": self.newest.summary,
+            "newest_errors": [{"code": e.code, "message": e.message} for e in self.newest.errors],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What all steps need: the series in use, the cache, which the caller holds, and its repository."""
+
+    workspace: Workspace
+    cache: Cache
+    repository: Repository
+    lock: Lock
+
+    def lift(self, change: Changeset, *, is_guarded: bool) -> Lifted:
+        """The edits of a changeset; raises as :func:`patchkit.carry.lifting.lift.lift`."""
+
+        def elsewhere(path: str) -> Iterator[bytes]:
+            """The file on every cached pin but the one the change is made to."""
+            for pin in self.lock.pins:
+                commit = find_pinned(self.repository, pin)
+                if commit is None or commit == change.base:
+                    continue
+                if path in self.repository.find_entries(commit, [path]):
+                    yield self.repository.read_blobs(commit, [path])[path]
+
+        return lift(change, elsewhere, self.workspace.reporter, is_guarded=is_guarded)
+
+    def draft(
+        self,
+        change: Changeset,
+        wanted: Wanted,
+        named: tuple[str, str],
+        profiles: Sequence[ArchProfile] | None,
+    ) -> Drafted:
+        """A new patch of a change, not tried yet; ``named`` are id and title.
+
+        Raises IMPORT_NOT_LIFTED, IMPORT_UNSUPPORTED, LIFT_UNKNOWN.
+        """
+        lifted = self.lift(change, is_guarded=profiles is not None)
+        patch = NewPatch(
+            id=named[0],
+            title=named[1],
+            first_build=change.build,
+            builds_why=f"{change.source}; no other build was looked at",
+            archs=tuple(each.arch for each in profiles) if profiles is not None else None,
+            body=lift_numbers(lifted.body, wanted.lifts, profiles or ()),
+            why=_why(change.by),
+            links=change.by.links,
+            authors=change.by.authors,
+            upstream_url=change.url,
+            upstream_ends=change.ends,
+            macros=wanted.macros,
+        )
+        return Drafted(patch=patch, texts=lifted.texts, change=change)
+
+    def open_stage(self) -> AbstractContextManager[Stage]:
+        """A copy of the series, for patches to be tried on."""
+        return open_stage(self.workspace, self.cache, self.repository)
+
+    def write(self, drafted: Drafted, writing: Writing) -> Written:
+        """Write a patch that was tried on a copy of the series: on its change's commit and the newest pin.
+
+        Raises what placing raises, and EDITS_DIFFER: the result is not the change's.
+        """
+        with self.open_stage() as stage:
+            made = stage.put(writing)
+            read = load_series(stage.series.patches).read
+            trial = stage.try_on(read_upstream(self.repository, drafted.change.base, read), made, drafted)
+            for warning in trial.placed.warnings:
+                self.workspace.reporter.warn(warning)
+            newest = stage.look_at_newest([drafted.patch])
+        folder = writing.put(self.workspace.series)
+        return Written(drafted=drafted, folder=folder, same=trial.same, newest=newest)
+
+    def make(self, change: Changeset, wanted: Wanted, title: str) -> Written:
+        """The new patch of a change, written; ``title`` if none is asked for.
+
+        Raises:
+            IMPORT_NOT_LIFTED, EDITS_DIFFER: a person has to write it.
+            IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: what was asked for.
+            PatchkitError: of the series, and of placing what was made.
+        """
+        series = load_series(self.workspace.series.patches)
+        profiles = guard_profiles(wanted.guard, self.workspace.series.profiles)
+        title = short_title(wanted.title or title)
+        drafted = self.draft(change, wanted, (patch_id(wanted.id, title, series), title), profiles)
+        new = NewFolder(patch=drafted.patch, number=next_number(series), source=change.source)
+        return self.write(drafted, new)
+
+
+@contextmanager
+def open_pipeline(workspace: Workspace) -> Iterator[Pipeline]:
+    """A pipeline, with the cache held while the context lasts."""
+    lock = load_lock(workspace.series.lock)
+    cache = open_cache(workspace.cache_root)
+    with cache.hold(workspace.reporter) as repository:
+        yield Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
+
+
+def _why(by: Authorship) -> str:
+    text = by.message.strip()
+    return f"Imported. {text}" if BREAKS_MAIL.match(text) else text
+
+
+def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
+    """The GPUs that a guard names, None for a plain patch; ``folder`` has the profiles.
+
+    Raises IMPORT_GUARD_UNKNOWN, ARCH_IN_PLAIN_SERIES.
+    """
+    if guard == "none":
+        return None
+    if is_plain(folder):
+        raise refuse_gpu(folder, guard)
+    every = load_profiles(folder, list_profiles(folder))
+    found = tuple(each for each in every if each.arch == guard or guard in each.families[:1])
+    if not found:
+        families = sorted({each.families[0] for each in every if each.families})
+        raise UsageError(
+            f"'{guard}' is no GPU and no family of GPUs",
+            code="IMPORT_GUARD_UNKNOWN",
+            where=Location(path=str(folder)),
+            hint=f"--guard none; a GPU: {', '.join(each.arch for each in every)}; or a family: "
+            f"{', '.join(families)}",
+        )
+    return found
