@@ -1,4 +1,4 @@
-"""What ``import`` and ``new`` have in common: for whom the patch is, and what is told of it."""
+"""What ``import`` and ``new`` have in common: for whom the patch is, and how it is shown."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ def queue_lines(
         yield from (f"  requires {name}: {why}" for name, why in each.requires)
         yield from ((f"  {each.note}",) if each.note and each.state != "left out" else ())
         yield from _reasons(each)
-    told = [
+    parts = [
         f"{done.count('lifted')} lifted",
         f"{done.count('text')} text",
         f"{done.count('refused')} refused",
     ]
     if done.count("left out"):
-        told.append(f"{done.count('left out')} left out")
-    yield f"{counted(len(done.patches), 'change')}: {', '.join(told)}; on {done.base}: {done.because}"
+        parts.append(f"{done.count('left out')} left out")
+    yield f"{counted(len(done.patches), 'change')}: {', '.join(parts)}; on {done.base}: {done.because}"
     ids = [name for each in done.patches for name, _ in each.patches]
     if not ids:
         yield "nothing was written"
@@ -72,16 +72,16 @@ def _result(each: QueuedPatch) -> str:
         return ", ".join(dict.fromkeys(error.code for error in members_of(each.error))) if each.error else ""
     if each.state == "left out":
         return each.note
-    told = []
+    parts = []
     if each.edits:
         hunks = f", {each.hunks} of them text" if 0 < each.hunks < each.edits else ""
-        told.append(
+        parts.append(
             counted(each.edits, "edit") + hunks if each.state == "lifted" else counted(each.hunks, "hunk")
         )
     if each.new_files:
-        told.append(counted(each.new_files, "new file"))
-    told += each.whole[:_MOST] + (("...",) if len(each.whole) > _MOST else ())
-    return f"{' and '.join(told)}: {', '.join(name for name, _ in each.patches)}"
+        parts.append(counted(each.new_files, "new file"))
+    parts += each.whole[:_MOST] + (("...",) if len(each.whole) > _MOST else ())
+    return f"{' and '.join(parts)}: {', '.join(name for name, _ in each.patches)}"
 
 
 def _reasons(each: QueuedPatch) -> Iterator[str]:

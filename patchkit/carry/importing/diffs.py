@@ -123,8 +123,8 @@ def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tupl
         if done.status != 0:  # it has a NUL byte, or no end of a part: nothing of it is believed
             yield b"", Authorship(subject=f"mail {path.name}")
             continue
-        told = done.stdout.decode("utf-8", "replace")
-        fields = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+        rows = done.stdout.decode("utf-8", "replace").splitlines()
+        fields = dict(row.split(": ", 1) for row in rows if ": " in row)
         text = message.read_text("utf-8", "replace")
         author = f"{fields.get('Author', '')} <{fields.get('Email', '')}>"
         found = diff.read_bytes()

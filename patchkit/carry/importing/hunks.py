@@ -324,15 +324,15 @@ class _Placing:
         if len(fits) > 1 and (not is_own or (is_doubtful and self.part.index)):
             raise self._ambiguous(hunk, number, fits, "")
         changed = hunk.changed(at)
-        verdict, other = self.outline.judge(hunk.heading, at, changed)
+        fit, other = self.outline.judge(hunk.heading, at, changed)
         heading = visible(hunk.heading.decode("utf-8", "replace").strip())
-        if self.is_same and is_own and verdict != "elsewhere":
-            verdict = "agrees"
-        if verdict == "between" and len(fits) > 1:
+        if self.is_same and is_own and fit != "elsewhere":
+            fit = "agrees"
+        if fit == "between" and len(fits) > 1:
             raise self._ambiguous(hunk, number, fits, heading)
-        if verdict == "elsewhere" or (verdict == "absent" and (len(fits) > 1 or not is_own)):
+        if fit == "elsewhere" or (fit == "absent" and (len(fits) > 1 or not is_own)):
             raise self._elsewhere(hunk, number, fits, heading, other)
-        if not is_own or is_doubtful or verdict != "agrees":
+        if not is_own or is_doubtful or fit != "agrees":
             self.moved.append(
                 MovedHunk(
                     path=self.path,
@@ -340,7 +340,7 @@ class _Placing:
                     line=changed.first + 1,
                     offset=at - hunk.start,
                     inside=self.outline.name_at(changed),
-                    heading=heading if verdict != "agrees" else "",
+                    heading=heading if fit != "agrees" else "",
                     others=len(fits) - 1 if is_doubtful else 0,
                 )
             )

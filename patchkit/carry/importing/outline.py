@@ -18,7 +18,7 @@ from typing import Literal
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
 
-Verdict = Literal["agrees", "between", "absent", "elsewhere"]
+HeadingFit = Literal["agrees", "between", "absent", "elsewhere"]
 """``agrees``: the heading is that of the place. ``between``: it is another one, but the change is in no
 definition, or the language is not read. ``absent``: the change is in a definition, and the heading names
 something that the file does not have. ``elsewhere``: it names something else that the file has."""
@@ -84,7 +84,7 @@ class Outline:
         at = min(self._open_lines(changed.first, changed), default=None)
         return self.rows[at].strip().decode("utf-8", "replace") if at is not None else ""
 
-    def judge(self, heading: bytes, start: int, changed: Changed) -> tuple[Verdict, int | None]:
+    def judge(self, heading: bytes, start: int, changed: Changed) -> tuple[HeadingFit, int | None]:
         """Whether a hunk that begins at line ``start`` (from 0) is where its heading says.
 
         With ``elsewhere`` comes the line of what the heading names.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
 from patchkit.base.plain import plain
-from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
 from patchkit.carry.importing.commits import compare_commits, read_pull
 from patchkit.carry.judging.changed import Difference, Versions, compare_changes
@@ -89,14 +88,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
     Whatever is raised, the series is as it was.
     """
     series = load_series(workspace.series.patches)
-    patch = series.patch(name)
-    if patch is None:
-        known = [each.id for each in series.patches]
-        raise UsageError(
-            f"the series has no patch '{name}'",
-            code="UNKNOWN_PATCH",
-            hint=near_miss(name, known) or f"patches: {', '.join(known)}",
-        )
+    patch = series.require(name)
     pull = named_pull(patch)
     if pull is None:
         raise UsageError(

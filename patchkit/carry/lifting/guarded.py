@@ -77,7 +77,7 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
     side = _side(source, entity, where)
     if draft.rows is not None or draft.verb == "remove":
         if side == "host":
-            return (_host_lines(_Place(scopes, entity, draft, side), where),)
+            return (_host_lines(_Site(scopes, entity, draft, side), where),)
         for text in (source.text(draft.span), draft.text):
             if find_unbalanced(parse_scopes(SourceText(draft.file, text)).directives) is not None:
                 raise NotLifted(
@@ -85,8 +85,8 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
                 )
         rows = _escaped(draft.rows or b"")
         return (NewText(draft=draft, side=side, text=rows, plain=draft.text, verb=draft.verb),)
-    place = _Place(scopes, entity, draft, side)
-    return (_device_edit(place) if side == "device" else _host_edit(place, where),)
+    site = _Site(scopes, entity, draft, side)
+    return (_device_edit(site) if side == "device" else _host_edit(site, where),)
 
 
 def _side(source: SourceText, entity: Entity, where: str) -> Side:
@@ -116,7 +116,7 @@ def _added_includes(source: SourceText, draft: Draft) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Site:
     """A draft in its function, and the ways to write it as a guarded edit."""
 
     scopes: ScopeMap
@@ -218,39 +218,39 @@ class _Place:
         return selector if select(self.scopes, self.entity, selector) == [span] else None
 
 
-def _device_edit(place: _Place) -> NewText:
+def _device_edit(site: _Site) -> NewText:
     """Whole statements where they are short; those that are inserted between two stand alone."""
-    (first, last), _ = place.core
-    made = place.insertion(("", "")) if place.inserts_statements else None
+    (first, last), _ = site.core
+    made = site.insertion(("", "")) if site.inserts_statements else None
     if made is None:
-        around = statement_around(place.scopes, min(first, last), max(first, last))
+        around = statement_around(site.scopes, min(first, last), max(first, last))
         if around[1] - around[0] <= _LONGEST:
-            made = place.replacement(around, ("", "", None))
+            made = site.replacement(around, ("", "", None))
     if made is None:
-        draft = place.draft
-        text = _dedented(place.scopes.source, draft.span, _escaped(draft.text))
+        draft = site.draft
+        text = _dedented(site.scopes.source, draft.span, _escaped(draft.text))
         made = NewText(draft=draft, side="device", text=text, plain=draft.text)
     return made
 
 
-def _host_edit(place: _Place, where: str) -> NewText:
+def _host_edit(site: _Site, where: str) -> NewText:
     """The draft with a question in it: the number, condition, initialiser or statements that change."""
-    gpu = f"@{{ guard.host('{_capability(place)}') }}@"
-    made = _as_expression(place, gpu)
+    gpu = f"@{{ guard.host('{_capability(site)}') }}@"
+    made = _as_expression(site, gpu)
     if made is not None:
         return made
-    scopes, ((first, last), new) = place.scopes, place.core
-    if place.inserts_statements:
+    scopes, ((first, last), new) = site.scopes, site.core
+    if site.inserts_statements:
         _refuse_declarations(new, where)
         _refuse_labels(new, where)
-        made = place.insertion((f"if {gpu} {{\n", "\n}"))
+        made = site.insertion((f"if {gpu} {{\n", "\n}"))
     else:
         around = statement_around(scopes, min(first, last), max(first, last))
         if around[1] - around[0] > _LONGEST:
             raise NotLifted(f"{where}: the statement around it is too long to be written twice")
         _refuse_declarations(scopes.source.text(_span(scopes, *around)), where)
         _refuse_labels(scopes.source.text(_span(scopes, *around)), where)
-        made = place.replacement(around, (f"if {gpu} {{\n", "\n} else {\n", "\n}"))
+        made = site.replacement(around, (f"if {gpu} {{\n", "\n} else {\n", "\n}"))
         _refuse_declarations(made.plain if made is not None else b"", where)
         _refuse_labels(made.plain if made is not None else b"", where)
     if made is None:
@@ -258,9 +258,9 @@ def _host_edit(place: _Place, where: str) -> NewText:
     return made
 
 
-def _host_lines(place: _Place, where: str) -> NewText:
+def _host_lines(site: _Site, where: str) -> NewText:
     """Whole lines of host code, which are whole statements, in a branch for the GPU."""
-    draft, scopes = place.draft, place.scopes
+    draft, scopes = site.draft, site.scopes
     new, old = draft.rows or b"", b""
     if not draft.verb.startswith("insert"):
         old = scopes.source.text(draft.span)
@@ -278,7 +278,7 @@ def _host_lines(place: _Place, where: str) -> NewText:
             )
         _refuse_declarations(text, where)
         _refuse_labels(text, where)
-    gpu = f"@{{ guard.host('{_capability(place)}') }}@"
+    gpu = f"@{{ guard.host('{_capability(site)}') }}@"
     new_text, old_text = (_in_block(_escaped(text)) for text in (new, old))
     if new and old:
         laid = f"if {gpu} {{\n{new_text}}} else {{\n{old_text}}}\n"
@@ -312,20 +312,20 @@ def _in_block(text: str) -> str:
     return "".join(f"{line}\n" for line in laid) if text.strip() else ""
 
 
-def _as_expression(place: _Place, gpu: str) -> NewText | None:
-    core, new = place.core
-    if _is_number(place.scopes, core, new):
-        return place.replacement(core, (f"({gpu} ? ", " : ", ")"))
+def _as_expression(site: _Site, gpu: str) -> NewText | None:
+    core, new = site.core
+    if _is_number(site.scopes, core, new):
+        return site.replacement(core, (f"({gpu} ? ", " : ", ")"))
     for find in (_condition, _initialiser):
-        part = find(place.scopes, *core) if new.strip() else None
+        part = find(site.scopes, *core) if new.strip() else None
         if part is not None:
-            return place.replacement(part, (f"{gpu} ? (", ") : (", ")"))
+            return site.replacement(part, (f"{gpu} ? (", ") : (", ")"))
     return None
 
 
-def _capability(place: _Place) -> str:
+def _capability(site: _Site) -> str:
     """An expression for the compute capability at hand: upstream's own ``cc`` where it is in scope."""
-    text = place.scopes.source.data[place.entity.parameters.start : place.draft.span.start]
+    text = site.scopes.source.data[site.entity.parameters.start : site.draft.span.start]
     return "cc" if re.search(rb"\bint\s+cc\b", text) else _ANY_GPU
 
 

@@ -9,7 +9,6 @@ from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
 from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN
-from patchkit.base.text import near_miss
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
@@ -137,19 +136,6 @@ class Resolved:
         }
 
 
-def patch_named(series: Series, name: str) -> Patch:
-    """The patch; raises UNKNOWN_PATCH."""
-    patch = series.patch(name)
-    if patch is None:
-        known = [each.id for each in series.patches]
-        raise UsageError(
-            f"the series has no patch '{name}'",
-            code="UNKNOWN_PATCH",
-            hint=near_miss(name, known) or f"patches: {', '.join(known)}",
-        )
-    return patch
-
-
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:
     """The candidate of the lock with which a patch was placed last, as a bump takes it.
 
@@ -161,7 +147,7 @@ def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspac
         return next((each for each in variants if patch in (each.had or ())), variants[0])
     folder = workspace.series.profiles
     series = load_series(workspace.series.patches)
-    named = patch_named(series, patch)
+    named = series.require(patch)
     known = request.archs or ((PLAIN,) if named.is_plain else list_profiles(folder))
     profiles = load_profiles(folder, known)
     first = next(
@@ -191,7 +177,7 @@ def find_case(
     """
     folder, reporter = workspace.series, workspace.reporter
     series, lock = load_series(folder.patches), load_lock(folder.lock)
-    patch = patch_named(series, name)
+    patch = series.require(name)
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     wish = Wish(with_=variant.with_, without=variant.without)
     decision = judge.decide(target.pin, variant.archs, wish).up_to(name)
@@ -306,7 +292,7 @@ def _last(
     raise UsageError(
         f"'{name}' is placed on no pin before {target.title}",
         code="RESOLVE_NO_BASE",
-        where=patch_named(judge.series, name).where,
+        where=judge.series.require(name).where,
         why=f"tried: {tried}" if tried else "the lock has no older pin",
         hint="the pin on which it is placed must be in the lock: patchkit apply --upstream bN fetches it",
     )
@@ -415,7 +401,7 @@ def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) 
 
 
 def _at(series: Series, name: str, pin: Pin) -> Patch:
-    return patch_named(followed_series(series, pin), name).for_build(pin.build)
+    return followed_series(series, pin).require(name).for_build(pin.build)
 
 
 def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -> Resolved:

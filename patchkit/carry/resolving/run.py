@@ -33,7 +33,6 @@ from patchkit.carry.resolving.case import (
     find_case,
     find_variant,
     make_edits,
-    patch_named,
     regenerate,
     write_resolved,
 )
@@ -131,7 +130,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     Whatever is raised, KeyboardInterrupt included, the series is as it was.
     """
     refuse_installed(workspace.series)
-    patch_named(load_series(workspace.series.patches), request.patch)  # before anything is fetched
+    load_series(workspace.series.patches).require(request.patch)  # before anything is fetched
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
     found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
@@ -243,7 +242,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
     folder = request.folder
     state = read_state(folder, request.patch)
     lock = load_lock(workspace.series.lock)
-    patch = patch_named(load_series(workspace.series.patches), request.patch)
+    patch = load_series(workspace.series.patches).require(request.patch)
     if not patch.is_plain:
         raise UsageError(
             f"the edits of '{patch.id}' are written by hand",

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import counted, near_miss, orders_in
@@ -93,6 +93,18 @@ class Series(TomlTable):
     def patch(self, name: str) -> Patch | None:
         """The patch of that id."""
         return next((patch for patch in self.patches if patch.id == name), None)
+
+    def require(self, name: str) -> Patch:
+        """The patch of that id; raises UNKNOWN_PATCH."""
+        patch = self.patch(name)
+        if patch is None:
+            known = [each.id for each in self.patches]
+            raise UsageError(
+                f"the series has no patch '{name}'",
+                code="UNKNOWN_PATCH",
+                hint=near_miss(name, known) or f"patches: {', '.join(known)}",
+            )
+        return patch
 
 
 S = TypeVar("S", bound=Series)
