@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -183,8 +184,6 @@ def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
 
 def says_plain(patches: Path) -> bool:
     """Whether the rules say ``plain = true``, or cannot be read: whoever loads them will say why."""
-    import tomllib  # noqa: PLC0415 - completing the name of a command reads none
-
     try:
         return tomllib.loads((patches / "series.toml").read_text("utf-8")).get("plain") is True
     except FileNotFoundError:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from gguf.constants import GGML_QUANT_SIZES
+
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import NotRegular, open_regular
 
@@ -43,8 +45,6 @@ class Kind:
 @cache
 def tensor_kinds() -> Mapping[int, Kind]:
     """Every type by its number in the file."""
-    from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415  # with numpy 0.2 s; most commands read no model
-
     return MappingProxyType(
         {
             int(kind): Kind(name=kind.name, block=block, bytes=size)

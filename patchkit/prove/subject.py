@@ -24,7 +24,8 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import Candidate, CandidateCommit
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
-from patchkit.carry.placing.tree import ROCWMMA_OPTION, declares_option
+from patchkit.carry.placing.place import place_patch
+from patchkit.carry.placing.tree import ROCWMMA_OPTION, declares_option, read_upstream
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profile, load_profiles
@@ -219,9 +220,6 @@ def _with_plain(
     plain = [part for part in parts if part.patch.is_plain]
     if not plain or candidate.archs == (PLAIN,):
         return None  # nothing has a guard, so nothing is compared with that
-    from patchkit.carry.placing.place import place_patch  # noqa: PLC0415  # it imports all of clang and jinja2
-    from patchkit.carry.placing.tree import read_upstream  # noqa: PLC0415  # as above
-
     files = read_upstream(repository, candidate.base, series.read)
     changes: dict[str, bytes] = {}
     gone: set[str] = set()

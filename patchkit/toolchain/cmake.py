@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
+
+from packaging.specifiers import SpecifierSet
+from scikit_build_core.cmake import CMake, CMaker
+from scikit_build_core.errors import CMakeNotFoundError
+from scikit_build_core.file_api.reply import load_reply_dir
+from scikit_build_core.program_search import best_program, get_ninja_programs
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_text, disk_errors
@@ -90,9 +96,6 @@ def follow(log: Path, reporter: Reporter, what: str) -> AbstractContextManager[N
     return follow_file(log, look, reporter, what, "steps")
 
 
-if TYPE_CHECKING:
-    from scikit_build_core.cmake import CMake
-
 # 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
 _CMAKE = ">=4.0"
 _NINJA = ">=1.11"  # as pyproject.toml asks for
@@ -137,10 +140,6 @@ class Project:
 
 def find_cmake() -> CMake:
     """The cmake of the environment or of PATH. Raises LIBRARY_TOOLS_MISSING."""
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415
-    from scikit_build_core.cmake import CMake  # noqa: PLC0415 - 140 ms
-    from scikit_build_core.errors import CMakeNotFoundError  # noqa: PLC0415
-
     try:
         return CMake.default_search(version=SpecifierSet(_CMAKE))
     except CMakeNotFoundError as error:
@@ -153,9 +152,6 @@ def find_ninja() -> str:
     Raises:
         LIBRARY_TOOLS_MISSING: there is none.
     """
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415
-    from scikit_build_core.program_search import best_program, get_ninja_programs  # noqa: PLC0415
-
     ninja = best_program(get_ninja_programs(module=True), version=SpecifierSet(_NINJA))
     if ninja is None:
         raise _missing("there is no ninja")
@@ -194,8 +190,6 @@ def build_targets(
 
 def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threading.Event | None) -> None:
     """Once per set of entries and per cmake: a second run would only make Ninja look at everything."""
-    from scikit_build_core.cmake import CMaker  # noqa: PLC0415 - as above
-
     stamp = project.folder / "configured"
     program, ninja = str(cmake.cmake_path), find_ninja()
     told = json.dumps(
@@ -345,8 +339,6 @@ def _project(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Project
 
 def _target(build: Path) -> tuple[Path, int]:
     """The library's file and the number of its units, as CMake describes its target."""
-    from scikit_build_core.file_api.reply import load_reply_dir  # noqa: PLC0415 - 140 ms
-
     model = load_reply_dir(build / ".cmake" / "api" / "v1" / "reply").reply.codemodel_v2
     target = None
     if model is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import requests
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.errors import UsageError
@@ -186,8 +187,6 @@ def _read(path: Path, most: int) -> bytes | None:
 
 
 def _download(url: str, most: int) -> bytes | None:
-    import requests  # noqa: PLC0415 - 100 ms, and most runs have no such store
-
     data = b""
     try:
         with requests.get(url, timeout=_PATIENCE_S, stream=True) as answer:

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+import tomlkit
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from tomlkit.items import KeyType, SingleKey
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.files import disk_errors
@@ -540,9 +542,6 @@ def format_lock(lock: Lock) -> str:
 
 def _format_table(header: str, values: Mapping[str, object], *, is_free: bool = False) -> str:
     """One table; the keys of a free one are sorted and quoted."""
-    import tomlkit  # noqa: PLC0415 - 45 ms, and most runs only read
-    from tomlkit.items import KeyType, SingleKey  # noqa: PLC0415 - as above
-
     table = tomlkit.table()
     for key, value in sorted(values.items()) if is_free else values.items():
         name = SingleKey(key, KeyType.Basic) if is_free else key

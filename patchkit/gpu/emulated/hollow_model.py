@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gguf
+import numpy as np
 
 from patchkit.base.files import disk_errors
 from patchkit.gpu.gguf import Kind, Value
-
-if TYPE_CHECKING:
-    import gguf
 
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 
@@ -35,9 +35,6 @@ def write_hollow(
     path: Path, architecture: str, name: str, metadata: Mapping[str, Value], tensors: Sequence[Stored]
 ) -> None:
     """Write it; ``metadata`` has whole keys. Raises CacheError when the disk refuses."""
-    import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
-    import numpy as np  # noqa: PLC0415
-
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(name)
     writer.add_tokenizer_model("no_vocab")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import gguf
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
@@ -50,9 +52,6 @@ def head_size_of(path: Path) -> int | None:
         return width // heads
     return None
 
-
-if TYPE_CHECKING:
-    import gguf
 
 _FORMAT = 1  # of the file; a change makes every old one unknown
 SEED = 6900
@@ -149,8 +148,6 @@ class SmallModel:
 
     def write(self, path: Path) -> None:
         """Write its file."""
-        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
-
         writer = gguf.GGUFWriter(path, self.architecture)
         writer.add_name(self.name)
         writer.add_block_count(self.layers)
@@ -221,7 +218,6 @@ def _write_vocabulary(model: SmallModel, writer: gguf.GGUFWriter) -> None:
     if not model.reads_bytes:
         writer.add_tokenizer_model("no_vocab")
         return
-    import gguf  # noqa: PLC0415  # as above
 
     marks = ["<unk>", "<s>", "</s>"]
     tokens = [*marks, *(f"<0x{byte:02X}>" for byte in range(256))]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import gguf
+import gguf
+import numpy as np
+import numpy.typing as npt
 
 # Where the blocks of a quantization (block_* in ggml-common.h) have their scale and what is added or
 # subtracted, in halves; how many times the scale the latter must be for a mean of zero. All other bits are
@@ -56,7 +56,6 @@ class RandomTensors:
         types: Sequence[str] = (),
         are_zeros: bool = False,
     ) -> None:
-        import numpy as np  # noqa: PLC0415  # with gguf 0.3 s; most commands never write a model
 
         self._random = np.random.default_rng(seed)
         self._writer = writer
@@ -73,8 +72,6 @@ class RandomTensors:
 
     def embeddings(self, name: str, *shape: int, classes: int = 0) -> None:
         """A row of halves per token; the first ``classes`` of a row only say which class the token is of."""
-        import numpy as np  # noqa: PLC0415  # as above
-
         values = (self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)).astype(
             np.float16
         )
@@ -87,8 +84,6 @@ class RandomTensors:
 
         So no rounding changes which experts a token gets.
         """
-        import numpy as np  # noqa: PLC0415  # as above
-
         experts = shape[0]
         values = np.zeros(shape, dtype=np.float32)
         for one in range(classes):
@@ -97,8 +92,6 @@ class RandomTensors:
 
     def numbers(self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None) -> None:
         """What stays in single precision: biases, small matrices."""
-        import numpy as np  # noqa: PLC0415  # as above
-
         values = self._random.standard_normal(shape, dtype=np.float32)
         self._writer.add_tensor(
             name, values * (self._spread if spread is None else spread) + np.float32(mean)
@@ -106,13 +99,9 @@ class RandomTensors:
 
     def ones(self, name: str, *shape: int) -> None:
         """The factors of a norm."""
-        import numpy as np  # noqa: PLC0415  # as above
-
         self._writer.add_tensor(name, np.ones(shape, dtype=np.float32))
 
     def _put(self, name: str, shape: Sequence[int], kind: str, zeros: int) -> None:
-        import gguf  # noqa: PLC0415  # as above
-        import numpy as np  # noqa: PLC0415
 
         if kind in {"F32", "F16", "BF16"}:
             values = self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)
@@ -127,11 +116,8 @@ class RandomTensors:
         blocks[..., :zeros, :] = 0  # a scale of zero
         self._writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[kind])
 
-    def _blocks(self, shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - an array; numpy is imported late
+    def _blocks(self, shape: Sequence[int], kind: str) -> npt.NDArray[np.uint8]:
         """Blocks of random bits, with scales for the spread."""
-        import gguf  # noqa: PLC0415  # as above
-        import numpy as np  # noqa: PLC0415
-
         quantization = gguf.GGMLQuantizationType[kind]
         block, size = gguf.GGML_QUANT_SIZES[quantization]
         count = int(np.prod(shape)) // block
@@ -146,8 +132,7 @@ class RandomTensors:
         return blocks.reshape(whole)
 
 
-def _set_scales(blocks: Any, kind: str, scales: Any) -> None:  # noqa: ANN401 - arrays; numpy is imported late
-    import numpy as np  # noqa: PLC0415  # as above
+def _set_scales(blocks: npt.NDArray[np.uint8], kind: str, scales: npt.NDArray[np.float32]) -> None:
 
     if kind == "MXFP4":  # a power of two, its exponent in the first byte
         blocks[:, 0] = np.rint(np.log2(scales)).astype(np.int64) + 128

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import gguf
 
 from patchkit.gpu.emulated.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
-
-if TYPE_CHECKING:
-    import gguf
 
 Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe"]
 
@@ -48,8 +47,6 @@ class RecurrentModel:
 
     def write(self, path: Path) -> None:
         """Write its file."""
-        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
-
         writer = gguf.GGUFWriter(path, self.architecture)
         writer.add_name(self.name)
         writer.add_block_count(_LAYERS)
