@@ -51,6 +51,11 @@ def harmless(text: str) -> str:
     left_out = len(text) - TEXT_LENGTH
     if left_out > 0:
         text = f"{text[:TEXT_LENGTH]} [{left_out} more characters]"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    r"""The text with harmful characters as ``\x1b`` or ``\u202e``."""
     return escape(_NO_TEXT, visible(text))
 
 

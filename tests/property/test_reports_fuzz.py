@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-import patchkit.prove.report
+import patchkit.base.report
 from patchkit.base.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ExitCode, PatchkitError
 from patchkit.prove.report.evidence import parse_evidence
@@ -41,7 +41,7 @@ _SETTINGS = settings(
 )
 
 # Every element of the page's own templates: evidence brings none.
-_TEMPLATES = Path(patchkit.prove.report.__file__).parent / "page"
+_TEMPLATES = Path(patchkit.base.report.__file__).parent / "page"
 _TAGS = {
     tag for path in _TEMPLATES.glob("*.html") for tag in re.findall(r"<([a-z][a-z0-9]*)", path.read_text())
 }

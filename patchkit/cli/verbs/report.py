@@ -113,9 +113,10 @@ def _document(evidence: Run) -> dict[str, object]:
                 "gate": gate.name,
                 "code": one.code,
                 "message": one.message,
-                "where": [str(at) for at in one.places],
+                "where": [str(at.shown) for at in one.places],
             }
-            for gate, one in evidence.problems
+            for gate in evidence.gates
+            for one in gate.problems
         ],
         "not_proven": [{"gate": gate, "what": told} for gate, told in evidence.open],
         "evidence": evidence.folder,

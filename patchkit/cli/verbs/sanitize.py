@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import itertools
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +31,11 @@ from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 from patchkit.gpu.emulated.checks import CHECKS, CheckName, check_names, checks_help, chosen_checks
 
 if TYPE_CHECKING:
+    from patchkit.base.report.blocks import Report
     from patchkit.gpu.api import Ran, Sanitized
     from patchkit.gpu.emulated.emulator import KernelCount
-    from patchkit.gpu.emulated.findings import Call, Finding, Suppression
+    from patchkit.gpu.emulated.findings import Finding, Suppression
 
-_SHOWN_FRAMES = 4
 # Options that say nothing about code that is not run.
 _OF_RUNS = (
     *("kinds", "leaks", "schedule", "threads", "limit", "blocks", "profile"),
@@ -65,14 +63,19 @@ class _Files:
             if wanted is not None:
                 check_output(wanted, "preparing the report")
 
-    def write(self, document: object, left: Sequence[Finding], page: Callable[[], str]) -> None:
+    def write(self, document: object, report: Report) -> None:
         """Raises CacheError."""
         if self.report is not None:
             write_output(self.report, _json(document), "writing the report")
         if self.sarif is not None:
-            write_output(self.sarif, _sarif(left).encode("utf-8"), "writing the report")
+            from patchkit.base.report.sarif import sarif_report
+
+            write_output(self.sarif, sarif_report(report).encode("utf-8"), "writing the report")
         if self.html is not None:
-            write_output(self.html, page().encode("utf-8", "backslashreplace"), "writing the report")
+            from patchkit.base.report.html import html_report
+
+            page = html_report(report).encode("utf-8", "backslashreplace")
+            write_output(self.html, page, "writing the report")
 
 
 def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,7 +181,7 @@ def command(
     document = _document(seen.ran, checks, left, left_out, wrong)
     document["static"] = code_document(seen.code, arch)
     told = list(_told(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
-    files.write(document, left, lambda: _page(program, left, left_out, seen.ran, told))
+    files.write(document, _report(program, left, left_out, seen.ran, told))
     settings.show(document, [*_lines(left), *hazard_lines(seen.code), *told])
     _show_profile(settings, seen.ran, is_wanted=profile)
     if faults:
@@ -296,8 +299,11 @@ def _json(document: object) -> bytes:
 
 
 def _lines(left: Sequence[Finding]) -> Iterator[str]:
+    from patchkit.base.report.terminal import finding_lines
+    from patchkit.gpu.emulated.finding_report import finding_block
+
     for one in left:
-        yield from _finding_lines(one)
+        yield from finding_lines(finding_block(one))
         yield ""
 
 
@@ -330,118 +336,27 @@ def _told(
         yield f"not looked at, computed on the CPU: {', '.join(calls)}"
 
 
-def _page(
+def _report(
     program: Sequence[str],
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
     ran: Ran,
     told: Sequence[str],
-) -> str:
-    from patchkit.prove.gates.blocks import Row, Table, columns
-    from patchkit.prove.report.html import findings_page
+) -> Report:
+    from patchkit.base.report.blocks import Report, Section
+    from patchkit.gpu.emulated.finding_report import finding_blocks
 
-    heads = ("kind", "source", "kernel", "what~", "launched from~", "times #")
-    known = Table(
-        name="known",
-        caption="Known, and left out",
-        columns=columns(*heads, "reason~", "link"),
-        rows=tuple(Row(cells=(*_cells(one), why.reason, why.link)) for one, why in left_out),
-    )
-    found = Table(
-        name="findings",
-        caption="Findings",
-        columns=columns(*heads),
-        rows=tuple(Row(cells=_cells(one), state=one.kind) for one in left),
-    )
-    return findings_page(
-        program=shlex.join(program),
-        status=ran.status,
-        gpu=f"emulated {ran.gpu.device.arch}, emulator {ran.gpu.identity}",
-        told=told,
-        tables=(found, known),
+    return Report(
+        command="patchkit sanitize",
+        title=shlex.join(program),
+        headline=told[0],
+        notes=tuple(told[1:]),
+        sections=(Section(title="Findings", blocks=finding_blocks(left, left_out, Path.cwd())),),
+        facts=(
+            ("GPU", f"emulated {ran.gpu.device.arch}, emulator {ran.gpu.identity}"),
+            ("the program's status", str(ran.status)),
+        ),
+        rules={check.name: check.about for check in CHECKS},
+        footer="Found means found on the path that this run took; no AMD GPU took part.",
         version=version_of("patchkit"),
-    )
-
-
-def _cells(one: Finding) -> tuple[str, ...]:
-    from patchkit.gpu.emulated.names import read_name
-
-    source = ", inlined at ".join(one.at.places)
-    other = "" if one.other is None else f"; the other: {', inlined at '.join(one.other.places)}"
-    calls = _shown(one.called_from)
-    if one.other is None and one.other_called_from:
-        calls = f"{_shown(one.other_called_from)}; the operation: {calls}"
-    kind = f"{one.kind} (note)" if one.is_note else one.kind
-    return (kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))
-
-
-def _finding_lines(one: Finding) -> Iterator[str]:
-    from patchkit.gpu.emulated.names import read_name
-
-    yield f"{'note, ' if one.is_note else ''}{one.kind}: {one.title}"
-    yield f"  {one.at.place}   {one.at.text}"
-    yield from (f"    inlined at {place}" for place in one.at.places[1:])
-    if one.other is not None:
-        yield f"  {one.other.place}   {one.other.text}   (the other)"
-        yield from (f"    inlined at {place}" for place in one.other.places[1:])
-    block = ", ".join(str(number) for number in one.block or ())
-    often = counted(one.times, "time")
-    more = f", at {one.instructions} instructions" if one.instructions > 1 else ""
-    if one.kernel:
-        yield f"  kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; {often}{more}"
-    else:
-        yield f"  {often}{more}"
-    asked = "launched from" if one.kernel else "asked for in"
-    other = "the program did so in" if one.other is None else "the other was asked for in"
-    for words, calls in ((asked, one.called_from), (other, one.other_called_from)):
-        if calls:
-            yield f"  {words} {_shown(calls)}"
-
-
-def _shown(calls: Sequence[Call]) -> str:
-    return ", ".join(map(str, calls[:_SHOWN_FRAMES]))
-
-
-def _near(file: str) -> str:
-    """Relative to where patchkit was called, if it lies there: a viewer looks in the repository."""
-    with contextlib.suppress(ValueError):
-        return Path(file).relative_to(Path.cwd()).as_posix()
-    return file
-
-
-def _fingerprint(one: Finding) -> str:
-    places = [*one.at.places, "" if one.other is None else one.other.place]
-    return hashlib.sha256("\n".join([one.kind, one.kernel, *places]).encode("utf-8", "replace")).hexdigest()
-
-
-def _other_locations(one: Finding) -> list[dict[str, object]]:
-    from patchkit.prove.report.sarif import location
-
-    around = [location(_near(file), line, None, label="inlined at") for file, line in one.at.inlined_at]
-    other = one.other
-    if other is not None and other.file is not None:
-        around.append(location(_near(other.file), other.line, None, label=other.text))
-    return around
-
-
-def _sarif(left: Sequence[Finding]) -> str:
-    from patchkit.prove.report.sarif import Result, location, sarif_text
-
-    rules = [{"id": check.name, "shortDescription": {"text": check.about}} for check in CHECKS]
-    placed = [one for one in left if one.at.file is not None]
-    return sarif_text(
-        "patchkit sanitize",
-        version_of("patchkit"),
-        rules,
-        [
-            Result(
-                code=one.kind,
-                message="\n".join(_finding_lines(one)),
-                place=location(_near(one.at.file or ""), one.at.line, None),
-                fingerprint=_fingerprint(one),
-                others=_other_locations(one),
-                level="note" if one.is_note else "error",
-            )
-            for one in placed
-        ],
     )

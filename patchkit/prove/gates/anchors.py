@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
+from patchkit.base.report.blocks import Block, Row, Table, columns, group
 from patchkit.base.series_folder import PLAIN, arch_options, told_archs
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
@@ -21,7 +22,6 @@ from patchkit.carry.series.selection import terms_of
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
-from patchkit.prove.gates.blocks import Block, Row, Table, columns, group
 from patchkit.prove.subject import PatchPart, Subject
 
 

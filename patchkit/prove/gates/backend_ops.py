@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import GateError, PatchkitError
 from patchkit.base.files import disk_errors
+from patchkit.base.report.blocks import Block, Table, columns
+from patchkit.base.report.blocks import Row as TableRow
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
@@ -24,8 +26,6 @@ from patchkit.prove.gates.base import (
     MeasuredNumber,
     Record,
 )
-from patchkit.prove.gates.blocks import Block, Table, columns
-from patchkit.prove.gates.blocks import Row as TableRow
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.operations import (
     TIMEOUT_S,

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of
+from patchkit.base.report.blocks import Block
 from patchkit.base.verdict import PASSED, Verdict
-from patchkit.prove.gates.blocks import Block
 
 if TYPE_CHECKING:  # reading evidence needs none of these
     from pathlib import Path

@@ -19,6 +19,17 @@ from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.evidence import MeasuredMachine, ReadVerdict
+from patchkit.base.report.blocks import (
+    Block,
+    Change,
+    Curve,
+    Point,
+    Row,
+    Table,
+    columns,
+    figure,
+    percent,
+)
 from patchkit.base.verdict import SpeedVerdict
 from patchkit.gpu.emulated.models import SmallModel, check_model, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
@@ -48,7 +59,6 @@ from patchkit.prove.gates.bench_emulated import (
     complete_bench,
     launches_table,
 )
-from patchkit.prove.gates.blocks import Block, Change, Curve, Point, Row, Table, columns, figure, percent
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.prove.subject import Subject

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.report.blocks import Row, Table, columns
 from patchkit.gpu.emulated.emulator import EmulationOptions, EmulationReport, KernelCount, load_report
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments, parse_help
@@ -15,7 +16,6 @@ from patchkit.gpu.hardware.bench.program import check_rows, read_rows
 from patchkit.gpu.hardware.program import Place, run_program
 from patchkit.prove.build import Machine, Sides, check_device, runs_folder
 from patchkit.prove.gates.base import Count, Many, Record
-from patchkit.prove.gates.blocks import Row, Table, columns
 from patchkit.prove.gates.sides import blame_candidate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide

@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.report.blocks import Block, Row, Table, columns, was_is
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
-from patchkit.prove.gates.blocks import Block, Row, Table, columns, was_is
 from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units, unreached_files
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary, build_library

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.upstreams import upstream_of
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
-from patchkit.prove.gates.blocks import Block, Row, Table, columns
 from patchkit.prove.gates.cpu_build import NOT_FOR_THE_CPU, ended_by_tool, host_files, source_of
 from patchkit.prove.gates.registry import CPU_TESTS
 from patchkit.prove.subject import Subject

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.base.jobs import run_parallel
+from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.gpu.emulated.models import model_file
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import PROGRAM as PERPLEXITY
@@ -34,7 +35,6 @@ from patchkit.prove.build import (
     runs_folder,
 )
 from patchkit.prove.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
-from patchkit.prove.gates.blocks import Block, Row, Table, columns
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import Chosen, Group, choose, knows
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on

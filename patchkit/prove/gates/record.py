@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
 from patchkit.base.document import parse_model, read_model
+from patchkit.base.report.blocks import Block
+from patchkit.base.report.blocks import Place as ShownPlace
 from patchkit.base.verdict import PASSED, Verdict
 from patchkit.prove.gates.base import Evidence, Many, Number, Record
-from patchkit.prove.gates.blocks import Block, Table
 from patchkit.prove.gates.registry import find_entry, load
 
 Side = Literal["upstream", "series", "other"]
@@ -20,6 +21,7 @@ Side = Literal["upstream", "series", "other"]
 SERIES = "$PATCHKIT_SERIES/"
 """What paths of the series folder begin with once evidence was made independent of the machine."""
 
+_ROOTS: Mapping[Side, str] = {"upstream": "UPSTREAM", "series": "SERIES"}
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
 _LineOrColumn = Annotated[int, Field(ge=1, le=10**15)]
@@ -46,9 +48,17 @@ class Place(Record):
         """The path, one of the series relative to its folder."""
         return self.path.removeprefix(SERIES)
 
-    def __str__(self) -> str:
-        parts = [self.file, *(str(each) for each in (self.line, self.column) if each is not None)]
-        return ":".join(parts)
+    @property
+    def shown(self) -> ShownPlace:
+        """As reports show it."""
+        return ShownPlace(
+            path=self.file,
+            line=self.line,
+            column=self.column,
+            label=self.label,
+            root=_ROOTS.get(self.side),
+            is_file=self.side in _ROOTS,
+        )
 
 
 class Problem(Record):
@@ -60,12 +70,6 @@ class Problem(Record):
     places: Many[Place]
     why: str | None = None
     hint: str | None = None
-
-    def lines(self, arrow: str = "--> ") -> Iterator[str]:
-        """What it says, its places behind an ``arrow``, why, and what to do next."""
-        yield f"{self.code}: {self.message}"
-        yield from (f"  {arrow}{place}{f': {place.label}' if place.label else ''}" for place in self.places)
-        yield from (f"{name}: {text}" for name, text in (("why", self.why), ("hint", self.hint)) if text)
 
     @property
     def fingerprint(self) -> str:
@@ -93,11 +97,6 @@ class GateReport(Record):
     def blocks(self) -> tuple[Block, ...]:
         """What is shown of it."""
         return () if self.evidence is None else tuple(self.evidence.blocks())
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables among its blocks, but for empty ones."""
-        return tuple(block for block in self.blocks if isinstance(block, Table) and block.rows)
 
     @property
     def has_passed(self) -> bool:

@@ -14,10 +14,10 @@ from typing import Literal, get_args
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
 from patchkit.base.process import run_tool
+from patchkit.base.report.blocks import Block, Order, Row, Table, columns, was_is
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
-from patchkit.prove.gates.blocks import Block, Order, Row, Table, columns, was_is
 from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledKernel, CompiledUnit

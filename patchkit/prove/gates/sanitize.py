@@ -12,6 +12,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import open_regular
+from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.checks import usual_checks
@@ -29,7 +30,6 @@ from patchkit.gpu.hardware.backend_ops import parts_of
 from patchkit.gpu.hardware.program import Place, told_again
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
-from patchkit.prove.gates.blocks import Block, Row, Table, columns
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
 from patchkit.prove.gates.operations import (
     ATTENTION,

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
+from patchkit.base.report.blocks import Block, Row, Table, columns, figure, percent, was_is
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
 from patchkit.base.verdict import MODELLED, SpeedVerdict
@@ -49,7 +50,6 @@ from patchkit.prove.gates.base import (
     Record,
 )
 from patchkit.prove.gates.bench import BenchEvidence, JudgedTest
-from patchkit.prove.gates.blocks import Block, Row, Table, columns, figure, percent, was_is
 from patchkit.prove.gates.emulated import emulated_on
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.gates.sides import blame_candidate

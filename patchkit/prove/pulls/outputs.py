@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.files import OTHER_FILE, disk_errors, write_output
+from patchkit.base.report import blocks
+from patchkit.base.report.blocks import Report, Section
+from patchkit.base.report.sarif import sarif_report
 from patchkit.base.workspace import Workspace
-from patchkit.prove.pulls.text import gate_markdown
+from patchkit.prove.pulls.text import CLOSING, gate_markdown
 from patchkit.prove.pulls.verdict import Finding, PullVerdict
 from patchkit.prove.report.registry import FORMATS
-from patchkit.prove.report.sarif import Result, location, sarif_text
 from patchkit.prove.report.write import append_report, write_reports
 
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
@@ -74,34 +76,42 @@ def _write(path: Path, text: str) -> None:
 
 def gate_sarif(verdict: PullVerdict, version: str) -> str:
     """SARIF 2.1.0 of the findings."""
-    problems = {finding.problem.code: finding.problem for finding in verdict.findings}
-    rules = [
-        {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
-        for code, problem in problems.items()
-    ]
-    return sarif_text("patchkit gate", version, rules, [_result(finding) for finding in verdict.findings])
+    pull = verdict.pull
+    report = Report(
+        command="patchkit gate",
+        title=f"{pull.fork_point[:12]}..{pull.head[:12]}",
+        headline=CLOSING[verdict.word],
+        sections=(Section(title="pull request", blocks=tuple(map(_finding, verdict.findings))),),
+        rules={finding.problem.code: _about(finding.problem) for finding in verdict.findings},
+        version=version,
+    )
+    return sarif_report(report)
 
 
-def _summary(text: str | None, code: str) -> str:
-    return (text or code).strip().splitlines()[0]
+def _about(problem: PatchkitError) -> str:
+    return (type(problem).__doc__ or problem.code).strip().splitlines()[0]
 
 
-def _result(finding: Finding) -> Result:
+def _finding(finding: Finding) -> blocks.Finding:
     problem = finding.problem
-    told = [problem.message]
-    told += [f"It leaks into {', '.join(finding.leaks)}."] if finding.leaks else []
-    told += [problem.why] if problem.why else []
-    told += [f"Next: {problem.hint}"] if problem.hint else []
-    here = list(dict.fromkeys(_in_head(finding)))
-    others = [place for place in dict.fromkeys((*here, *problem.where)) if place not in here[:1]]
-    return Result(
+    reasons = [f"It leaks into {', '.join(finding.leaks)}."] if finding.leaks else []
+    reasons += [problem.why] if problem.why else []
+    here = dict.fromkeys(_in_head(finding))
+    return blocks.Finding(
         code=problem.code,
-        message="\n".join(told),
-        place=location(here[0].path, here[0].line, here[0].column) if here else None,
-        others=[
-            location(place.path, place.line, place.column, label=place.label or str(place))
-            for place in others
-        ],
+        message=problem.message,
+        places=tuple(
+            blocks.Place(
+                path=place.path,
+                line=place.line,
+                column=place.column,
+                label=place.label or str(place),
+                is_file=bool(here),
+            )
+            for place in dict.fromkeys((*here, *problem.where))
+        ),
+        why="\n".join(reasons),
+        hint=f"Next: {problem.hint}" if problem.hint else None,
     )
 
 

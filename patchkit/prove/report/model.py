@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, get_args
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
+from patchkit.base.report.blocks import Finding, Report, Row, Section, Table, columns
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.verdict import Verdict
 from patchkit.prove.gates.base import Many, Record
-from patchkit.prove.gates.blocks import Table
-from patchkit.prove.gates.record import GateReport, Problem
+from patchkit.prove.gates.record import GateReport
 from patchkit.prove.verify.timings import Stage
 
 _MOST_GATES = 100
@@ -56,16 +56,13 @@ class Run(RunFile):
     """One run of ``verify``, its gates with their evidence.
 
     ``strays`` are gates whose files lie beside it and are of another run. ``nothing``: the candidate has no
-    patch, so no gate ran; where there are patches, in one sentence. The last two are no part of evidence:
-    the tables of a matrix that are shown with it, and patchkit's version.
+    patch, so no gate ran; where there are patches, in one sentence.
     """
 
     folder: str
     strays: tuple[str, ...]
     files: tuple[EvidenceFile, ...]
     nothing: str | None = None
-    sweep: SkipValidation[tuple[Table, ...]] = ()
-    version: str = ""
 
     def count(self, verdict: Verdict) -> int:
         """How many gates have that verdict."""
@@ -88,13 +85,6 @@ class Run(RunFile):
         if self.stopped is not None:
             return f"Ended in the middle ({self.stopped}): {told}"
         return f"Nothing failed: {told}"
-
-    @property
-    def problems(self) -> Iterator[tuple[GateReport, Problem]]:
-        """Every problem with its gate."""
-        for gate in self.gates:
-            for problem in gate.problems:
-                yield gate, problem
 
     @property
     def provenance(self) -> tuple[tuple[str, str], ...]:
@@ -125,3 +115,66 @@ class Run(RunFile):
                 name,
                 f"{name}.json lies beside the report and is of another run: it is not part of this one",
             )
+
+    def report(self, *, sweep: Sequence[Table] = (), version: str = "") -> Report:
+        """As every format shows it, with the tables of a ``sweep``; ``version`` is patchkit's."""
+        sections = [_section(gate) for gate in self.gates]
+        if sweep:
+            sections.append(Section(title="Upstreams", blocks=tuple(sweep)))
+        sections.append(Section(title="Evidence", blocks=(_files(self.files),)))
+        return Report(
+            command="patchkit verify",
+            title=self.branch,
+            headline=self.headline,
+            sections=tuple(sections),
+            notes=(self.nothing,) if self.nothing else (),
+            facts=(
+                *((("GPUs", ", ".join(self.archs)),) if self.archs != (PLAIN,) else ()),
+                ("upstream", self.base[:12]),
+                ("candidate", self.tip[:12]),
+                ("tree", self.tree[:12]),
+            ),
+            open=tuple(self.open),
+            provenance=self.provenance,
+            is_complete=self.stopped is None,
+            roots={
+                "UPSTREAM": f"llama.cpp, tree {self.tree} of the candidate",
+                "SERIES": "the folder of patches, templates and profiles",
+            },
+            footer="It was made from evidence alone; what is not listed as passed is not proven.",
+            folder=self.folder,
+            version=version,
+        )
+
+
+def _section(gate: GateReport) -> Section:
+    findings = [
+        Finding(
+            code=one.code,
+            message=one.message,
+            places=tuple(place.shown for place in one.places),
+            why=one.why,
+            hint=one.hint,
+            fingerprint=one.fingerprint,
+        )
+        for one in gate.problems
+    ]
+    return Section(
+        title=gate.name,
+        blocks=(*findings, *gate.blocks),
+        verdict=gate.verdict,
+        summary=gate.summary,
+        seconds=gate.seconds,
+        open=gate.not_run,
+        lines=gate.lines,
+    )
+
+
+def _files(files: Sequence[EvidenceFile]) -> Table:
+    return Table(
+        name="evidence",
+        caption="Files of evidence; hashes are of what was read, without this machine's paths",
+        columns=columns("file", "bytes #", "sha256"),
+        rows=tuple(Row(cells=(one.name, str(one.size), one.sha256)) for one in files),
+        is_detail=True,
+    )

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from patchkit.base.document import parse_model
+from patchkit.base.report.blocks import Row, Table, columns
 from patchkit.carry.series.lock import Release, name_pin
 from patchkit.prove.gates.base import Count, Many, Record
-from patchkit.prove.gates.blocks import Row, Table, columns
 
 _MOST_PATCHES = 500  # far above any series
 _MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549

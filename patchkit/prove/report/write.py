@@ -12,11 +12,11 @@ from pathlib import Path
 from patchkit.base.document import FILE_BYTES
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
+from patchkit.base.report.blocks import Table
 from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate, named_candidate
 from patchkit.carry.series.lock import PinWanted
-from patchkit.prove.gates.blocks import Table
 from patchkit.prove.gates.record import SERIES
 from patchkit.prove.gates.registry import load
 from patchkit.prove.publish.evidence import neutral, neutral_names
@@ -125,8 +125,7 @@ def read_sweep(path: Path) -> tuple[Table, ...]:
 
 def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
     """The report in the format of that name; not every format has a place for a ``sweep``."""
-    shown = run.model_copy(update={"version": version, "sweep": tuple(sweep)})
-    return str(load(find_format(form).render)(shown))
+    return str(load(find_format(form).render)(run.report(sweep=sweep, version=version)))
 
 
 def check_sweep_shown(form: str, *, is_made: bool) -> None:

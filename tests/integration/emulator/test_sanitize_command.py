@@ -62,8 +62,8 @@ def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program,
     done = sanitize("--report", report, "--sarif", sarif, "--html", page, "--", program, _FAULT)
     assert done.returncode == 1, done.stderr
     read, written = _line("sum += lds[threadIdx.x ^ 63]"), _line("lds[threadIdx.x] = from[threadIdx.x] + n")
-    assert f"{_SOURCE}:{read}   ds_load_b32" in done.stdout
-    assert f"{_SOURCE}:{written}   ds_store_b32" in done.stdout
+    assert f"--> {_SOURCE}:{read}: ds_load_b32" in done.stdout
+    assert f"--> {_SOURCE}:{written}: ds_store_b32" in done.stdout
     assert "2 findings in 1 launch of 1 kernel on an emulated gfx1151" in done.stdout
     document = json.loads(report.read_text("utf-8"))
     assert {(one["at"]["line"], one["other"]["line"]) for one in document["findings"]} == {
@@ -86,8 +86,8 @@ def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program,
 def test_code_that_was_inlined_is_shown_with_its_call(sanitize, compile_program, version):
     done = sanitize("--", compile_program("checked_kernels", "-g", version), "read inlined past end")
     assert done.returncode == 1, done.stderr
-    assert f"{_SOURCE}:{_line('return from[place]')}   global_load_b32" in done.stdout
-    assert f"inlined at {_SOURCE}:{_line('number_at(from, int(threadIdx.x) + 60)')}" in done.stdout
+    assert f"{_SOURCE}:{_line('return from[place]')}: global_load_b32" in done.stdout
+    assert f"{_SOURCE}:{_line('number_at(from, int(threadIdx.x) + 60)')}: inlined at" in done.stdout
 
 
 def test_a_clean_program_has_no_findings(sanitize, program):
@@ -221,8 +221,8 @@ def test_an_operation_without_code_is_shown_at_its_call(sanitize, compile_progra
     assert done.returncode == 1, done.stderr
     copied = "the copy of 4096 bytes from pinned host memory to device memory"
     assert f"asynchrony: {copied} writes what kernel take read: nothing orders the two" in done.stdout
-    assert f"{source}:{line}   {copied}" in done.stdout
-    assert re.search(rf"\n  asked for in \w+ \({source.name}:{line}\)", done.stdout)
+    assert f"{source}:{line}: {copied}" in done.stdout
+    assert re.search(rf"\n  why: asked for in \w+ \({source.name}:{line}\)", done.stdout)
     assert "the other was asked for in copy (" in done.stdout
     (found,) = json.loads(report.read_text("utf-8"))["findings"]
     assert (found["kernel"], found["at"]["line"], found["at"]["offset"]) == ("", line, None)
@@ -257,7 +257,7 @@ def test_memory_that_is_never_freed_is_told_at_its_call_if_asked_for(sanitize, c
     assert done.returncode == 1, done.stderr
     place = f"checked_calls.hip:{_line_of_calls('leak: device memory')}"
     assert "leaks: 256 bytes of device memory are never freed" in done.stdout
-    assert f"{place}   hipMalloc\n  1 time" in done.stdout
+    assert f"{place}: hipMalloc\n  why: 1 time" in done.stdout
     assert done.stdout.endswith("asynchrony, calls, leaks\n")
     assert sanitize("--", calls, "leak: device memory").returncode == 0
 
@@ -269,8 +269,8 @@ def test_a_second_free_is_told_with_the_first(sanitize, calls):
     place = f"checked_calls.hip:{line}"
     said = "hipFree answers hipErrorInvalidDevicePointer: 256 bytes of device memory were freed already"
     assert f"calls: {said}\n" in done.stdout
-    assert done.stdout.count(f"{place}   hipFree") == 2
-    assert "hipFree   (the other)" in done.stdout
+    assert done.stdout.count(f"{place}: hipFree") == 2
+    assert "hipFree (the other)" in done.stdout
 
 
 def test_a_program_whose_launches_were_refused_has_a_finding(sanitize, calls):

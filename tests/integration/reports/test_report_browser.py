@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from patchkit.base.report.html import html_report
 from patchkit.prove.report.evidence import parse_evidence
-from patchkit.prove.report.html import html_report
 from patchkit.prove.report.sweep import sweep_tables
 
 pytestmark = pytest.mark.browser
@@ -40,9 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name, texts in (("whole", files), ("hostile", {**files, "report.json": hostile})):
         made[name] = tmp_path_factory.mktemp("pages") / f"{name}.html"
-        made[name].write_text(
-            html_report(parse_evidence(texts, "evidence").model_copy(update={"sweep": sweep})), "utf-8"
-        )
+        made[name].write_text(html_report(parse_evidence(texts, "evidence").report(sweep=sweep)), "utf-8")
     return made
 
 

@@ -32,7 +32,7 @@ def run(*argv: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("form", "begin"),
     [
-        ("terminal", "candidate/gfx1151/b6900  58c314dcdc59"),
+        ("terminal", "candidate/gfx1151/b6900  GPUs gfx1151, upstream"),
         ("markdown", "## candidate/gfx1151/b6900: Nothing failed: of 12 gates 7 passed"),
         ("junit", "<?xml version="),
         ("sarif", '{\n "$schema"'),

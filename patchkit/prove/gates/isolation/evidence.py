@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.prove.gates.base import Count, Evidence, Many, Record
-from patchkit.prove.gates.blocks import Block, Row, Table, columns
 from patchkit.toolchain.units import Platform
 
 _FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from patchkit.base.report.blocks import Block, Row, Table, columns, group
 from patchkit.prove.gates.base import Both, Count, Evidence, Many, Record
-from patchkit.prove.gates.blocks import Block, Row, Table, columns, group
 
 _ATTENTION = "flash_attn"
 _MOST_GPUS = 64  # each has tables of its own; a profile is there for 16 GPUs

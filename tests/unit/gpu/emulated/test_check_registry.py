@@ -8,10 +8,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
+from patchkit.base.report.sarif import sarif_report
 from patchkit.cli.app import main
 from patchkit.gpu.emulated import checks
 
@@ -65,7 +67,10 @@ def test_a_check_of_one_entry_is_offered_told_and_listed(
     assert checks.chosen_checks(["toy", "races"]) == ("races", "toy")
     assert checks.chosen_checks([]) == checks.usual_checks()
     assert "toy" not in checks.usual_checks()
-    sarif = import_module("patchkit.cli.verbs.sanitize")._sarif([])
+    gpu = SimpleNamespace(device=SimpleNamespace(arch="gfx1151"), identity="0")
+    ran = SimpleNamespace(gpu=gpu, status=0)
+    report = import_module("patchkit.cli.verbs.sanitize")._report(["./p"], [], [], ran, ["0 findings"])
+    sarif = sarif_report(report)
     assert '"id": "toy"' in sarif
     assert "what toys do" in sarif
     reference = runpy.run_path(str(ROOT / "ci" / "reference.py"))["reference"]()["gates-and-formats.md"]

@@ -22,7 +22,7 @@ GATE = """
 from dataclasses import dataclass
 
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record
-from patchkit.prove.gates.blocks import Row, Table, columns
+from patchkit.base.report.blocks import Row, Table, columns
 
 
 class Counted(Record):

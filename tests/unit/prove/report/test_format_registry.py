@@ -21,8 +21,8 @@ TOY = registry.Format(
     about="a line per gate",
 )
 MODULE = """
-def toy_report(run):
-    return "".join(f"{gate.name},{gate.verdict}\\n" for gate in run.gates)
+def toy_report(report):
+    return "".join(f"{gate.title},{gate.verdict}\\n" for gate in report.gates)
 """
 
 

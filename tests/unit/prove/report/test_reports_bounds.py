@@ -13,8 +13,8 @@ from patchkit.base.document import (
     EvidenceUnreadable,
     parse_model,
 )
+from patchkit.base.report.html import html_report
 from patchkit.prove.gates.record import Place, Problem
-from patchkit.prove.report.html import html_report
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.sweep import sweep_tables
 
@@ -83,7 +83,7 @@ def test_the_page_counts_what_it_leaves_out(whole: Run) -> None:
     failed = first.model_copy(
         update={"verdict": "failed", "problems": problems, "not_run": ("this",) * 1003, "evidence": None}
     )
-    page = html_report(whole.model_copy(update={"gates": (failed,), "strays": ()}))
+    page = html_report(whole.model_copy(update={"gates": (failed,), "strays": ()}).report())
     assert "<p>5 more are in the evidence.</p>" in page
     assert "<p>3 more are in the evidence.</p>" in page
     assert page.count('<article class="problem">') == 1000

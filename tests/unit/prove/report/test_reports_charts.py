@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.prove.gates.blocks import Change, Curve, Point
-from patchkit.prove.report.html import curve_charts, strip_chart
+from patchkit.base.report.blocks import Change, Curve, Point
+from patchkit.base.report.html import curve_charts, strip_chart
 from patchkit.prove.report.model import Run
 
 

@@ -51,7 +51,7 @@ def test_a_gate_of_an_earlier_version_is_read_without_what_only_it_knew(
 
 
 def test_each_known_gate_gives_tables(whole: Run) -> None:
-    names = {gate.name: [table.name for table in gate.tables] for gate in whole.gates}
+    names = {gate.title: [table.name for table in gate.tables] for gate in whole.report().gates}
     assert names["resources"] == ["kernels", "kernels-unchanged"]
     assert names["launch"] == ["kernels-by-phase-gfx1151", "samples-gfx1151", "models-gfx1151", "other-gpus"]
     assert names["bench@cpu"] == ["bench"]
@@ -60,7 +60,7 @@ def test_each_known_gate_gives_tables(whole: Run) -> None:
 
 
 def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> None:
-    tables = [table for gate in whole.gates for table in gate.tables]
+    tables = [table for gate in whole.report().gates for table in gate.tables]
     assert len(tables) > 12
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows), table.name
@@ -72,7 +72,7 @@ def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> No
 
 def test_kernels_are_ordered_by_what_matters(whole: Run) -> None:
     (gate,) = (gate for gate in whole.gates if gate.name == "resources")
-    kernels, _ = gate.tables
+    kernels, _ = gate.blocks
     assert [row.state for row in kernels.rows] == sorted(
         (row.state for row in kernels.rows), key=["better", "new"].index
     )
@@ -90,8 +90,8 @@ def test_provenance_names_tools_machine_and_time(whole: Run) -> None:
 
 def test_a_failed_run_says_so_and_keeps_its_problems(failing: Run) -> None:
     assert failing.headline == "Does not hold: of 3 gates 1 passed, 1 failed, 1 did not run"
-    (_, leak), (_, nowhere) = failing.problems
-    assert [(str(place), place.side, place.label) for place in leak.places] == [
+    leak, nowhere = (one for gate in failing.gates for one in gate.problems)
+    assert [(str(place.shown), place.side, place.label) for place in leak.places] == [
         ("ggml/src/ggml-cuda/fattn.cu:42:7", "upstream", "wmma-tile-params"),
         ("patches/0001-p/patch.toml:9", "series", "the edit"),
     ]
@@ -106,7 +106,8 @@ def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Run) -> None:
 
 def test_a_finding_keeps_its_fingerprint_when_lines_move(failing_files: dict[str, bytes]) -> None:
     moved = {name: data.replace(b'"line": 42', b'"line": 50') for name, data in failing_files.items()}
-    first, second = (next(iter(parse_evidence(each, "e").problems))[1] for each in (failing_files, moved))
+    runs = [parse_evidence(each, "e") for each in (failing_files, moved)]
+    first, second = (next(one for gate in run.gates for one in gate.problems) for run in runs)
     assert first.places != second.places
     assert first.fingerprint == second.fingerprint
 
@@ -125,7 +126,7 @@ def test_a_gate_that_is_unknown_is_shown_without_tables() -> None:
     result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence=Seen(x=1))
     (gate,) = parse_evidence(files_of([result]), "e").gates
     assert gate.evidence is not None
-    assert gate.tables == ()
+    assert gate.blocks == ()
 
 
 def test_a_broken_detail_names_file_and_path(whole_but: Callable[..., Run]) -> None:
@@ -158,4 +159,4 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, whole_files: dict[str, byt
 )
 def test_a_place_says_whose_file_it_is(path: str, file: str, side: str) -> None:
     place = Place(path=path, line=4)
-    assert (str(place), place.side) == (f"{file}:4", side)
+    assert (str(place.shown), place.side) == (f"{file}:4", side)

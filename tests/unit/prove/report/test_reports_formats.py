@@ -7,15 +7,15 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
+from patchkit.base.report.junit import junit_report
+from patchkit.base.report.sarif import SCHEMA, sarif_report
 from patchkit.prove.gates.registry import load
-from patchkit.prove.report.junit import junit_report
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.registry import FORMATS
-from patchkit.prove.report.sarif import SCHEMA, sarif_report
 
 
 def _suite(evidence: Run) -> ET.Element:
-    root = ET.fromstring(junit_report(evidence))
+    root = ET.fromstring(junit_report(evidence.report()))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite
@@ -70,7 +70,7 @@ def test_what_the_timing_model_passed_is_told_apart_in_every_format(emulated: Ru
         "Nothing failed: of 2 gates 1 passed, 1 passed by the timing model, 0 failed, 0 did not run"
     )
     for form in FORMATS:
-        told = load(form.render)(run)
+        told = load(form.render)(run.report())
         assert "passed (modelled)" in told or "mod ok" in told, form.name
         assert "passed (emulated)" not in told, form.name
 
@@ -83,7 +83,7 @@ def test_a_gate_that_could_not_be_run_is_an_error(stopped: Run) -> None:
 
 
 def _run(evidence: Run) -> dict:
-    document = json.loads(sarif_report(evidence.model_copy(update={"version": "1.2.3"})))
+    document = json.loads(sarif_report(evidence.report(version="1.2.3")))
     assert_sarif(document)
     return document["runs"][0]
 

@@ -13,17 +13,17 @@ import html5lib
 import pytest
 from evidence_files import files_of
 
-import patchkit.prove.report
+import patchkit.base.report
 from patchkit.base.errors import GateError
+from patchkit.base.report.blocks import Finding, Place, Report, Row, Section, Table, columns
+from patchkit.base.report.html import html_report
 from patchkit.prove.gates.anchors import AnchorsEvidence, FoundEdit
 from patchkit.prove.gates.base import GateResult
-from patchkit.prove.gates.blocks import Row, Table, columns
 from patchkit.prove.report.evidence import parse_evidence
-from patchkit.prove.report.html import findings_page, html_report
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.sweep import sweep_tables
 
-STYLE = (Path(patchkit.prove.report.__file__).parent / "page" / "style.css").read_text("utf-8")
+STYLE = (Path(patchkit.base.report.__file__).parent / "page" / "style.css").read_text("utf-8")
 SWEEP = {
     "archs": ["gfx1151"],
     "patches": ["one", "two"],
@@ -64,17 +64,17 @@ def with_class(root: ET.Element, name: str) -> Iterator[ET.Element]:
 @pytest.fixture(scope="module")
 def page(whole: Run) -> ET.Element:
     tables = tuple(sweep_tables(json.dumps(SWEEP).encode(), "sweep.json"))
-    return parse(html_report(whole.model_copy(update={"sweep": tables, "version": "1.2.3"})))
+    return parse(html_report(whole.report(sweep=tables, version="1.2.3")))
 
 
 @pytest.fixture(scope="module")
 def failing_page(failing: Run) -> ET.Element:
-    return parse(html_report(failing))
+    return parse(html_report(failing.report()))
 
 
 @pytest.fixture(scope="module")
 def emulated_page(emulated: Run) -> ET.Element:
-    return parse(html_report(emulated))
+    return parse(html_report(emulated.report()))
 
 
 @pytest.fixture(params=["page", "failing_page", "emulated_page"])
@@ -106,12 +106,12 @@ def test_the_headline_is_green_only_when_everything_ran(
     all_passed = parse_evidence(
         files_of([GateResult(gate=one.name, verdict="passed", summary="") for one in passed]), "e"
     )
-    assert state(parse(html_report(all_passed))) == "headline passed"
+    assert state(parse(html_report(all_passed.report()))) == "headline passed"
 
 
 def test_every_table_is_there_with_every_row(page: ET.Element, whole: Run) -> None:
     captions = {text_of(each) for each in page.iter("caption")}
-    for table in (table for gate in whole.gates for table in gate.tables if table.rows):
+    for table in (table for section in whole.report().sections for table in section.tables):
         assert table.caption in captions
     (kernels,) = (
         each for each in page.iter("table") if text_of(each[0]).startswith("Kernel variants that changed")
@@ -257,7 +257,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
         "tip": f"tip {text}",  # where it is the base's commit, there is nothing to prove
     }
     evidence = parse_evidence(files_of([result], **changes), "e")
-    page = html_report(evidence)
+    page = html_report(evidence.report())
     page.encode("utf-8")
     root = parse(page)
     test_nothing_is_loaded_and_nothing_may_run(root)
@@ -270,7 +270,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
 def test_a_template_never_prints_nothing_for_a_name_it_lacks(tmp_path: Path) -> None:
     from jinja2 import UndefinedError
 
-    from patchkit.prove.report.html import render_page
+    from patchkit.base.report.html import render_page
 
     (tmp_path / "a.html").write_text("<p title='{{ here }}'>{{ there }}</p>")
     with pytest.raises(UndefinedError):
@@ -317,10 +317,10 @@ def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -
 
 
 def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Run) -> None:
+    from patchkit.base.report.html import _MOST_STATES
     from patchkit.prove.gates.resources import STATES
-    from patchkit.prove.report.html import _MOST_STATES
 
-    orders = max(len(table.orders) for gate in whole.gates for table in gate.tables)
+    orders = max(len(table.orders) for section in whole.report().sections for table in section.tables)
     assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(
         map(str, range(1, orders))
     )
@@ -332,25 +332,29 @@ def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole
 def test_what_there_is_instead_of_a_patch_is_text_too(text: str) -> None:
     result = GateResult(gate="anchors", verdict="not run", summary=text)
     nothing = {"ok": False, "nothing_to_prove": True, "available": {"sentence": text}}
-    page = html_report(parse_evidence(files_of([result], **nothing), "e"))
+    page = html_report(parse_evidence(files_of([result], **nothing), "e").report())
     assert text not in page
     assert text in text_of(parse(page))
 
 
 def test_the_page_of_findings_takes_hostile_names_for_text() -> None:
     hostile = "</title><script>alert(1)</script>\x1b[31m\u202e\udcff"
-    heads = columns("kind", "source", "what~", "times #")
-    tables = [
-        Table(
-            name="findings",
-            caption="Findings",
-            columns=heads,
-            rows=(Row(cells=("races", hostile, f"{hostile} wrote", "3")),),
-        ),
-        Table(name="known", caption="Known, and left out", columns=heads, rows=()),
-    ]
-    text = findings_page(
-        program=hostile, status=1, gpu="emulated gfx1151", told=[hostile], tables=tables, version="1.2.3"
+    table = Table(
+        name="findings",
+        caption="Findings",
+        columns=columns("kind", "source", "what~", "times #"),
+        rows=(Row(cells=("races", hostile, f"{hostile} wrote", "3")),),
+    )
+    place = Place(path=hostile, label=hostile)
+    finding = Finding(code="races", message=hostile, places=(place,), why=hostile)
+    text = html_report(
+        Report(
+            command="patchkit sanitize",
+            title=hostile,
+            headline=hostile,
+            facts=(("GPU", "emulated gfx1151"),),
+            sections=(Section(title="Findings", blocks=(table, finding)),),
+        )
     )
     page = parse(text)
     assert not list(page.iter("script"))

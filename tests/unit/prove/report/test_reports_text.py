@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from patchkit.prove.gates.blocks import Row, Table, columns
+from patchkit.base.report.blocks import Row, Table, columns
+from patchkit.base.report.markdown import cell, escaped, markdown_report, markdown_table
+from patchkit.base.report.terminal import terminal_report
 from patchkit.prove.gates.record import Problem
-from patchkit.prove.report.markdown import cell, escaped, markdown_report, markdown_table
 from patchkit.prove.report.model import Run
-from patchkit.prove.report.terminal import terminal_report
 
 
 def test_the_terminal_names_what_was_not_proven_before_what_was(whole: Run) -> None:
-    text = terminal_report(whole)
+    text = terminal_report(whole.report())
     assert (
         text.index("not proven:") < text.index("bench: not run: needs the GPU") < text.index("ok     anchors")
     )
@@ -26,7 +26,7 @@ def test_the_terminal_names_what_was_not_proven_before_what_was(whole: Run) -> N
 
 
 def test_the_terminal_shows_a_problem_with_its_places(failing: Run) -> None:
-    text = terminal_report(failing)
+    text = terminal_report(failing.report())
     assert "FAILED isolation: 439 of 440 readings identical" in text
     assert "    --> ggml/src/ggml-cuda/fattn.cu:42:7: wmma-tile-params\n" in text
     assert "    hint: patchkit diff --patch wmma-tile-params\n" in text
@@ -37,11 +37,11 @@ def test_the_terminal_shows_a_problem_with_its_places(failing: Run) -> None:
 def test_what_passed_on_an_emulated_gpu_is_told_apart_and_what_it_launched_shown(emulated: Run) -> None:
     headline = "Nothing failed: of 2 gates 1 passed, 1 passed on an emulated GPU, 0 failed, 0 did not run"
     assert emulated.headline == headline
-    text = terminal_report(emulated)
+    text = terminal_report(emulated.report())
     assert "  bench: speed: not measured; needs the GPU" in text
     assert "\nemu ok bench: llama-bench comes to its end" in text
     assert re.search(r"flash_attn_tile<128, 128, 2, 2, false> +0 +12\n", text)
-    markdown = markdown_report(emulated)
+    markdown = markdown_report(emulated.report())
     assert "☑️ passed (emulated)" in markdown
     assert "emulated gfx1151, emulator 0123456789abcdef" in markdown
 
@@ -53,10 +53,11 @@ def test_no_text_of_the_evidence_goes_on_with_a_line_of_its_own(with_problem: Ca
         gate={"summary": evil, "not_run": (evil,)},
         **dict.fromkeys(("message", "why", "hint"), evil),
     )
-    text = terminal_report(run.model_copy(update={"branch": evil, "folder": evil, "proven_with": (evil,)}))
+    run = run.model_copy(update={"branch": evil, "folder": evil, "proven_with": (evil,)})
+    text = terminal_report(run.report())
     assert not [line for line in text.splitlines() if line.startswith("ok ")]
     assert "\x1b" not in text
-    assert text.count("ok     bench") == 10  # nothing is left out for it
+    assert text.count("ok     bench") == 11  # nothing is left out for it
 
 
 def test_long_tables_are_cut_and_say_so(whole: Run) -> None:
@@ -70,7 +71,7 @@ def test_long_tables_are_cut_and_say_so(whole: Run) -> None:
 
 
 def test_the_summary_has_gates_open_points_and_foldable_tables(whole: Run) -> None:
-    text = markdown_report(whole)
+    text = markdown_report(whole.report())
     assert "| bench | ⚪ not run | 0.0 | needs the GPU |" in text
     assert "- **bench**: not run: needs the GPU" in text
     assert (
@@ -83,7 +84,7 @@ def test_the_summary_has_gates_open_points_and_foldable_tables(whole: Run) -> No
 
 
 def test_the_summary_shows_problems_in_fences(failing: Run) -> None:
-    text = markdown_report(failing)
+    text = markdown_report(failing.report())
     block = text[text.index("```text") : text.index("```\n", text.index("```text") + 7)]
     assert "ISOLATION_TOKENS: fattn.cu reads differently for cuda sm_70 device" in block
     assert "--> ggml/src/ggml-cuda/fattn.cu:42:7: wmma-tile-params" in block
@@ -112,7 +113,7 @@ def test_a_cell_is_one_line_and_short() -> None:
 
 
 def test_a_fence_is_longer_than_what_it_holds(with_problem: Callable[..., Run]) -> None:
-    text = markdown_report(with_problem(why="```\n</details>\n````` # not a heading"))
+    text = markdown_report(with_problem(why="```\n</details>\n````` # not a heading").report())
     assert text.count("``````") == 2
     assert "``````text\n" in text
 
@@ -124,13 +125,13 @@ def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
         isolation.model_copy(update={"name": f"g{at}", "summary": text, "not_run": (text,)})
         for at, text in enumerate(problem_texts)
     )
-    short = markdown_report(whole.model_copy(update={"gates": gates}))
+    short = markdown_report(whole.model_copy(update={"gates": gates}).report())
     assert len(short.encode()) < 1_000_000
     huge = isolation.model_copy(
         update={
             "problems": tuple(Problem(code="X", message=text, where=(), places=()) for text in problem_texts)
         }
     )
-    cut = markdown_report(whole.model_copy(update={"gates": (huge,)}))
+    cut = markdown_report(whole.model_copy(update={"gates": (huge,)}).report())
     assert 800_000 < len(cut.encode()) < 1_000_000
     assert cut.endswith("The rest was cut: the HTML report has all of it.\n")

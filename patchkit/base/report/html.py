@@ -1,4 +1,4 @@
-"""A run of ``verify`` as one HTML page that needs nothing but itself: no network, no script, no other file.
+"""A report as one HTML page that needs nothing but itself: no network, no script, no other file.
 
 What is in evidence can only ever be text there: the environment escapes it, and the page forbids scripts,
 pictures, forms and connections to itself (Content-Security-Policy). Sorting and filtering tables is done with
@@ -10,20 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+import markupsafe
 
-from patchkit.base.document import harmless
-from patchkit.base.verdict import OFF_HARDWARE
-from patchkit.prove.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
-from patchkit.prove.gates.record import GateReport
-from patchkit.prove.report.model import Run
+from patchkit.base.document import printable
+from patchkit.base.report.blocks import (
+    Change,
+    Curve,
+    Order,
+    Point,
+    Report,
+    Row,
+    Section,
+    Table,
+    figure,
+    percent,
+)
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
-    """Fill the template ``name`` of ``folder``; a name that the context lacks is an error, never empty."""
+    """Fill the template ``name`` of ``folder``; a name that the context lacks is an error, never empty.
+
+    Every text becomes printable, but for what templates themselves made.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -31,8 +43,13 @@ def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_printable,
     )
     return environment.get_template(name).render(dict(context))
+
+
+def _printable(value: object) -> object:
+    return printable(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
 _WIDTH = 352  # a window of 390 pixels has room for 356
@@ -244,78 +261,39 @@ class _Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Section:
-    """A gate with what is shown of it."""
+class _Drawn:
+    """A section as the page draws it: ``key`` is its address."""
 
     key: str
-    gate: GateReport
+    section: Section
     tables: tuple[_Shown, ...]
     strips: StripChart | None
     curves: tuple[CurveChart, ...]
 
 
-def html_report(run: Run) -> str:
+def html_report(report: Report) -> str:
     """The page as text."""
-    sections = [_section(number, gate) for number, gate in enumerate(run.gates)]
-    still_open, problems = list(run.open), list(run.problems)
+    still_open, findings = report.open or (), list(report.findings)
     context = {
-        "run": run,
+        "report": report,
         "open": still_open[:_MOST],
         "open_left_out": max(0, len(still_open) - _MOST),
-        "problems": problems[:_MOST],
-        "problems_left_out": max(0, len(problems) - _MOST),
-        "sections": sections,
-        "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(run.sweep)],
-        "provenance": run.provenance,
-        "state": _state(run),
+        "findings": findings[:_MOST],
+        "findings_left_out": max(0, len(findings) - _MOST),
+        "drawn": [_draw(number, section) for number, section in enumerate(report.sections)],
         "marks": _MARKS,
-        "version": run.version,
     }
     return render_page(_FOLDER, "report.html", context)
 
 
-def findings_page(
-    *, program: str, status: int, gpu: str, told: Sequence[str], tables: Sequence[Table], version: str
-) -> str:
-    """What ``patchkit sanitize`` found, as a page of its own; ``told`` are sentences, the headline first."""
-    shown = [_harmless(table) for table in tables if table.rows]
-    context = {
-        "program": harmless(program),
-        "status": status,
-        "gpu": gpu,
-        "told": [harmless(line) for line in told],
-        "state": "failed" if any(table.name == "findings" for table in shown) else "passed-emulated",
-        "tables": [_shown(f"table-{number}", table) for number, table in enumerate(shown)],
-        "version": version,
-    }
-    return render_page(_FOLDER, "findings.html", context)
-
-
-def _harmless(table: Table) -> Table:
-    rows = [replace(row, cells=tuple(harmless(cell) for cell in row.cells)) for row in table.rows]
-    return replace(table, rows=tuple(rows))
-
-
-def _state(run: Run) -> str:
-    if run.count("failed") or run.stopped is not None:
-        return "failed"
-    if run.count("not run"):
-        return "not-run"
-    return "passed-emulated" if any(map(run.count, OFF_HARDWARE)) else "passed"
-
-
-def _section(number: int, gate: GateReport) -> _Section:
-    key = f"gate-{number}"
-    blocks = gate.blocks  # the intervals of bench take some computing
-    changes = [block for block in blocks if isinstance(block, Change)]
-    curves = [block for block in blocks if isinstance(block, Curve)]
-    tables = [block for block in blocks if isinstance(block, Table) and block.rows]
-    return _Section(
+def _draw(number: int, section: Section) -> _Drawn:
+    key = f"section-{number}"
+    return _Drawn(
         key=key,
-        gate=gate,
-        tables=tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(tables)),
-        strips=strip_chart(changes),
-        curves=tuple(curve_charts(curves)),
+        section=section,
+        tables=tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(section.tables)),
+        strips=strip_chart([block for block in section.blocks if isinstance(block, Change)]),
+        curves=tuple(curve_charts([block for block in section.blocks if isinstance(block, Curve)])),
     )
 
 

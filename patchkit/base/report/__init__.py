@@ -1,0 +1,1 @@
+"""Results as blocks, and one renderer of them for each format."""
