@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import ConfigError, Location
 
@@ -28,6 +28,8 @@ PLAIN = "plain"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
     """A folder with the parts of a series, and how it was found; a plain one has no profiles."""
+
+    json_keys: ClassVar = "root origin"
 
     root: Path
     origin: Origin

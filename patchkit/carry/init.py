@@ -10,7 +10,6 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors, usable_place, working_folder
-from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import TEXTS, SeriesDir, is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.listing import load_catalogue
@@ -39,10 +38,6 @@ class OwnSeries:
     recorded: tuple[str, ...]
     in_git: bool
     plain: bool
-
-    def as_json(self) -> dict[str, object]:
-        """As ``init`` shows it."""
-        return fields_of(self)
 
 
 def make_own_series(

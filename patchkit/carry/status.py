@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
@@ -51,6 +51,8 @@ class CarriedPatch:
 class Queue:
     """The carried patches at the default pin; ``bumps`` are those whose reports the cache keeps."""
 
+    json_keys: ClassVar = "build patches bumps conflicts edits"
+
     build: int
     patches: tuple[CarriedPatch, ...]
     bumps: int
@@ -60,10 +62,6 @@ class Queue:
     def edits(self) -> int:
         """Of all carried patches."""
         return sum(patch.edits for patch in self.patches)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``status`` shows it."""
-        return fields_of(self) | {"edits": self.edits}
 
 
 def read_queue(
@@ -182,66 +180,74 @@ Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockedResult:
+    """A result of the lock with its opt-in patches; ``with_`` None when a GPU has no profile now."""
+
+    json_keys: ClassVar = (
+        "build=result.build archs=result.archs patches=result.patches tree=result.tree "
+        "commit=result.commit with_"
+    )
+    result: Result
+    with_: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeCandidate:
+    """A candidate, and how it stands to the lock."""
+
+    json_keys: ClassVar = (
+        "branch=made.branch archs=made.archs build=made.build base=made.base tip=made.tip "
+        "patches=made.ids lock=standing clone=made.record.clone"
+    )
+    made: Candidate
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateFault:
+    """A known fault of a candidate's build."""
+
+    json_keys: ClassVar = "branch=made.branch build=made.build patches=made.ids fault"
+    made: Candidate
+    fault: FaultHere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Everything. ``cached`` are builds of pins whose verified trees are here.
 
-    ``results`` are those of the lock, each with its opt-in patches; None when a GPU has no profile now.
-    ``candidates`` stand to the lock as is said; ``broken`` are branches that patchkit did not make so.
+    ``broken`` are branches that patchkit did not make so.
     ``faults``: known faults of upstream that the candidates have, or that one of their patches fixes.
     """
+
+    json_keys: ClassVar = (
+        "series repository pins results candidates broken faults queue pulls=following.pulls "
+        "watches=following.watches"
+    )
 
     series: SeriesDir
     repository: Path
     lock: Lock
     cached: frozenset[int]
-    results: tuple[tuple[Result, tuple[str, ...] | None], ...]
-    candidates: tuple[tuple[Candidate, Standing], ...]
+    results: tuple[LockedResult, ...]
+    candidates: tuple[MadeCandidate, ...]
     broken: tuple[PatchkitError, ...]
-    faults: tuple[tuple[Candidate, FaultHere], ...]
+    faults: tuple[CandidateFault, ...]
     queue: Queue
     following: Following
 
-    def as_json(self) -> dict[str, object]:
-        """As ``status`` shows it."""
-        return {
-            "series": {"root": str(self.series.root), "origin": self.series.origin},
-            "repository": str(self.repository),
-            "pins": [
-                pin.as_json()
-                | {
-                    "cached": pin.build in self.cached,
-                    "default": pin.build == self.lock.default,
-                    "left_out": [fields_of(row, "digest") for row in pin.left_out],
-                }
-                for pin in self.lock.pins
-            ],
-            "results": [
-                fields_of(result, "inputs", "rendered", "entities", "where") | {"with": plain(with_)}
-                for result, with_ in self.results
-            ],
-            "candidates": [
-                {
-                    "branch": candidate.branch,
-                    "archs": list(candidate.archs),
-                    "build": candidate.build,
-                    "base": candidate.base,
-                    "tip": candidate.tip,
-                    "patches": list(candidate.ids),
-                    "lock": standing,
-                    "clone": candidate.record.clone if candidate.record is not None else None,
-                }
-                for candidate, standing in self.candidates
-            ],
-            "broken": [
-                {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
-            ],
-            "faults": [
-                {"branch": made.branch, "build": made.build, "patches": list(made.ids)} | found.as_json()
-                for made, found in self.faults
-            ],
-            "queue": self.queue.as_json(),
-            **self.following.as_json(),
-        }
+    @property
+    def pins(self) -> list[dict[str, object]]:
+        """The pins of the lock, and whether each is cached and the default."""
+        return [
+            fields_of(pin)
+            | {
+                "cached": pin.build in self.cached,
+                "default": pin.build == self.lock.default,
+                "left_out": plain(pin.left_out),
+            }
+            for pin in self.lock.pins
+        ]
 
 
 def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) -> Status:
@@ -253,7 +259,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
     cache = open_cache(workspace.cache_root)
     repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
-    candidates: list[tuple[Candidate, Standing]] = []
+    candidates: list[MadeCandidate] = []
     broken: list[PatchkitError] = []
     own = candidate_ref((PLAIN,), "") if is_plain(workspace.series.profiles) else ""
     for ref in filter(is_candidate, refs):
@@ -266,7 +272,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         except PatchkitError as error:
             broken.append(error)
         else:
-            candidates.append((candidate, _standing(candidate, lock)))
+            candidates.append(MadeCandidate(made=candidate, standing=_standing(candidate, lock)))
     series = load_series(workspace.series.patches)
     where = (series, lock, lock.pin(None), cache, workspace.reporter)
     return Status(
@@ -277,7 +283,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         results=tuple(_read_results(series, workspace.series, lock)),
         candidates=tuple(candidates),
         broken=tuple(broken),
-        faults=tuple(_read_faults(series, [candidate for candidate, _ in candidates])),
+        faults=tuple(_read_faults(series, [one.made for one in candidates])),
         queue=read_queue(
             lock, series, workspace.series, repository, workspace.cache_root / "reports", now.date()
         ),
@@ -285,23 +291,22 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
     )
 
 
-def _read_results(
-    series: Series, folder: SeriesDir, lock: Lock
-) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
+def _read_results(series: Series, folder: SeriesDir, lock: Lock) -> Iterator[LockedResult]:
     known = set(targets_of(folder.profiles))
     for result in lock.results:
         if known.issuperset(result.archs):
             profiles = load_profiles(folder.profiles, result.archs)
-            yield result, opted_in(series, profiles, result.patches, result.build)
+            with_ = opted_in(series, profiles, result.patches, result.build)
+            yield LockedResult(result=result, with_=with_)
         else:
-            yield result, None
+            yield LockedResult(result=result, with_=None)
 
 
-def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, FaultHere]]:
+def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[CandidateFault]:
     for made in candidates:
         live = [(patch, made.archs) for patch in made.ids]
         for found in find_faults(series.faults, made.build, made.archs, live):
-            yield made, found
+            yield CandidateFault(made=made, fault=found)
 
 
 def _standing(candidate: Candidate, lock: Lock) -> Standing:

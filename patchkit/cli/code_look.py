@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ def code_document(seen: CodeLook, arch: str) -> dict[str, object]:
         "instructions": seen.instructions,
         "dual": seen.pairs,
         "dual_same_parity": seen.same_parity,
-        "hazards": [dataclasses.asdict(one) for one in seen.hazards],
+        "hazards": list(seen.hazards),
     }
 
 

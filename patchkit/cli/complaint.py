@@ -8,9 +8,9 @@ program gets all of it as it is, in JSON, because it may look for the very value
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, members_of
+from patchkit.base.plain import fields_of
 from patchkit.base.text import counted, shortened, visible
 
 Paint = Callable[[str, str], str]
@@ -68,11 +68,4 @@ def error_as_json(error: PatchkitError) -> dict[str, object]:
 
 
 def _one(error: PatchkitError) -> dict[str, object]:
-    return {
-        "code": error.code,
-        "exit_code": int(exit_code_of(error)),
-        "message": error.message,
-        "where": [asdict(place) for place in error.where],
-        "why": error.why,
-        "hint": error.hint,
-    }
+    return {**fields_of(error), "exit_code": exit_code_of(error)}

@@ -11,11 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import CacheError, ErrorGroup, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.carry.candidate.listing import load_catalogue
@@ -47,15 +46,13 @@ State = Literal["ok", "warn", "absent", "failed"]
 class Check:
     """One finding; ``error`` is set when it failed, ``hint`` says what to do about what is not ok."""
 
+    json_keys: ClassVar = "name state detail hint code=error.code"
+
     name: str
     state: State
     detail: str
     hint: str | None = None
     error: PatchkitError | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """As ``doctor`` shows it."""
-        return fields_of(self, "error") | {"code": self.error.code if self.error is not None else None}
 
 
 class _Noted(Exception):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
+from patchkit.base.plain import plain as as_json
 from patchkit.base.text import visible, whole_characters
 from patchkit.cli.complaint import Paint, complain, plain
 
@@ -112,7 +113,8 @@ class Terminal:
             stream.buffer.write(content)
 
     def document(self, value: object) -> None:
-        """Writes the JSON document; ASCII only, so that no locale can break it."""
+        """Writes the value as a JSON document; ASCII only, so that no locale can break it."""
+        value = as_json(value)
         text = json.dumps(value, ensure_ascii=False)
         if text != (whole := whole_characters(text)):
             value = json.loads(whole)

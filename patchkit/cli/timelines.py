@@ -98,11 +98,6 @@ def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
         yield BatchTest(name="pp.last", depth=depth + (tokens // size - 1) * size, tokens=size)
 
 
-def document_of(tests: Mapping[str, Mapping[str, Timeline]]) -> dict[str, object]:
-    """As ``--json`` shows it."""
-    return {name: {side: line.as_json() for side, line in sides.items()} for name, sides in tests.items()}
-
-
 def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> Iterator[str]:
     """For a person: of each test and side the kernels with most time above the bound."""
     yield f"{model}: what upstream's host code launches (modelled, not measured)"

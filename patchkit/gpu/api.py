@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.arch import ARCHITECTURES, GpuProfile, architecture_of, load_gpu
 from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
@@ -106,6 +107,10 @@ class ProgramKernel:
     They may differ in what they do with their arguments: ``longest`` is the modelled time of the longest one.
     """
 
+    json_keys: ClassVar = (
+        "kernel=head.kernel grid=head.grid block=head.block lds=head.lds launches us longest"
+    )
+
     head: TraceHead
     launches: int
     us: float
@@ -119,6 +124,8 @@ class ProgramTime:
     Only some blocks of each launch ran: what the program computed says nothing, nor does a ``status`` that
     follows from it. ``cut_short``: a signal ended it, so that launches may be missing.
     """
+
+    json_keys: ClassVar = "arch modelled status cut_short us kernels"
 
     arch: str
     status: int
@@ -134,32 +141,7 @@ class ProgramTime:
         """Whether launches may be missing."""
         return self.status > _SIGNALLED
 
-    def as_json(self) -> dict[str, object]:
-        """As ``model -- PROGRAM`` shows it."""
-        return {
-            "arch": self.arch,
-            "modelled": True,
-            "status": self.status,
-            "cut_short": self.cut_short,
-            "us": self.us,
-            "kernels": [
-                {
-                    "kernel": kernel.head.kernel,
-                    "grid": list(kernel.head.grid),
-                    "block": list(kernel.head.block),
-                    "lds": kernel.head.lds,
-                    "launches": kernel.launches,
-                    "us": kernel.us,
-                    "longest": {
-                        "us": kernel.longest.us,
-                        "limit": kernel.longest.limit,
-                        "shares": kernel.longest.shares,
-                        "played": kernel.longest.played.model_dump(mode="json"),
-                    },
-                }
-                for kernel in self.kernels
-            ],
-        }
+    modelled: ClassVar = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

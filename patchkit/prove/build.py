@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
-from patchkit.base.plain import fields_of
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
@@ -246,20 +246,25 @@ _PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
 class BuildReport:
     """Both sides, ready to run."""
 
+    json_keys: ClassVar = "ok branch backend build programs baseline candidate"
+
     branch: str
     backend: BackendName
     build: int
     sides: Sides
     programs: tuple[str, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """As ``build`` shows it."""
-        return {
-            "ok": True,
-            **fields_of(self, "sides"),
-            "baseline": self._side(self.sides.before),
-            "candidate": self._side(self.sides.after),
-        }
+    ok: ClassVar = True
+
+    @property
+    def baseline(self) -> dict[str, object]:
+        """How the baseline was built."""
+        return self._side(self.sides.before)
+
+    @property
+    def candidate(self) -> dict[str, object]:
+        """How the candidate was built."""
+        return self._side(self.sides.after)
 
     def _side(self, side: BuiltSide) -> dict[str, object]:
         return {

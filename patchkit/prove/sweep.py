@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
 from patchkit.base.series_folder import PLAIN
@@ -34,6 +35,8 @@ class Proof:
     Without ``patches`` there is nothing for them to say.
     """
 
+    json_keys: ClassVar = "build patches ok nothing_to_prove=nothing report error"
+
     build: int
     patches: tuple[str, ...]
     report: Report | None
@@ -49,16 +52,10 @@ class Proof:
         """Whether one of them failed or could not run: nothing shows then that clean or moved is right."""
         return not self.nothing and (self.report is None or self.report.failed)
 
-    def as_json(self) -> dict[str, object]:
-        """As ``sweep --gates`` shows it."""
-        found: dict[str, object] = {"build": self.build, "patches": list(self.patches)}
-        if self.nothing:
-            return found | {"ok": False, "nothing_to_prove": True}
-        if self.report is not None:
-            return found | self.report.as_json()
-        error = self.error
-        told = None if error is None else {"code": error.code, "message": error.message, "hint": error.hint}
-        return found | {"ok": False, "error": told}
+    @property
+    def ok(self) -> bool:
+        """Whether every gate that was to run did, and none failed."""
+        return self.report is not None and self.report.ok
 
     def lines(self) -> list[str]:
         """One line per gate that was to run, with the problems of those that failed below."""

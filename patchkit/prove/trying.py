@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GitError, PatchkitError
@@ -73,6 +73,8 @@ _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 class TriedShape:
     """One shape of a patch, in modelled microseconds: as it was, and now; None where it does not run."""
 
+    json_keys: ClassVar = "patch arch shape before_us now_us change"
+
     patch: str
     arch: str
     shape: str
@@ -97,6 +99,11 @@ class Tried:
     nothing changed or nobody asked.
     """
 
+    json_keys: ClassVar = (
+        "ok archs build commit before before_tree tree patches units left_out kernels checked=checks "
+        "shapes seconds"
+    )
+
     archs: tuple[str, ...]
     build: int
     commit: str | None
@@ -110,6 +117,18 @@ class Tried:
     checked: tuple[GateResult, ...]
     shapes: tuple[TriedShape, ...]
     seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failed
+
+    @property
+    def checks(self) -> list[dict[str, str]]:
+        """What the gates found, without their evidence."""
+        return [
+            {"gate": gate.gate, "verdict": gate.verdict, "summary": gate.summary} for gate in self.checked
+        ]
 
     @property
     def failed(self) -> bool:

@@ -11,12 +11,14 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from typing import ClassVar
 
 from patchkit.base.errors import ConfigError, Location, ToolchainError, UsageError
 from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
@@ -49,6 +51,8 @@ _TABLE = "mmvq_batch"
 class TimedColumns:
     """``ratio``: time of the vector kernel over that of the matrix kernel, the geometric mean over shapes."""
 
+    json_keys: ClassVar = "columns vector_us matrix_us ratio"
+
     columns: int
     vector_us: tuple[float, ...]
     matrix_us: tuple[float, ...]
@@ -63,6 +67,8 @@ class TimedColumns:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeLimit:
     """One quantization type, with the ``shapes`` (rows, columns of the matrix) that it was timed with."""
+
+    json_keys: ClassVar = "type shapes profile columns=timed"
 
     type: str
     shapes: tuple[tuple[int, int], ...]
@@ -79,32 +85,21 @@ class TypeLimit:
 class BatchReport:
     """``error``: nine of ten ratios of both kernels are within it. ``complete``: all types were looked at."""
 
+    json_keys: ClassVar = "arch kernel build=pin.build order error complete types=limits"
+
     arch: str
     pin: Pin
     error: float
     types: tuple[TypeLimit, ...]
     complete: bool
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "arch": self.arch,
-            "kernel": "mmvq",
-            "build": self.pin.build,
-            "order": "modelled time",
-            "error": self.error,
-            "complete": self.complete,
-            "types": [
-                {
-                    "type": one.type,
-                    "shapes": [list(shape) for shape in one.shapes],
-                    "limit": one.limit(self.error),
-                    "profile": one.profile,
-                    "columns": [{**asdict(each), "ratio": each.ratio} for each in one.timed],
-                }
-                for one in self.types
-            ],
-        }
+    kernel: ClassVar = "mmvq"
+    order: ClassVar = "modelled time"
+
+    @property
+    def limits(self) -> list[dict[str, object]]:
+        """The types, each with its limit."""
+        return [{**fields_of(one), "limit": one.limit(self.error)} for one in self.types]
 
 
 def always_matrix(source: bytes) -> bytes:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.occupancy import HardwareLimits, resident_blocks
 from patchkit.gpu.modelled.machine import ModelError
@@ -41,6 +42,8 @@ class Estimate:
     ``bound`` is issue, lds or latency; ``tail`` the share of slots that work, 0 to 1. Barriers and LDS
     bytes are per KV row and block, the matrix share is of the cycles of issue.
     """
+
+    json_keys: ClassVar = "cycles bound tail barriers_per_row lds_bytes_per_row matrix_share cost"
 
     cycles: float
     bound: str
@@ -123,6 +126,8 @@ class Modelled:
     ``error`` is what is known of such times.
     """
 
+    json_keys: ClassVar = "us ratio error=half"
+
     us: tuple[float, ...]
     ratio: float
     error: ModelError
@@ -139,6 +144,8 @@ class Judged:
 
     ``worse`` says by headers in what it is worse than upstream's setting, None where in nothing.
     """
+
+    json_keys: ClassVar = "setting=candidate.setting refused figures estimates modelled"
 
     candidate: Candidate
     figures: tuple[Figures, ...]

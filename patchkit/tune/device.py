@@ -10,10 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import write_whole
+from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
@@ -144,6 +145,8 @@ def _expected(candidate: Mapping[str, Any], upstream: Mapping[str, Any]) -> Expe
 class DeviceResult:
     """How the race ended, and which speeds beside upstream's setting were expected, by setting."""
 
+    json_keys: ClassVar = "arch kernel build variant model winner=race.winner why=race.why standings"
+
     arch: str
     kernel: KernelName
     build: int
@@ -152,31 +155,23 @@ class DeviceResult:
     race: Race
     expected: Mapping[Setting, Expected]
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "arch": self.arch,
-            "kernel": self.kernel,
-            "build": self.build,
-            "variant": self.variant,
-            "model": self.model,
-            "winner": list(self.race.winner) if self.race.winner is not None else None,
-            "why": self.race.why,
-            "standings": [
-                {
-                    "setting": list(standing.arm),
-                    "rounds": standing.comparison.rounds,
-                    "verdict": standing.comparison.verdict,
-                    "measured": math.exp(standing.comparison.effect.middle),
-                    "low": math.exp(standing.comparison.effect.low),
-                    "high": math.exp(standing.comparison.effect.high),
-                    "noise": math.exp(standing.comparison.noise.reach) - 1,
-                    "expected": self.expected[standing.arm].speed,
-                    "expected_by": self.expected[standing.arm].by,
-                }
-                for standing in self.race.standings
-            ],
-        }
+    @property
+    def standings(self) -> list[dict[str, object]]:
+        """Each arm with its measured speed beside upstream's setting, and the expected one."""
+        return [
+            {
+                "setting": standing.arm,
+                "rounds": standing.comparison.rounds,
+                "verdict": standing.comparison.verdict,
+                "measured": math.exp(standing.comparison.effect.middle),
+                "low": math.exp(standing.comparison.effect.low),
+                "high": math.exp(standing.comparison.effect.high),
+                "noise": math.exp(standing.comparison.noise.reach) - 1,
+                "expected": self.expected[standing.arm].speed,
+                "expected_by": self.expected[standing.arm].by,
+            }
+            for standing in self.race.standings
+        ]
 
 
 def _compare(bench: Bench, count: int) -> Comparison:
@@ -326,4 +321,4 @@ def _folder(builds: Path, arm: Setting) -> Path:
 
 
 def _write(path: Path, result: DeviceResult) -> None:
-    write_whole(path, json.dumps(result.as_json(), indent=1) + "\n", "writing the result")
+    write_whole(path, json.dumps(fields_of(result), indent=1) + "\n", "writing the result")

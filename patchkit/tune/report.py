@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
 from patchkit.base.occupancy import HardwareLimits, reported_waves, resident_waves
+from patchkit.base.plain import fields_of
 from patchkit.carry.series.profile import ArchProfile, TunedMmq
 from patchkit.tune.cost import FEWEST_WAVES, Judged, Modelled
 from patchkit.tune.family import (
@@ -65,6 +66,13 @@ class TuneReport:
     ``made`` is empty until it is.
     """
 
+    json_keys: ClassVar = (
+        "arch=record.arch kernel=record.kernel parameters build=record.build compiler=record.compiler "
+        "headers llvm_mca=mca like=record.like complete reproduces_profile=reproduces record=basis "
+        "own_headers=own order not_timed=untimed left_out=record.left_out profile=current "
+        "spills=spilled variants=verdicts"
+    )
+
     record: Record
     parameters: tuple[str, ...]
     mca: bool
@@ -99,63 +107,16 @@ class TuneReport:
             sum(verdict.best.figures[index].spills for verdict in self.verdicts),
         )
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it and the cache keeps it, with every candidate."""
-        return {
-            "arch": self.record.arch,
-            "kernel": self.record.kernel,
-            "parameters": list(self.parameters),
-            "build": self.record.build,
-            "compiler": self.record.compiler,
-            "headers": list(self.headers),
-            "llvm_mca": self.mca,
-            "like": self.record.like,
-            "complete": self.complete,
-            "reproduces_profile": self.reproduces,
-            "record": asdict(self.basis) if self.basis is not None else None,
-            "own_headers": asdict(self.own) if self.own is not None else None,
-            "order": "modelled time" if self.is_timed else "judgement",
-            "not_timed": self.untimed,
-            "left_out": [asdict(each) for each in self.record.left_out],
-            "profile": {variant: list(setting) for variant, setting in self.current.items()},
-            "spills": [
-                {"headers": name, "upstream": self.spills(index)[0], "ours": self.spills(index)[1]}
-                for index, name in enumerate(self.headers)
-            ],
-            "variants": [_verdict_json(verdict) for verdict in self.verdicts],
-        }
+    @property
+    def order(self) -> str:
+        """By what candidates are ordered."""
+        return "modelled time" if self.is_timed else "judgement"
 
-
-def _verdict_json(verdict: Verdict) -> dict[str, object]:
-    return {
-        "variant": verdict.variant,
-        "upstream": list(verdict.upstream.candidate.setting),
-        "best": list(verdict.best.candidate.setting),
-        "margin": verdict.margin,
-        "kept": verdict.kept,
-        "measured": verdict.measured,
-        "most_waves_reachable": verdict.reachable,
-        "front": [list(each.candidate.setting) for each in verdict.front],
-        "order": [list(each.candidate.setting) for each in verdict.order],
-        "candidates": [_judged_json(each) for each in (*verdict.order, *verdict.others)],
-        "failures": [
-            {"setting": list(candidate.setting), **asdict(failure)} for candidate, failure in verdict.failures
-        ],
-    }
-
-
-def _judged_json(judged: Judged) -> dict[str, object]:
-    return {
-        "setting": list(judged.candidate.setting),
-        "refused": judged.refused,
-        "figures": [asdict(figures) for figures in judged.figures],
-        "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
-        "modelled": None if judged.modelled is None else _modelled_json(judged.modelled),
-    }
-
-
-def _modelled_json(modelled: Modelled) -> dict[str, object]:
-    return {"us": list(modelled.us), "ratio": modelled.ratio, "error": modelled.half}
+    @property
+    def spilled(self) -> list[dict[str, object]]:
+        """Spilled registers with all headers: upstream's, and ours."""
+        found = [(name, *self.spills(index)) for index, name in enumerate(self.headers)]
+        return [{"headers": name, "upstream": theirs, "ours": ours} for name, theirs, ours in found]
 
 
 def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
@@ -172,7 +133,7 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
     name = record.kernel if record.like is None else f"{record.kernel}-like-{record.like}"
     name += "-bounds" if "min_waves" in report.parameters else ""
     path = report_path(cache_root, record.arch, name, record.build)
-    write_whole(path, json.dumps(report.as_json(), indent=1) + "\n", "writing the report")
+    write_whole(path, json.dumps(fields_of(report), indent=1) + "\n", "writing the report")
     return path
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.occupancy import HardwareLimits
+from patchkit.base.plain import fields_of
 from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, not_worse, rank
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
@@ -26,6 +28,12 @@ class Verdict:
     that any setting that was compiled reaches with all headers.
     """
 
+    json_keys: ClassVar = (
+        "variant upstream=upstream.candidate.setting best=best.candidate.setting margin kept measured "
+        "most_waves_reachable=reachable front=front_settings order=order_settings candidates=judged "
+        "failures=failed"
+    )
+
     variant: str
     upstream: Judged
     best: Judged
@@ -37,6 +45,21 @@ class Verdict:
     measured: bool
     reachable: int
     failures: tuple[tuple[Candidate, Failure], ...]
+
+    @property
+    def front_settings(self) -> list[Setting]:
+        """The settings of the front."""
+        return [each.candidate.setting for each in self.front]
+
+    @property
+    def order_settings(self) -> list[Setting]:
+        """The settings in their order."""
+        return [each.candidate.setting for each in self.order]
+
+    @property
+    def failed(self) -> list[dict[str, object]]:
+        """Each failure with its setting."""
+        return [{"setting": one.setting, **fields_of(failure)} for one, failure in self.failures]
 
     @property
     def judged(self) -> tuple[Judged, ...]:

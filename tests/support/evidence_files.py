@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from patchkit.base.plain import fields_of
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.verify.run import Report
 
@@ -24,6 +25,6 @@ def files_of(results: list[GateResult], **changes: object) -> dict[str, bytes]:
     )
     kept = [result for result in results if result.evidence or result.problems]
     return {
-        "report.json": json.dumps(report.as_json() | changes).encode(),
-        **{f"{result.gate}.json": json.dumps(result.as_json()).encode() for result in kept},
+        "report.json": json.dumps(fields_of(report) | changes).encode(),
+        **{f"{result.gate}.json": json.dumps(fields_of(result)).encode() for result in kept},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
@@ -22,6 +23,8 @@ _READ = (".toml", ".jinja")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpCommitted:
     """The branch that was made, in which repository; no ``branch`` where HEAD has this lock already."""
+
+    json_keys: ClassVar = "branch commit"
 
     repository: Path
     branch: str | None

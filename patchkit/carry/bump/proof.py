@@ -52,9 +52,6 @@ class Proof(Protocol):
     def nothing(self) -> Available | None:
         """Where there are patches, if the candidate has none: then there was nothing to prove."""
 
-    def as_json(self) -> dict[str, object]:
-        """As commands show it."""
-
 
 Prove = Callable[[Workspace, Candidate, Pin], Proof]
 """Runs the gates over a candidate that no branch names yet; the workspace has the series it was made of."""

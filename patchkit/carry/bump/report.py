@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import UsageError
 from patchkit.base.files import write_whole
-from patchkit.base.plain import plain
+from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN, told_archs
 from patchkit.base.text import counted
 from patchkit.base.verdict import EMULATED, MODELLED
@@ -36,6 +36,11 @@ class Bump:
     ``committed`` is the branch of ``--commit``. ``drifted``: why the gates are needed.
     """
 
+    json_keys: ClassVar = (
+        "state from=old to=new candidates=successors not_followed=newer pulls=following.pulls "
+        "watches=following.watches next commit=committed"
+    )
+
     request: BumpRequest
     old: Pin
     new: Pin
@@ -47,17 +52,10 @@ class Bump:
     committed: BumpCommitted | None = None
     drifted: UsageError | None = None
 
-    def as_json(self) -> dict[str, object]:
-        """As ``bump`` shows it."""
-        return {
-            "state": self.state,
-            "from": self.old.as_json(),
-            "to": self.new.as_json(),
-            "candidates": plain(self.successors),
-            "not_followed": plain(self.newer),
-            **self.following.as_json(),
-            "next": _accepting(self) if self.state in {"fewer", "faulty"} else None,
-        }
+    @property
+    def next(self) -> str | None:
+        """The command that goes on where something has to be accepted first."""
+        return _accepting(self) if self.state in {"fewer", "faulty"} else None
 
 
 def bump_lines(bump: Bump) -> list[str]:
@@ -252,5 +250,5 @@ def keep_report(bump: Bump, cache_root: Path) -> Path:
     """
     tried = "" if bump.state == "done" else f"-{bump.state}"
     path = cache_root / "reports" / f"bump-b{bump.old.build}-b{bump.new.build}{tried}.json"
-    write_whole(path, json.dumps(bump.as_json(), indent=1) + "\n", "writing the report")
+    write_whole(path, json.dumps(fields_of(bump), indent=1) + "\n", "writing the report")
     return path

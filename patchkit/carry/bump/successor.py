@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.proof import Proof, Prove
@@ -107,6 +106,12 @@ class Successor:
     what is known to be wrong in the new build. ``left_out``: what is not in on request, as the lock says it.
     """
 
+    json_keys: ClassVar = (
+        "archs=variant.archs with=variant.with_ compared_with=variant.builds branch=own_branch "
+        "made_by=command tip=candidate.tip tree before=had applied=patches lost=losses left_out "
+        "opt_in=offered blocked faults history followed patches=verdicts gates=report"
+    )
+
     variant: Variant
     verdicts: tuple[Classified, ...]
     blocked: tuple[str, ...]
@@ -138,28 +143,15 @@ class Successor:
         """Patches that were lost, and nobody knows why."""
         return tuple(loss.id for loss in self.losses if loss.how == "unproven")
 
-    def as_json(self) -> dict[str, object]:
-        """As ``bump`` shows it."""
-        return {
-            "archs": list(self.variant.archs),
-            "with": list(self.variant.with_),
-            "compared_with": list(self.variant.builds),
-            "branch": self.branch if self.variant.branch else None,
-            "made_by": shlex.join(self.made_by),
-            "tip": self.candidate.tip if self.candidate is not None else None,
-            "tree": self.tree,
-            "before": list(self.had),
-            "applied": list(self.patches),
-            "lost": plain(self.losses),
-            "left_out": [fields_of(each, "archs", "digest") for each in self.left_out],
-            "opt_in": list(self.offered),
-            "blocked": list(self.blocked),
-            "faults": plain(self.faults),
-            "history": self.history,
-            "followed": plain(self.followed),
-            "patches": plain(self.verdicts),
-            "gates": plain(self.report),
-        }
+    @property
+    def own_branch(self) -> str | None:
+        """Its branch, where the variant has one."""
+        return self.branch if self.variant.branch else None
+
+    @property
+    def command(self) -> str:
+        """What makes it again."""
+        return shlex.join(self.made_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote
-from patchkit.base.plain import plain
 from patchkit.base.text import counted
 from patchkit.base.upstreams import recognise
 from patchkit.base.workspace import Workspace
@@ -46,6 +46,12 @@ class ApplyReport:
     ``handover`` is None for a candidate without commits, ``available`` then says where there are patches.
     """
 
+    json_keys: ClassVar = (
+        "branch=candidate.ref base=candidate.base releases=decision.pin.releases archs=candidate.archs "
+        "commits=candidate.commits tree checkout handover unchanged lock_state cmake skipped available "
+        "opt_in trust=decision.trust more_trust=decision.more_trust faults=decision.faults"
+    )
+
     candidate: Candidate
     decision: Decision
     tree: str
@@ -65,28 +71,6 @@ class ApplyReport:
     def opt_in(self) -> tuple[str, ...]:
         """Its patches that these GPUs get only when they are asked for."""
         return self.decision.opted_in(self.candidate.ids)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``apply`` shows it."""
-        return {
-            "branch": self.candidate.ref,
-            "base": self.candidate.base,
-            "releases": list(self.decision.pin.releases),
-            "archs": list(self.candidate.archs),
-            "commits": plain(self.candidate.commits),
-            "tree": self.tree,
-            "checkout": plain(self.checkout),
-            "handover": plain(self.handover),
-            "unchanged": self.unchanged,
-            "lock_state": self.lock_state,
-            "cmake": self.cmake,
-            "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped.items()],
-            "available": plain(self.available),
-            "opt_in": list(self.opt_in),
-            "trust": self.decision.trust,
-            "more_trust": plain(self.decision.more_trust),
-            "faults": plain(self.decision.faults),
-        }
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> ApplyReport:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.record import Candidate
@@ -40,15 +40,13 @@ class FileChange:
 class Difference:
     """The difference between two commits: ``files`` in order of path, ``text`` as git writes it."""
 
+    json_keys: ClassVar = "branch base tip files diff=text"
+
     branch: str
     base: str
     tip: str
     files: tuple[FileChange, ...]
     text: bytes
-
-    def as_json(self) -> dict[str, object]:
-        """As ``diff`` shows it; bytes of the text that are not UTF-8 become lone surrogates."""
-        return fields_of(self, "text") | {"diff": self.text.decode("utf-8", "surrogateescape")}
 
 
 def make_diff(
@@ -106,10 +104,6 @@ class Exported:
     tip: str
     directory: Path
     files: tuple[Path, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """As ``export`` shows it; the files by name."""
-        return fields_of(self) | {"files": [path.name for path in self.files]}
 
 
 def run_export(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import SeriesDir, arch_options, told_archs
 from patchkit.base.text import counted
 from patchkit.carry.candidate.decision import Wish, decide
@@ -110,6 +109,8 @@ class Offer:
     ``is_default``: it needs no ``--upstream``.
     """
 
+    json_keys: ClassVar = "build on opt_in options"
+
     build: int
     is_default: bool
     on: tuple[str, ...]
@@ -123,10 +124,6 @@ class Offer:
             words += [f"--with {name}" for name in self.opt_in]
         return " ".join(words)
 
-    def as_json(self) -> dict[str, object]:
-        """As ``list`` and ``apply`` show it."""
-        return fields_of(self, "is_default") | {"options": self.options}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
@@ -134,6 +131,8 @@ class Available:
 
     ``options`` name the GPUs on the command line.
     """
+
+    json_keys: ClassVar = "sentence offers"
 
     archs: tuple[str, ...]
     options: tuple[str, ...]
@@ -152,10 +151,6 @@ class Available:
         words = ["patchkit apply", *self.options, offer.options]
         what = counted(len(offer.on), "patch", "patches") if offer.on else "opt-in"
         return f"{' '.join(filter(None, words))} ({what})"
-
-    def as_json(self) -> dict[str, object]:
-        """The sentence, and the offers one by one."""
-        return {"sentence": self.sentence, "offers": plain(self.offers)}
 
 
 def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Available:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.placing.context import make_guard
@@ -24,6 +23,11 @@ from patchkit.carry.upstream.repository import Repository
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPatch:
     """One patch of the series; ``placed`` is None when it is skipped, for ``reason``, or has failed."""
+
+    json_keys: ClassVar = (
+        "id title=selected.patch.title state reason targets new_files replaced=placed.replaced "
+        "removed=placed.removed renamed=placed.renamed modes=placed.modes edits"
+    )
 
     selected: Selected
     placed: PlacedPatch | None
@@ -58,22 +62,6 @@ class PlannedPatch:
         """What becomes of whole files, a line each."""
         return self.selected.patch.told_files if self.placed is not None else ()
 
-    def as_json(self) -> dict[str, object]:
-        """As ``plan`` shows it."""
-        return {
-            "id": self.id,
-            "title": self.selected.patch.title,
-            "state": self.state,
-            "reason": self.reason,
-            "targets": list(self.targets),
-            "new_files": list(self.new_files),
-            **(self.placed.files_as_json() if self.placed is not None else {}),
-            "edits": [
-                fields_of(edit, "seen_in") | {"confidence": edit.confidence, "seen_in": list(edit.seen_in)}
-                for edit in self.edits
-            ],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -81,6 +69,10 @@ class Plan:
 
     ``pin`` is that of the decision; on a commit of the user's clone it says where functions were found.
     """
+
+    json_keys: ClassVar = (
+        "pin archs patches trust=decision.trust more_trust=decision.more_trust faults errors"
+    )
 
     decision: Decision
     pin: Pin
@@ -110,6 +102,11 @@ class Plan:
         return tuple(selected.patch.id for selected, _ in self.steps)
 
     @property
+    def skipped(self) -> dict[str, str]:
+        """Every patch that is not in, with the reason."""
+        return {patch.id: patch.reason for patch in self.patches if patch.state != "apply"}
+
+    @property
     def files(self) -> dict[str, bytes]:
         """What the steps make of the files that they change."""
         made: dict[str, bytes] = {}
@@ -131,18 +128,6 @@ class Plan:
         """Raise one ErrorGroup of everything that was found, if anything was."""
         if self.errors:
             raise ErrorGroup("the series cannot be applied", self.errors)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``plan`` shows it."""
-        return {
-            "pin": self.pin.as_json(),
-            "archs": list(self.archs),
-            "patches": [patch.as_json() for patch in self.patches],
-            "trust": self.decision.trust,
-            "more_trust": plain(self.decision.more_trust),
-            "faults": plain(self.faults),
-            "errors": [{"code": error.code, "message": error.message} for error in self.errors],
-        }
 
 
 def make_plan(

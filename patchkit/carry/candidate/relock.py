@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request, load_decision
@@ -29,22 +29,21 @@ class Recorded:
     ``was``: the patches of the result whose place this one takes.
     """
 
+    json_keys: ClassVar = (
+        "build=result.build archs=result.archs patches=result.patches tree=result.tree "
+        "commit=result.commit patches_before=was changed"
+    )
+
     result: Result
     changed: bool
     was: tuple[str, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """As ``lock`` shows it."""
-        return {
-            **fields_of(self.result, "inputs", "rendered", "entities", "where"),
-            "patches_before": list(self.was),
-            "changed": self.changed,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocked:
     """Every result of the lock; ``dropped`` names those of GPUs that have no profile any more."""
+
+    json_keys: ClassVar = "results dropped changed"
 
     results: tuple[Recorded, ...]
     dropped: tuple[str, ...]
@@ -53,10 +52,6 @@ class Relocked:
     def changed(self) -> bool:
         """Whether the lock file was replaced."""
         return bool(self.dropped) or any(each.changed for each in self.results)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``lock --all`` shows it."""
-        return fields_of(self) | {"changed": self.changed}
 
 
 def relock(request: Request, workspace: Workspace) -> Recorded:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import (
     AnchorError,
@@ -26,7 +26,6 @@ from patchkit.base.errors import (
     members_of,
 )
 from patchkit.base.files import temporary_folder, write_whole
-from patchkit.base.plain import plain
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
@@ -94,6 +93,11 @@ class QueuedPatch:
     ``moved`` are hunks of the diff that were not at their own lines.
     """
 
+    json_keys: ClassVar = (
+        "name state patches=folders edits hunks new_files whole_files=whole requires=needed "
+        "moved_hunks=moved errors note seconds"
+    )
+
     name: str
     state: State
     patches: tuple[tuple[str, str], ...] = ()
@@ -107,36 +111,27 @@ class QueuedPatch:
     note: str = ""
     seconds: float = 0.0
 
-    def as_json(self) -> dict[str, object]:
-        """As ``import`` shows it."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "patches": [{"id": name, "folder": folder} for name, folder in self.patches],
-            "edits": self.edits,
-            "hunks": self.hunks,
-            "new_files": self.new_files,
-            "whole_files": list(self.whole),
-            "requires": [{"patch": name, "why": why} for name, why in self.requires],
-            "moved_hunks": plain(self.moved),
-            "errors": [
-                {
-                    "code": error.code,
-                    "message": error.message,
-                    "where": [str(place) for place in error.where],
-                    "why": error.why,
-                    "hint": error.hint,
-                }
-                for error in (members_of(self.error) if self.error is not None else ())
-            ],
-            "note": self.note,
-            "seconds": round(self.seconds, 2),
-        }
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folder of each patch by id."""
+        return dict(self.patches)
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """Why each required patch is."""
+        return dict(self.requires)
+
+    @property
+    def errors(self) -> tuple[PatchkitError, ...]:
+        """Why it was refused, each reason."""
+        return tuple(members_of(self.error)) if self.error is not None else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
     """The whole queue: ``base`` is what it was placed on, ``because`` why; ``newest`` as of one patch."""
+
+    json_keys: ClassVar = "queue=patches counts base base_because=because newest not_on_newest written"
 
     patches: tuple[QueuedPatch, ...]
     base: str
@@ -155,18 +150,11 @@ class QueueReport:
         """Whether all that has a diff is in."""
         return ExitCode.FEWER_PATCHES if self.count("refused") else ExitCode.OK
 
-    def as_json(self) -> dict[str, object]:
-        """As ``import`` shows it."""
+    @property
+    def counts(self) -> dict[State, int]:
+        """How many patches of the queue are in each state."""
         states: tuple[State, ...] = ("lifted", "text", "refused", "left out")
-        return {
-            "queue": [each.as_json() for each in self.patches],
-            "counts": {state: self.count(state) for state in states},
-            "base": self.base,
-            "base_because": self.because,
-            "newest": self.newest,
-            "not_on_newest": list(self.not_on_newest),
-            "written": self.written,
-        }
+        return {state: self.count(state) for state in states}
 
 
 def import_changes(request: QueueRequest, workspace: Workspace) -> Written | QueueReport:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ConfigError, PatchkitError, UsageError
-from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.importing.commits import compare_commits, read_pull
 from patchkit.carry.judging.changed import Difference, Versions, compare_changes
@@ -36,6 +36,8 @@ class Updated:
     not written down.
     """
 
+    json_keys: ClassVar = "id=patch updated before after differences notes patch=written"
+
     patch: str
     before: str | None
     after: str
@@ -43,17 +45,10 @@ class Updated:
     written: Written | None
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """As ``import --update`` shows it."""
-        return {
-            "id": self.patch,
-            "updated": self.written is not None,
-            "before": self.before,
-            "after": self.after,
-            "differences": plain(self.differences),
-            "notes": list(self.notes),
-            "patch": plain(self.written),
-        }
+    @property
+    def updated(self) -> bool:
+        """Whether there was anything to import."""
+        return self.written is not None
 
     def lines(self) -> Iterator[str]:
         """What changed, for a person."""

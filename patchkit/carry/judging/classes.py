@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
-from patchkit.base.plain import fields_of, plain
 
 PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "out of era", "conflict", "off"]
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
@@ -46,6 +45,10 @@ class Drift:
     ``commits`` changed them, newest first; none where upstream's history is not at hand.
     """
 
+    json_keys: ClassVar = (
+        "file entity digest_before=before digest_after=after removed added upstream_commits=commits"
+    )
+
     file: str
     entity: str
     before: str
@@ -54,26 +57,16 @@ class Drift:
     added: tuple[str, ...]
     commits: tuple[UpstreamCommit, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """As reports show it."""
-        return fields_of(self, "before", "after", "commits") | {
-            "digest_before": self.before,
-            "digest_after": self.after,
-            "upstream_commits": plain(self.commits),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
     """Something the patch rests on that upstream no longer has, and the commit that took it away."""
 
+    json_keys: ClassVar = "what name upstream_commit=commit"
+
     what: Literal["file", "function", "option"]
     name: str
     commit: UpstreamCommit | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """As reports show it."""
-        return fields_of(self, "commit") | {"upstream_commit": plain(self.commit)}
 
     def __str__(self) -> str:
         return f"{self.what} {self.name}"
@@ -98,6 +91,10 @@ class Classified:
     ``next_step``: of a conflict, the command that goes on from it, and what that will find.
     """
 
+    json_keys: ClassVar = (
+        "id title intent class=patch_class reason proof moves drift gone agreement problems next_step"
+    )
+
     id: str
     title: str
     intent: str
@@ -110,25 +107,6 @@ class Classified:
     agreement: Agreement | None = None
     problems: tuple[PatchkitError, ...] = ()
     next_step: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """As reports show it."""
-        return fields_of(self, "patch_class", "problems") | {
-            "class": self.patch_class,
-            "problems": [
-                {
-                    "code": error.code,
-                    "message": error.message,
-                    "where": [
-                        {"path": place.path, "line": place.line, "label": place.label}
-                        for place in error.where
-                    ],
-                    "why": error.why,
-                    "hint": error.hint,
-                }
-                for error in self.problems
-            ],
-        }
 
     def lines(self, pin: str) -> Iterator[str]:
         """In full for a person: reason, proof, moves, drift, both sides of each problem, intent."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.arch import list_profiles, refuse_gpu
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.plain import plain
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.lifting.change import Authorship, Changeset
@@ -54,6 +54,14 @@ class Wanted:
 class Written:
     """A patch as it was written, and what was proven of it; ``same``: how its result is the change's."""
 
+    json_keys: ClassVar = (
+        "id=patch.id folder archs=patch.archs source=change.name source_because=change.because "
+        "moved_hunks=change.moved authors=patch.authors edits=patch.body.edits places text_because=hunks "
+        "new_files=patch.body.new_files replaced=patch.body.whole.replaced removed=patch.body.whole.removed "
+        "renamed=patch.body.whole.renamed modes=patch.body.whole.executable same_as_diff=same "
+        "newest=newest.summary newest_errors=newest.errors"
+    )
+
     drafted: Drafted
     folder: Path
     same: str
@@ -80,35 +88,6 @@ class Written:
         """Where each edit is made, as file:line."""
         texts = zip(self.patch.body.edits, self.drafted.texts, strict=True)
         return {edit.id: text.draft.place for edit, text in texts}
-
-    def as_json(self) -> dict[str, object]:
-        """As ``import`` shows it."""
-        patch, body = self.patch, self.patch.body
-        return {
-            "id": patch.id,
-            "folder": str(self.folder),
-            "archs": list(patch.archs) if patch.archs is not None else None,
-            "source": self.change.name,
-            "source_because": self.change.because,
-            "moved_hunks": plain(self.change.moved),
-            "authors": list(patch.authors),
-            "edits": [
-                {
-                    "id": edit.id,
-                    "file": edit.file,
-                    "function": edit.function,
-                    "side": edit.side,
-                    "place": self.places[edit.id],
-                    "text_because": self.hunks.get(edit.id),
-                }
-                for edit in body.edits
-            ],
-            "new_files": [*body.files, *(blob.path for blob in body.whole.blobs if blob.replaces is None)],
-            **body.whole.as_json(),
-            "same_as_diff": self.same,
-            "newest": self.newest.summary,
-            "newest_errors": [{"code": e.code, "message": e.message} for e in self.newest.errors],
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

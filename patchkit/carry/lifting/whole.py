@@ -45,6 +45,31 @@ class WholeFiles:
     modes: tuple[tuple[str, bool], ...] = ()
     programs: frozenset[str] = frozenset()
 
+    @property
+    def replaced(self) -> list[str]:
+        """Upstream's files that get other bytes."""
+        return [blob.path for blob in self.blobs if blob.replaces is not None]
+
+    @property
+    def added(self) -> list[str]:
+        """New files that are no templates."""
+        return [blob.path for blob in self.blobs if blob.replaces is None]
+
+    @property
+    def removed(self) -> list[str]:
+        """The files that go."""
+        return [path for path, _ in self.removes]
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The old path of each new one."""
+        return {new: old for old, new in self.renames}
+
+    @property
+    def executable(self) -> dict[str, bool]:
+        """The files whose mode changes, and whether each is executable then."""
+        return dict(self.modes)
+
     def describe(self) -> Iterator[str]:
         """What becomes of files, a line each."""
         for blob in self.blobs:
@@ -57,15 +82,6 @@ class WholeFiles:
         yield from (f"renames {old} to {new}" for old, new in self.renames)
         for path, executable in (*self.modes, *((path, True) for path in sorted(self.programs))):
             yield f"{path} is {'executable' if executable else 'not executable'}"
-
-    def as_json(self) -> dict[str, object]:
-        """As ``import`` shows it."""
-        return {
-            "replaced": [blob.path for blob in self.blobs if blob.replaces is not None],
-            "removed": [path for path, _ in self.removes],
-            "renamed": [{"from": old, "to": new} for old, new in self.renames],
-            "modes": [{"path": path, "executable": executable} for path, executable in self.modes],
-        }
 
 
 NO_FILES = WholeFiles()

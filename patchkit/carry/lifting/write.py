@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import tomlkit
 
@@ -30,6 +30,8 @@ _MOST = 9999
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEdit:
     """One ``[[edit]]`` to be; ``text`` is the source of a template, None for an include."""
+
+    json_keys: ClassVar = "id file function side"
 
     id: str
     file: str
@@ -55,6 +57,11 @@ class Body:
     files: Mapping[str, str] = field(default_factory=dict)
     whole: WholeFiles = NO_FILES
     limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def new_files(self) -> list[str]:
+        """The files that it adds."""
+        return [*self.files, *self.whole.added]
 
     @property
     def context(self) -> list[str]:

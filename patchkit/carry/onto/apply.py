@@ -7,9 +7,9 @@ the clone the branch is made or moved at the very end. Nothing else there change
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote
-from patchkit.base.plain import plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import cmake_command, move_candidate, refuse_faults
 from patchkit.carry.candidate.decision import Request
@@ -33,6 +33,13 @@ class OntoReport:
     ``before`` is where the branch was. ``candidate`` is the same commits in the cache, for the other verbs.
     """
 
+    json_keys: ClassVar = (
+        "branch=ref base=onto.plan.base archs=onto.plan.archs commits=candidate.commits tree unchanged "
+        "current=is_current before candidate=candidate.ref cmake skipped=onto.plan.skipped "
+        "trust=onto.plan.decision.trust more_trust=onto.plan.decision.more_trust "
+        "faults=onto.plan.faults onto classes=onto.verdicts"
+    )
+
     onto: OntoPlan
     branch: str | None
     candidate: Candidate
@@ -50,29 +57,10 @@ class OntoReport:
         """Whether the branch already was what it is now."""
         return self.branch is not None and self.before == self.candidate.tip
 
-    def as_json(self) -> dict[str, object]:
-        """As ``apply --onto`` shows it."""
-        plan = self.onto.plan
-        return {
-            "branch": f"refs/heads/{self.branch}" if self.branch is not None else None,
-            "base": plan.base,
-            "archs": list(plan.archs),
-            "commits": plain(self.candidate.commits),
-            "tree": self.tree,
-            "unchanged": self.unchanged,
-            "current": self.is_current,
-            "before": self.before,
-            "candidate": self.candidate.ref,
-            "cmake": self.cmake,
-            "skipped": [
-                {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
-            ],
-            "trust": plan.decision.trust,
-            "more_trust": plain(plan.decision.more_trust),
-            "faults": plain(plan.faults),
-            "onto": self.onto.commit_json(),
-            "classes": plain(self.onto.verdicts),
-        }
+    @property
+    def ref(self) -> str | None:
+        """The branch's full name."""
+        return f"refs/heads/{self.branch}" if self.branch is not None else None
 
 
 def run_onto(

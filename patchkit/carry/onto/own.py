@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.reporter import Reporter
@@ -37,16 +38,14 @@ class OwnCommit:
     they are the copy's own.
     """
 
+    json_keys: ClassVar = "id commit=sha archs is_copy"
+
     sha: str
     id: str
     archs: tuple[str, ...]
     is_copy: bool
     is_sure: bool
     changes: tuple[tuple[str, str], ...]
-
-    def as_json(self) -> dict[str, object]:
-        """As ``apply --onto`` and ``plan --onto`` show it."""
-        return {"id": self.id, "commit": self.sha, "archs": list(self.archs), "is_copy": self.is_copy}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

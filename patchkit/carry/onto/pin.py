@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
@@ -27,6 +28,8 @@ class BuildFound:
 
     ``told`` says by what it is known.
     """
+
+    json_keys: ClassVar = "low high known_by=told"
 
     low: int
     high: int | None

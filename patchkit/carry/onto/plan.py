@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.errors import (
     AnchorError,
@@ -14,7 +15,6 @@ from patchkit.base.errors import (
     SourceError,
     UsageError,
 )
-from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, Wish
@@ -91,6 +91,11 @@ class OntoPlan:
     out on request. ``is_head``: the clone has the commit checked out.
     """
 
+    json_keys: ClassVar = (
+        "repository=clone.top commit=commit.sha build compared_with=reference dropped opt_in "
+        "opt_in_here replaced"
+    )
+
     plan: Plan
     clone: Clone
     commit: Commit
@@ -130,23 +135,6 @@ class OntoPlan:
     def opt_in_here(self) -> tuple[str, ...]:
         """Patches for this build that these GPUs get only when they are asked for."""
         return tuple(sorted(self.plan.decision.offered))
-
-    def commit_json(self) -> dict[str, object]:
-        """What is told of the commit, and of how it was taken."""
-        return {
-            "repository": str(self.clone.top),
-            "commit": self.commit.sha,
-            "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
-            "compared_with": list(self.reference),
-            "dropped": list(self.dropped),
-            "opt_in": list(self.opt_in),
-            "opt_in_here": list(self.opt_in_here),
-            "replaced": plain(self.replaced),
-        }
-
-    def as_json(self) -> dict[str, object]:
-        """As ``plan --onto`` shows it."""
-        return {**self.plan.as_json(), "onto": self.commit_json(), "classes": plain(self.verdicts)}
 
 
 def place_request(request: Request, onto: Onto | None, workspace: Workspace) -> Plan:

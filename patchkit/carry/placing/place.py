@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
@@ -113,6 +113,10 @@ class PlacedEdit:
     its twins, both as patch.toml has them, whose line is ``where``.
     """
 
+    json_keys: ClassVar = (
+        "id file entity verb side locations text entity_digest at parameters where confidence seen_in"
+    )
+
     id: str
     file: str
     entity: str
@@ -152,12 +156,10 @@ class PlacedPatch:
     replaced: tuple[str, ...] = ()
     modes: Mapping[str, str] = field(default_factory=dict)
 
-    def files_as_json(self) -> dict[str, object]:
-        """What becomes of whole files, but for new ones; only what there is."""
-        removed = [path for path in self.gone if path not in self.renamed.values()]
-        renamed = [{"from": old, "to": new} for new, old in self.renamed.items()]
-        found = {"replaced": list(self.replaced), "removed": removed, "renamed": renamed}
-        return {name: rows for name, rows in {**found, "modes": dict(self.modes)}.items() if rows}
+    @property
+    def removed(self) -> list[str]:
+        """The paths that are free then, but for those of renamed files."""
+        return [path for path in self.gone if path not in self.renamed.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.text import one_line
 from patchkit.carry.judging.changed import MOST_FILES, Difference, Versions, compare_changes
 from patchkit.carry.series.catalogue import Series
@@ -90,6 +89,11 @@ class FollowedPull:
     ``in_pin``: whether the pin that was looked at has it; None: not merged, or not known.
     """
 
+    json_keys: ClassVar = (
+        "patch number remote=shown_remote state asked recorded head merged in_pin is_offered "
+        "differences notes"
+    )
+
     patch: str
     number: int
     remote: str
@@ -103,17 +107,15 @@ class FollowedPull:
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """As ``status`` and ``bump`` show it."""
-        return fields_of(self, "differences", "remote") | {
-            "remote": redacted(self.remote),
-            "differences": plain(self.differences),
-        }
+    @property
+    def shown_remote(self) -> str:
+        """The remote without passwords."""
+        return redacted(self.remote)
 
     def lines(self, pin: str) -> Iterator[str]:
         """For a person; ``pin`` is the one that was looked at."""
         when = f" (as of {self.asked})" if self.asked is not None else ""
-        yield f"{self.patch}: pull request {self.number} of {redacted(self.remote)}: {self.state}{when}"
+        yield f"{self.patch}: pull request {self.number} of {self.shown_remote}: {self.state}{when}"
         if self.merged is not None:
             here = {True: f"{pin} has it", False: f"{pin} does not have it yet", None: f"in {pin}: not known"}
             yield f"  merged in {one_line(str(self.merged))}; {here[self.in_pin]}"

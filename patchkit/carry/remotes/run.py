@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
-from patchkit.base.plain import plain
 from patchkit.base.reporter import Reporter
 from patchkit.carry.judging.changed import MOST_FILES, Versions
 from patchkit.carry.remotes.pulls import (
@@ -45,10 +44,6 @@ class Following:
 
     pulls: tuple[FollowedPull, ...] = ()
     watches: tuple[WatchedFork, ...] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """As ``status`` and ``bump`` show it."""
-        return {"pulls": plain(self.pulls), "watches": plain(self.watches)}
 
     def lines(self, pin: str, told: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
         """For a person; ``pin`` is the one that pull requests are looked for in.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import counted, one_line
 from patchkit.carry.cpp.scopes import parse_scopes
@@ -64,6 +63,8 @@ class WatchedFork:
     ``left_out``: how many new commits are not told, the oldest ones.
     """
 
+    json_keys: ClassVar = "name url=shown_url branch state asked seen tip commits left_out notes"
+
     name: str
     url: str
     branch: str
@@ -76,9 +77,10 @@ class WatchedFork:
     left_out: int = 0
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """As ``status`` and ``bump`` show it."""
-        return fields_of(self, "url", "asked_now") | {"url": redacted(self.url)}
+    @property
+    def shown_url(self) -> str:
+        """The URL without passwords."""
+        return redacted(self.url)
 
     def lines(self) -> Iterator[str]:
         """For a person."""

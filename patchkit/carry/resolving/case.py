@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
-from patchkit.base.plain import plain
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
@@ -107,6 +107,11 @@ class Resolved:
     recorded of other files before.
     """
 
+    json_keys: ClassVar = (
+        "patch build old_build=old state=how edits places ended lock_renewed=renewed lock_stale=stale "
+        "warnings"
+    )
+
     patch: str
     build: int
     old: int | None
@@ -117,23 +122,6 @@ class Resolved:
     renewed: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """As ``resolve`` shows it."""
-        return {
-            "patch": self.patch,
-            "build": self.build,
-            "old_build": self.old,
-            "state": self.how,
-            "edits": [
-                {"id": e.id, "file": e.file, "function": e.function, "place": (self.places or {}).get(e.id)}
-                for e in self.edits
-            ],
-            "ended": list(self.ended),
-            "lock_renewed": list(self.renewed),
-            "lock_stale": list(self.stale),
-            "warnings": plain(self.warnings),
-        }
 
 
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.digests import sha256
 from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
-from patchkit.base.plain import plain
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
@@ -97,6 +97,8 @@ class Conflicted:
     ``problems`` are errors of making the edits of a merge that had no conflict.
     """
 
+    json_keys: ClassVar = "patch build old_build=old state folder files is_plain problems"
+
     patch: str
     build: int
     old: int
@@ -105,18 +107,7 @@ class Conflicted:
     is_plain: bool
     problems: tuple[PatchkitError, ...] = field(default=())
 
-    def as_json(self) -> dict[str, object]:
-        """As ``resolve`` shows it."""
-        return {
-            "patch": self.patch,
-            "build": self.build,
-            "old_build": self.old,
-            "state": "conflict",
-            "folder": str(self.folder),
-            "files": plain(self.files),
-            "is_plain": self.is_plain,
-            "problems": [{"code": each.code, "message": each.message} for each in self.problems],
-        }
+    state: ClassVar = "conflict"
 
 
 def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Conflicted:
@@ -312,12 +303,10 @@ def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
 class Regenerated:
     """What became of the plain patches in conflict before a bump. ``left``: those for a person, and why."""
 
+    json_keys: ClassVar = "regenerated=done left"
+
     done: tuple[Resolved, ...]
     left: dict[str, str]
-
-    def as_json(self) -> dict[str, object]:
-        """As ``bump --resolve`` shows it."""
-        return {"regenerated": plain(self.done), "left": dict(self.left)}
 
 
 def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:

@@ -52,6 +52,11 @@ class FaultHere:
     ``mended``: the other GPUs of the candidate that it is on.
     """
 
+    json_keys: ClassVar = (
+        "id=fault.id title=fault.title archs mended does=fault.does seen_on=fault.seen_on refused "
+        "patch=fault.patch symptom=fault.symptom links=fault.links"
+    )
+
     fault: Fault
     archs: tuple[str, ...]
     mended: tuple[str, ...]
@@ -69,21 +74,10 @@ class FaultHere:
             return self.sentence()
         return f"{self.fault.id} on {' '.join(self.mended)}: mended by {self.fault.patch}"
 
-    def as_json(self) -> dict[str, object]:
-        """As ``apply``, ``plan``, ``status``, ``bump`` and ``sweep`` show it."""
-        fault = self.fault
-        return {
-            "id": fault.id,
-            "title": fault.title,
-            "archs": list(self.archs),
-            "mended": list(self.mended),
-            "does": fault.does,
-            "seen_on": fault.seen_on,
-            "refused": fault.refuses and bool(self.archs),
-            "patch": fault.patch,
-            "symptom": fault.symptom,
-            "links": list(fault.links),
-        }
+    @property
+    def refused(self) -> bool:
+        """Whether a candidate with it is refused."""
+        return self.fault.refuses and bool(self.archs)
 
 
 def find_faults(

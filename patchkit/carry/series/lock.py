@@ -114,6 +114,7 @@ class LeftOut(TomlTable):
     """
 
     named_by: ClassVar[str] = "patch"
+    json_keys: ClassVar = "patch archs why"
     patch: Words
     archs: Annotated[Several[Words], Field(min_length=1)]
     digest: Sha256
@@ -141,6 +142,7 @@ class Pin(TomlTable):
     """
 
     named_by: ClassVar[str] = "build"
+    json_keys: ClassVar = "build releases commit tree"
     build: Annotated[int, Field(gt=0)]
     releases: Several[Release] = ()
     commit: ObjectId | None = None
@@ -174,15 +176,6 @@ class Pin(TomlTable):
         return (
             f"{self.title[:-1]}, {sha})" if self.releases and self.clone is None else f"{self.title} ({sha})"
         )
-
-    def as_json(self) -> dict[str, object]:
-        """What commands say of it."""
-        return {
-            "build": self.build,
-            "releases": list(self.releases),
-            "commit": self.commit,
-            "tree": self.tree,
-        }
 
     def is_called(self, name: str) -> bool:
         """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release, the whole commit."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location
@@ -28,6 +29,11 @@ from patchkit.carry.series.trust import Claim, Says
 class PatchMeasured:
     """One verdict of a file about one patch: ``test`` with the patch beside ``test`` without it."""
 
+    json_keys: ClassVar = (
+        "file=file.name who=file.who day=file.day build=file.build machine=file.machine "
+        "model=test.model test=test.name verdict"
+    )
+
     patch: str
     file: EvidenceFile
     test: MeasuredTest
@@ -38,27 +44,6 @@ class PatchMeasured:
         """As ``pp512@d0 +10.2 % (+9.8 to +10.9 %), faster``."""
         one = self.verdict
         return f"{self.test.name} {one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), {one.verdict}"
-
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        machine = self.file.machine
-        return {
-            "file": self.file.name,
-            "who": self.file.who,
-            "day": self.file.day,
-            "build": self.file.build,
-            "gpu": machine.gpu,
-            "arch": machine.arch,
-            "rocm": machine.rocm,
-            "compiler": machine.compiler,
-            "kernel": machine.kernel,
-            "model": self.test.model,
-            "test": self.test.name,
-            "rounds": self.verdict.rounds,
-            "change": self.verdict.change,
-            "interval": [self.verdict.low, self.verdict.high],
-            "verdict": self.verdict.verdict,
-        }
 
 
 def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:

@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import Location
-from patchkit.base.plain import fields_of
 from patchkit.base.text import orders_in
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words
 
@@ -56,6 +55,7 @@ class Claim(TomlTable):
     """
 
     named_by: ClassVar[str] = "who"
+    json_keys: ClassVar = "archs kind says who link figure on build last_build indirect note"
     archs: Annotated[Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]], Field(min_length=1)]
     kind: Annotated[
         Kind,
@@ -87,11 +87,6 @@ class Claim(TomlTable):
         """Whether it speaks of that GPU and that build; None: of any build."""
         ends = self.last_build
         return arch in self.archs and (ends is None or build is None or build <= ends)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``show`` has it."""
-        day = self.on.isoformat() if self.on is not None else None
-        return fields_of(self, "where", "on") | {"on": day}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

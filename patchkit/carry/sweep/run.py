@@ -7,10 +7,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import InternalError, UsageError
 from patchkit.base.jobs import cores, open_pool, run_tasks
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
@@ -34,6 +34,11 @@ class Row:
     ``faults``: what is known to be wrong there, mended by what is placed or not.
     """
 
+    json_keys: ClassVar = (
+        "build=pin.build releases=pin.releases commit=pin.commit tree=pin.tree compared_with=before "
+        "patches=verdicts faults"
+    )
+
     pin: Pin
     before: int | None
     verdicts: tuple[Classified, ...]
@@ -44,14 +49,6 @@ class Row:
         """The patches that are in."""
         return tuple(each.id for each in self.verdicts if each.patch_class in GOOD)
 
-    def as_json(self) -> dict[str, object]:
-        """As ``sweep`` shows it."""
-        return self.pin.as_json() | {
-            "compared_with": self.before,
-            "patches": plain(self.verdicts),
-            "faults": plain(self.faults),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
@@ -60,6 +57,8 @@ class Break:
     ``commit`` is upstream's when the two builds are one commit apart.
     """
 
+    json_keys: ClassVar = "patch good bad class=patch_class reason upstream_commit=commit"
+
     patch: str
     good: int
     bad: int
@@ -67,17 +66,12 @@ class Break:
     reason: str
     commit: UpstreamCommit | None = None
 
-    def as_json(self) -> dict[str, object]:
-        """As ``sweep`` shows it."""
-        return fields_of(self, "patch_class", "commit") | {
-            "class": self.patch_class,
-            "upstream_commit": str(self.commit) if self.commit is not None else None,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """The matrix; ``breaks`` are by patch, in order of builds."""
+
+    json_keys: ClassVar = "archs patches pins=rows breaks"
 
     archs: tuple[str, ...]
     patches: tuple[str, ...]
@@ -87,10 +81,6 @@ class Sweep:
     def count(self, patch_class: PatchClass) -> int:
         """How many cells have that class."""
         return sum(verdict.patch_class == patch_class for row in self.rows for verdict in row.verdicts)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``sweep`` shows it."""
-        return fields_of(self, "rows") | {"pins": plain(self.rows)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def command(
         )
     repository = workspace.cache_root / "upstream.git"
     options = arch_options(applied.candidate.archs, workspace.series.profiles)
-    settings.show(applied.as_json(), _lines(applied, repository, options, verbose=settings.verbose))
+    settings.show(applied, _lines(applied, repository, options, verbose=settings.verbose))
     return ExitCode.OK
 
 
@@ -195,7 +195,7 @@ def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None
         drop_conflicts=asked.drop_conflicts,
     )
     options = arch_options(applied.candidate.archs, workspace.series.profiles)
-    settings.show(applied.as_json(), onto_lines(applied, options, verbose=settings.verbose))
+    settings.show(applied, onto_lines(applied, options, verbose=settings.verbose))
     is_done = applied.branch is not None or applied.is_current
     return ExitCode.OK if is_done else ExitCode.NOTHING
 

@@ -47,7 +47,7 @@ def command(
         programs=programs or PROGRAMS,
         environ=os.environ,
     )
-    settings.show(report.as_json(), _lines(report))
+    settings.show(report, _lines(report))
 
 
 def _lines(report: BuildReport) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.complaint import error_as_json
 from patchkit.cli.completing import gpus, patches, targets
@@ -123,11 +124,9 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
         workspace.reporter.step(f"new edits of {', '.join(written)} are written, and stay")
     bump = run_bump(request, workspace, dt.datetime.now(tz=dt.UTC), _prove)
     kept = keep_report(bump, workspace.cache_root)
-    document = bump.as_json() | {"report": str(kept)}
+    document = fields_of(bump) | {"report": str(kept)}
     if regenerated is not None:
-        document |= {"resolve": regenerated.as_json()}
-    if bump.committed is not None:
-        document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
+        document |= {"resolve": regenerated}
     first = regenerated_lines(regenerated) if regenerated is not None else ()
     if bump.drifted is not None:
         document |= error_as_json(bump.drifted)

@@ -27,4 +27,4 @@ def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, s
         settings.terminal.raw(shown.text)
         return
     rows = [f"+{change.added:<6d} -{change.removed:<6d} {change.path}" for change in shown.files]
-    settings.show(shown.as_json(), [*rows, f"{len(rows)} files, {shown.base[:12]}..{shown.tip[:12]}"])
+    settings.show(shown, [*rows, f"{len(rows)} files, {shown.base[:12]}..{shown.tip[:12]}"])

@@ -41,7 +41,7 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
         archs=archs,
     )
     errors = [check.error for check in checks if check.error is not None]
-    settings.show({"ok": not errors, "checks": [check.as_json() for check in checks]}, _lines(checks))
+    settings.show({"ok": not errors, "checks": checks}, _lines(checks))
     if not settings.json:
         for error in errors:
             settings.terminal.complain(error)

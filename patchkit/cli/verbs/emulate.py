@@ -214,7 +214,7 @@ def _most_frequent(kernel: KernelCount) -> Iterator[str]:
 
 def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) -> None:
     from patchkit.gpu.emulated.emulator import build_alone, find_disassembler, this_level
-    from patchkit.gpu.emulated.vectors import as_json, load_vectors, run_vectors
+    from patchkit.gpu.emulated.vectors import load_vectors, run_vectors
 
     wanted = load_vectors(path)
     outcomes = run_vectors(
@@ -227,7 +227,12 @@ def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) 
     differ = [outcome for outcome in outcomes if not outcome.holds]
     lines = [f"{len(outcomes) - len(differ)} of {len(outcomes)} hold"]
     lines += [f"{outcome.name}: {difference}" for outcome in differ for difference in outcome.differences]
-    settings.show(as_json(outcomes), lines)
+    document = {
+        "vectors": len(outcomes),
+        "hold": sum(outcome.holds for outcome in outcomes),
+        "differ": [outcome for outcome in outcomes if not outcome.holds],
+    }
+    settings.show(document, lines)
     if differ:
         raise click.exceptions.Exit(1)
 

@@ -74,7 +74,7 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
     if not (request.prompt or request.generated):
         raise UsageError("there is nothing to estimate", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
     found = make_estimate(find_series_dir(settings.series_dir), request)
-    settings.show(found.as_json(), _lines(found))
+    settings.show(found, _lines(found))
 
 
 def _depths(text: str) -> tuple[int, ...]:

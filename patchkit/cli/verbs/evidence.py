@@ -287,7 +287,7 @@ def _patches(found: Checked) -> list[dict[str, object]]:
             "level_before": one.before.level,
             "level_after": one.after.level,
             "loses": one.after.loses,
-            "measured": [each.as_json() for each in one.measured],
+            "measured": one.measured,
         }
         for one in found.patches
     ]

@@ -104,7 +104,7 @@ def command(
         settings.show(report.model_dump(mode="json"), path_lines(report))
     else:
         found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
-        settings.show(found.as_json(), _lines(found))
+        settings.show(found, _lines(found))
 
 
 def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **more: Any) -> Case:

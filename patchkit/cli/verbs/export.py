@@ -28,4 +28,4 @@ def command(settings: Settings, choice: CandidateChoice, directory: Path) -> Non
     lines += [f"  {path.name}" for path in written.files]
     pattern = f"{shlex.quote(str(written.directory))}/*.patch"
     lines += ["", f"on upstream's {written.base[:12]}:  git am --keep-cr {pattern}"]
-    settings.show(written.as_json(), lines)
+    settings.show(written, lines)

@@ -103,7 +103,7 @@ def command(
         environ=os.environ,
         version=version_of("patchkit"),
     )
-    settings.show(verdict.as_json(), gate_lines(verdict))
+    settings.show(verdict, gate_lines(verdict))
     if verdict.findings and not settings.json:
         problems = [finding.problem for finding in verdict.findings]
         settings.terminal.complain(ErrorGroup(f"the pull request is {verdict.word}", problems))

@@ -116,11 +116,11 @@ def command(
     request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
     done = import_changes(request, workspace)
     if not isinstance(done, QueueReport):
-        settings.show(done.as_json(), describe_written(done))
+        settings.show(done, describe_written(done))
         return ExitCode.OK
     lacking = _lacking(done, workspace) if done.written else ()
     lines = queue_lines(done, request.guards, lacking, in_plain=is_plain(workspace.series.profiles))
-    settings.show(done.as_json(), lines, fit=True)
+    settings.show(done, lines, fit=True)
     return done.exit_code
 
 
@@ -152,4 +152,4 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
         *done.lines(),
         *(describe_written(done.written, is_known=True) if done.written is not None else ()),
     ]
-    settings.show(done.as_json(), lines)
+    settings.show(done, lines)

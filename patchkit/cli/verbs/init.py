@@ -86,7 +86,7 @@ def command(
         made = make_plain_series(folder, upstream, upstream_url, workspace)
     else:
         made = make_own_series(folder, archs, upstream, workspace)
-    settings.show(made.as_json(), _lines(made))
+    settings.show(made, _lines(made))
 
 
 def _lines(made: OwnSeries) -> Iterator[str]:

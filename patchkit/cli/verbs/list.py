@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from patchkit.base.plain import fields_of
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
                 "number": patch.number,
                 "title": patch.title,
                 "status": patch.status,
-                "builds": fields_of(patch.builds, "why"),
+                "builds": patch.builds,
             }
             for patch in catalogue.patches
         ],

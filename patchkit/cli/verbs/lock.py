@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.plain import fields_of
 from patchkit.cli.request import choose_archs, lock_options
 from patchkit.cli.settings import Settings, verb
 
@@ -39,11 +40,11 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
     lock = workspace.series.lock
     if every:
         done = relock_all(workspace, source=wanted.source, upstream_url=wanted.upstream_url)
-        settings.show({"lock": str(lock), **done.as_json()}, _lines(done, lock))
+        settings.show({"lock": str(lock), **fields_of(done)}, _lines(done, lock))
     else:
         one = relock(replace(wanted, archs=choose_archs(workspace, wanted.archs)), workspace)
         told = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
-        settings.show({"lock": str(lock), **one.as_json()}, [told])
+        settings.show({"lock": str(lock), **fields_of(one)}, [told])
 
 
 def _refuse_narrowing(wanted: Request) -> None:

@@ -150,7 +150,7 @@ def command(
     if program:
         _refuse_with_program()
         timed = open_gpu(settings, arch).time(program, quiet=settings.json)
-        settings.show(timed.as_json(), _program(timed))
+        settings.show(timed, _program(timed))
         if timed.cut_short:
             settings.reporter().warn(f"a signal ended {program[0]}: what it launches later is missing")
             raise click.exceptions.Exit(ExitCode.GATE_FAILED)
@@ -188,7 +188,7 @@ def command(
                 form="svg",
             )
             write_output(plot, picture, "writing the picture")
-        settings.show(found.as_json(), _comparison(found))
+        settings.show(found, _comparison(found))
         return
     if options["timeline"] or options["parallel"]:
         _timeline(settings, timings, profile, tree, {**options, "plot": plot})
@@ -196,25 +196,20 @@ def command(
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
         tests, measured = _tests(timings, network, tree, options)
-        shown = {
-            test: {side: time.as_json() for side, time in times.items()} for test, times in tests.items()
-        }
-        told = {test: [one.as_json() for one in several] for test, several in measured.items()}
         settings.show(
-            {"arch": arch, "model": network.name, "tests": shown, "measured": told},
+            {"arch": arch, "model": network.name, "tests": tests, "measured": measured},
             _models(tests, network, measured),
         )
         return
     case = _case(options)
     sides = _sides(timings, case, tree, repeated=options["repeated"])
-    document = {name: None if time is None else time.as_json() for name, time in sides.items()}
-    settings.show({"arch": arch, "repeated": options["repeated"], **document}, _operation(sides, case))
+    settings.show({"arch": arch, "repeated": options["repeated"], **sides}, _operation(sides, case))
 
 
 def _timeline(
     settings: Settings, timings: Timings, profile: GpuProfile, tree: Kernels, of: Mapping[str, Any]
 ) -> None:
-    from patchkit.cli.timelines import Asked, document_of, time_lines, timeline_lines
+    from patchkit.cli.timelines import Asked, time_lines, timeline_lines
     from patchkit.gpu.modelled.timeline_picture import draw_timelines
 
     if not of["timeline"] or (of["gguf"] is None) == (of["shape"] is None):
@@ -241,7 +236,7 @@ def _timeline(
     if of["plot"] is not None:
         picture = draw_timelines(name, tests).encode("utf-8")
         write_output(of["plot"], picture, "writing the picture")
-    document = {"arch": profile.arch, "model": name, "timeline": document_of(tests)}
+    document = {"arch": profile.arch, "model": name, "timeline": tests}
     settings.show(document, timeline_lines(name, tests))
 
 

@@ -83,4 +83,4 @@ def command(
     wanted_patch = make_wanted(wanted, workspace)
     request = NewRequest(wanted=wanted_patch, verb=cast("NewVerb", name), text=text, **place)
     done = run_new(request, workspace)
-    settings.show(done.as_json(), describe_written(done))
+    settings.show(done, describe_written(done))

@@ -58,4 +58,4 @@ def command(
         report.proof,
         f"install it: pip install {report.wheel}",
     ]
-    settings.show(report.as_json(), lines)
+    settings.show(report, lines)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.plain import fields_of
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, Asked, try_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
@@ -122,7 +123,7 @@ def command(
     from patchkit.gpu.hardware.bench.compare import plot_format
     from patchkit.gpu.hardware.runner import choose_runner
     from patchkit.prove.bench.wanted import parse_tests
-    from patchkit.prove.pick.command import PickRequest, as_json, run_pick
+    from patchkit.prove.pick.command import PickRequest, run_pick
     from patchkit.prove.pick.shown import lines, write_picture
 
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
@@ -164,7 +165,7 @@ def command(
     drawn = {} if plot is None else {"plot": str(plot)}
     document = {
         "ok": True,
-        **as_json(report),
+        **fields_of(report),
         "folder": str(report.folder),
         "file": str(report.file),
         **drawn,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ErrorGroup
+from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import told_archs
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.selection import LEFT_OUT
@@ -41,12 +42,12 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     workspace = settings.workspace()
     request = asked.request(workspace)
     classes: list[str] = []
+    where: dict[str, object] = {}
     if onto is None:
         from patchkit.carry.candidate.target import with_target
 
         plan = make_plan(with_target(request, workspace), workspace)
         plan.decision.warn_of_faults(workspace.reporter)
-        document = plan.as_json()
     else:
         from patchkit.carry.onto.plan import plan_onto
         from patchkit.carry.upstream.cache import open_cache
@@ -54,10 +55,14 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 
         cache = open_cache(workspace.cache_root)
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
-        plan, document, classes = found.plan, found.as_json(), class_lines(found, verbose=settings.verbose)
+        plan, classes = found.plan, class_lines(found, verbose=settings.verbose)
+        where = {"onto": found, "classes": found.verdicts}
     problems = ErrorGroup("the plan does not hold", plan.errors)
     errors = error_as_json(problems) if plan.errors else {}
-    settings.show({**document, **errors}, _lines(plan, classes, request.accept_faults, show_text=show_text))
+    settings.show(
+        {**fields_of(plan), **where, **errors},
+        _lines(plan, classes, request.accept_faults, show_text=show_text),
+    )
     if not plan.errors:
         return 0
     settings.terminal.complain(problems)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ExitCode, ToolchainError, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.base.process import run_in_terminal
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
@@ -93,15 +94,15 @@ def command(
         from patchkit.carry.resolving.case import Resolved
 
         if isinstance(found, Resolved):
-            settings.show(found.as_json(), [*resolved_lines(found), next_line(found, request)])
+            settings.show(found, [*resolved_lines(found), next_line(found, request)])
             return ExitCode.OK
         if not (edit or editor) or not found.is_plain:
-            settings.show(found.as_json(), _conflict_lines(found, request))
+            settings.show(found, _conflict_lines(found, request))
             return ExitCode.ANCHOR
         _open(found, editor)
     done, left = continue_resolve(request, workspace)
     lines = [*resolved_lines(done), *_left_lines(request, left), next_line(done, request)]
-    settings.show(done.as_json() | {"left": list(left)}, lines)
+    settings.show(fields_of(done) | {"left": list(left)}, lines)
     return ExitCode.OK
 
 

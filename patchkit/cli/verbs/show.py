@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.base.plain import fields_of, plain
 from patchkit.base.text import near_miss
 from patchkit.cli.completing import patches_and_gpus
 from patchkit.cli.settings import Settings, verb
@@ -56,14 +55,14 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
         "title": patch.title,
         "why": patch.why,
         "without": patch.without,
-        "expected": fields_of(patch.expected),
+        "expected": patch.expected,
         "links": list(patch.links),
         "status": patch.status,
-        "builds": fields_of(patch.builds),
-        "requires": [fields_of(need, "where") for need in patch.requires],
+        "builds": patch.builds,
+        "requires": patch.requires,
         "archs": _standings(patch, catalogue),
         "trust": _levels(patch, catalogue),
-        "claims": plain(patch.claims),
+        "claims": patch.claims,
         "edits": [
             {
                 "id": edit.id,
@@ -79,7 +78,7 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
         "files": [new.path for new in patch.files],
         "removes": [file.path for file in patch.removes],
         "renames": [{"from": file.source, "to": file.to} for file in patch.renames],
-        "modes": [fields_of(mode, "where") for mode in patch.modes],
+        "modes": patch.modes,
         "where": str(patch.where),
     }
 
@@ -190,14 +189,14 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
         "arch": profile.arch,
         "families": list(profile.families),
         "note": profile.note,
-        "facts": plain(profile.facts.by_name),
+        "facts": profile.facts.by_name,
         "build": catalogue.lock.default,
         "patches": {
             patch.id: {
                 "default": terms.default,
                 "needs": terms.needs,
                 "why": terms.why,
-                "builds": fields_of(patch.builds, "why"),
+                "builds": patch.builds,
                 "told_build": catalogue.told_build(patch),
             }
             for patch, terms in _offered(profile, catalogue)

@@ -38,13 +38,13 @@ def command(settings: Settings, *, fetch: bool) -> None:
 
     status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC), fetch=fetch)
     terminal = settings.terminal
-    settings.show(status.as_json(), _lines(status), fit=True)
+    settings.show(status, _lines(status), fit=True)
     if settings.json:
         return
     for patch in status.queue.patches:
         for warning in patch.warnings:
             talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
-    for made, found in status.faults:
+    for made, found in ((one.made, one.fault) for one in status.faults):
         if found.archs and found.fault.is_harmful:
             where = f"known fault of {made.branch}"
             talk(f"{terminal.paint('warning', 'error')}: {where}: {found.sentence()}")
@@ -63,7 +63,7 @@ def _lines(status: Status) -> Iterator[str]:
         for row in pin.left_out:
             yield f"     left out for {told_archs(row.archs)}: {row.patch}: {row.why}"
     yield ""
-    for made, standing in status.candidates:
+    for made, standing in ((one.made, one.standing) for one in status.candidates):
         many = counted(len(made.commits), "patch", "patches")
         how = _STANDING[standing]
         if made.record is not None and made.record.clone is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.cli.completing import pins, targets
 from patchkit.cli.request import ARCHS, WITH, choose_archs
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
@@ -101,9 +102,9 @@ def command(
             proven.append(proof)
             for line in proof.lines():
                 workspace.reporter.info(line)  # hours may lie between two of them
-    told = {"gates": [each.as_json() for each in proven]} if gates else {}
+    told = {"gates": proven} if gates else {}
     lines = markdown_matrix(result) if markdown else text_matrix(result)
-    settings.show(result.as_json() | told, [*lines, *(line for each in proven for line in each.lines())])
+    settings.show(fields_of(result) | told, [*lines, *(line for each in proven for line in each.lines())])
     if result.count("conflict"):
         return ExitCode.ANCHOR
     if proven and all(each.nothing for each in proven):

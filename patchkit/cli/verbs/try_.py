@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
-from patchkit.base.plain import fields_of, plain
 from patchkit.cli.request import Asked, try_options
 from patchkit.cli.settings import Settings, verb
 
@@ -84,7 +83,7 @@ def command(
     if watch:
         _watch(settings, workspace, again, run=run)
     done = again()
-    settings.show(_document(done), list(_lines(done, run=run)))
+    settings.show(done, list(_lines(done, run=run)))
     return ExitCode.GATE_FAILED if done.failed else ExitCode.OK
 
 
@@ -119,18 +118,6 @@ def _hearing(workspace: Workspace) -> Callable[[Sequence[KernelRow]], None]:
             workspace.reporter.info(line)
 
     return hear
-
-
-def _document(done: Tried) -> dict[str, object]:
-    return {
-        "ok": not done.failed,
-        **fields_of(done, "kernels", "checked", "shapes"),
-        "kernels": [row.model_dump(mode="json") for row in done.kernels],
-        "checked": [
-            {"gate": gate.gate, "verdict": gate.verdict, "summary": gate.summary} for gate in done.checked
-        ],
-        "shapes": [{**fields_of(one), "change": plain(one.change)} for one in done.shapes],
-    }
 
 
 def _lines(done: Tried, *, run: bool) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.tune.registry import DEFAULT, find_kernel, kernel_names, kernels_help
@@ -141,7 +142,7 @@ def command(
     workspace = settings.workspace()
     report = run_tune(workspace, TuneRequest(**options), os.environ)
     written = write_table(workspace, report, datetime.now(UTC).date()) if write else None
-    settings.show({"ok": True, "written": written, **report.as_json()}, _lines(report, written=written))
+    settings.show({"ok": True, "written": written, **fields_of(report)}, _lines(report, written=written))
     return ExitCode.OK
 
 
@@ -162,7 +163,9 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
     request = TuneRequest(**options)
     report = run_batch_limits(workspace, request)
     written = write_limits(workspace, report, datetime.now(UTC).date()) if write else None
-    settings.show({"ok": True, "written": written, **report.as_json()}, _limit_lines(report, written=written))
+    settings.show(
+        {"ok": True, "written": written, **fields_of(report)}, _limit_lines(report, written=written)
+    )
     return ExitCode.OK
 
 
@@ -206,7 +209,7 @@ def _race(
     )
     result = run_device(workspace, request, LocalRunner(reporter=workspace.reporter))
     written = write_winner(workspace, result, datetime.now(UTC).date()) if write else None
-    settings.show({"ok": True, "written": written, **result.as_json()}, _race_lines(result))
+    settings.show({"ok": True, "written": written, **fields_of(result)}, _race_lines(result))
     return ExitCode.OK
 
 

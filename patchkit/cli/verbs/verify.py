@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN
 from patchkit.cli.gate_options import (
     HardwareChoice,
@@ -167,8 +168,8 @@ def command(
 
         published = run_publish(workspace, report, request, environ=os.environ)
     if settings.json:
-        told = {"published": published.as_json()} if published is not None else {}
-        terminal.document({**report.as_json(), **told})
+        told = {"published": published} if published is not None else {}
+        terminal.document({**fields_of(report), **told})
     else:
         if published is not None:
             terminal.data("\n".join(published_lines(published)))

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -85,6 +85,8 @@ class Vector(_Part):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one vector: ``differences`` in words; empty when it holds."""
+
+    json_keys: ClassVar = "name differences"
 
     name: str
     differences: tuple[str, ...]
@@ -286,16 +288,3 @@ def _is_near(wanted: int, found: int, ulp: int) -> bool:
 
 def _is_nan(bits: int) -> bool:
     return math.isnan(struct.unpack("<f", struct.pack("<I", bits))[0])
-
-
-def as_json(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """What ``emulate --vectors --json`` shows."""
-    return {
-        "vectors": len(outcomes),
-        "hold": sum(outcome.holds for outcome in outcomes),
-        "differ": [
-            {"name": outcome.name, "differences": list(outcome.differences)}
-            for outcome in outcomes
-            if not outcome.holds
-        ],
-    }

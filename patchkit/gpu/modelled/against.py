@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -105,10 +105,17 @@ class Point:
     measured_us: float
     note: str = ""
 
+    @property
+    def operation(self) -> str:
+        """The operation with its sizes and types."""
+        return str(self.case)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A row, or a side of it, that cannot be modelled, and why."""
+
+    json_keys: ClassVar = "row=index group side why"
 
     index: int
     group: str
@@ -119,6 +126,12 @@ class Refused:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """A point and its modelled time; ``why`` says why there is none."""
+
+    json_keys: ClassVar = (
+        "row=point.index group=point.group side=point.side operation=point.operation kind=point.kernel "
+        "build=point.pin.build config=point.config note=point.note measured_us=point.measured_us "
+        "modelled_us=modelled.us why_not=why"
+    )
 
     point: Point
     modelled: OperationTime | None
@@ -135,6 +148,8 @@ class Compared:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
     """Before over after of one row: how much faster it became, measured and modelled."""
+
+    json_keys: ClassVar = "row=index measured modelled error"
 
     index: int
     group: str

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
@@ -74,6 +75,13 @@ class AttentionPoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAttention:
     """A point with its modelled time and the kind of kernel that took it; ``why`` says why there is none."""
+
+    json_keys: ClassVar = (
+        "row=point.index group=point.group side=point.side model=point.model.name "
+        "batch=point.batch.tokens depth=point.batch.depth less_depth=point.less.depth "
+        "build=point.pin.build rocwmma=point.rocwmma kind note=point.note measured_us=point.measured_us "
+        "modelled_us why_not=why"
+    )
 
     point: AttentionPoint
     modelled_us: float | None

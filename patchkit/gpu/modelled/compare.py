@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.modelled.against import (
@@ -44,6 +45,11 @@ _DIFFERS = 0.04  # from which on a measured difference has a sign
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """All rows of a file: those that were modelled, or could not be when it came to it, and the others."""
+
+    json_keys: ClassVar = (
+        "arch points=compared not_modelled=refused errors=all_errors models attention ratios "
+        "signs=sign_counts"
+    )
 
     arch: str
     compared: tuple[Compared, ...]
@@ -102,85 +108,16 @@ class Comparison:
         clear = [ratio for ratio in self.ratios if abs(ratio.measured - 1) >= _DIFFERS]
         return sum(ratio.has_sign for ratio in clear), len(clear)
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        signs = self.signs()
-        return {
-            "arch": self.arch,
-            "points": [
-                {
-                    "row": one.point.index,
-                    "group": one.point.group,
-                    "side": one.point.side,
-                    "operation": str(one.point.case),
-                    "kind": one.point.kernel,
-                    "build": one.point.pin.build,
-                    "config": None if one.point.config is None else str(one.point.config),
-                    "note": one.point.note,
-                    "measured_us": one.point.measured_us,
-                    "modelled_us": None if one.modelled is None else one.modelled.us,
-                    "error": None if one.modelled is None else one.error,
-                    "why_not": one.why or None,
-                }
-                for one in self.compared
-            ],
-            "not_modelled": [
-                {"row": one.index, "group": one.group, "side": one.side, "why": one.why}
-                for one in self.refused
-            ],
-            "errors": _shown(self.errors()),
-            "models": [
-                {
-                    "row": one.point.index,
-                    "group": one.point.group,
-                    "side": one.point.side,
-                    "model": one.point.model.name,
-                    "test": one.point.what,
-                    "batch": one.point.batch.tokens,
-                    "depth": one.point.batch.depth,
-                    "build": one.point.pin.build,
-                    "rocwmma": one.point.rocwmma,
-                    "note": one.point.note,
-                    "measured_tokens_per_second": one.point.measured,
-                    "modelled_tokens_per_second": one.modelled.rate,
-                    "error": one.error,
-                    "blas_share": one.modelled.of_library,
-                    "missing": list(one.modelled.missing),
-                }
-                for one in self.models
-            ],
-            "model_errors": _shown(self.model_errors()),
-            "attention": [
-                {
-                    "row": one.point.index,
-                    "group": one.point.group,
-                    "side": one.point.side,
-                    "model": one.point.model.name,
-                    "batch": one.point.batch.tokens,
-                    "depth": one.point.batch.depth,
-                    "less_depth": None if one.point.less is None else one.point.less.depth,
-                    "build": one.point.pin.build,
-                    "rocwmma": one.point.rocwmma,
-                    "kind": one.kind,
-                    "note": one.point.note,
-                    "measured_us": one.point.measured_us,
-                    "modelled_us": one.modelled_us,
-                    "error": None if one.modelled_us is None else one.error,
-                    "why_not": one.why or None,
-                }
-                for one in self.attention
-            ],
-            "attention_errors": _shown(self.attention_errors()),
-            "ratios": [
-                {"row": one.index, "measured": one.measured, "modelled": one.modelled, "error": one.error}
-                for one in self.ratios
-            ],
-            "signs": {"right": signs[0], "of": signs[1]},
-        }
+    @property
+    def all_errors(self) -> dict[str, dict[str, Errors]]:
+        """The errors of points, whole models and attention, each by name."""
+        found = {"points": self.errors(), "models": self.model_errors(), "attention": self.attention_errors()}
+        return {what: {name.strip(): one for name, one in errors.items()} for what, errors in found.items()}
 
-
-def _shown(errors: dict[str, Errors]) -> dict[str, object]:
-    return {name.strip(): asdict(one) for name, one in errors.items()}
+    @property
+    def sign_counts(self) -> dict[str, int]:
+        """How many ratios have the right sign, of how many."""
+        return dict(zip(("right", "of"), self.signs(), strict=True))
 
 
 SourceOf = Callable[[Release], Source]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.arch import load_gpu
 from patchkit.base.errors import Location, UsageError
@@ -20,6 +21,10 @@ from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_head
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One test; rates in tokens per second, the median of ``samples`` repetitions."""
+
+    json_keys: ClassVar = (
+        "tokens_per_second=rate samples base_depth attention_share_at_least=share largest_attention_gain=gain"
+    )
 
     prompt: int
     generated: int
@@ -38,16 +43,6 @@ class Measured:
     def gain(self) -> float:
         """By which factor it would be faster if depth cost nothing."""
         return max(1.0, self.base_rate / self.rate)
-
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "tokens_per_second": self.rate,
-            "samples": self.samples,
-            "base_depth": self.base_depth,
-            "attention_share_at_least": self.share,
-            "largest_attention_gain": self.gain,
-        }
 
 
 def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[int, int, int], Measured]:
@@ -114,50 +109,33 @@ class EstimateRequest:
 class Row:
     """One test; ``measured`` is None when the output of llama-bench has no such test."""
 
+    json_keys: ClassVar = (
+        "test=bound.test.name depth=bound.test.depth tokens_per_second=bound.rate limit=bound.limit "
+        "memory_share=bound.memory_share attention_share=bound.share largest_attention_gain=bound.gain "
+        "bytes_per_token=bound.bytes_per_token macs_per_token=bound.macs_per_token measured "
+        "bound_over_measured"
+    )
+
     bound: Bound
     measured: Measured | None
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        measured = None
-        if self.measured is not None:
-            measured = {
-                **self.measured.as_json(),
-                "bound_over_measured": self.bound.rate / self.measured.rate,
-            }
-        return {**self.bound.as_json(), "measured": measured}
+    @property
+    def bound_over_measured(self) -> float | None:
+        """How many times as fast the bound is as what was measured."""
+        return None if self.measured is None else self.bound.rate / self.measured.rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """All tests of one model on one GPU."""
 
+    json_keys: ClassVar = "arch model kv_type=kv bandwidth=peaks.bandwidth compute=peaks.compute rows"
+
     arch: str
     model: ModelShape
     kv: str
     peaks: Peaks
     rows: tuple[Row, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "arch": self.arch,
-            "model": {
-                "name": self.model.name,
-                "source": self.model.source,
-                "bytes": self.model.bytes,
-                "parameters": self.model.values,
-                "attending_layers": len(self.model.layers),
-                "windowed_layers": sum(layer.window is not None for layer in self.model.layers),
-                "experts": self.model.experts,
-                "experts_used": self.model.experts_used,
-                "notes": list(self.model.notes),
-            },
-            "kv_type": self.kv,
-            "bandwidth": asdict(self.peaks.bandwidth),
-            "compute": asdict(self.peaks.compute),
-            "rows": [row.as_json() for row in self.rows],
-        }
 
 
 def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.evidence import EvidenceFile, MeasuredTest
 from patchkit.gpu.modelled.machine import Machine
@@ -20,6 +21,11 @@ class Beside:
     ``ratio`` is the candidate over upstream, measured with its interval, and ``modelled_ratio`` the same of
     the model, whose ``error`` is that of the worst known of its kernels; None: not measured, or not known.
     """
+
+    json_keys: ClassVar = (
+        "who file day measured_tokens_per_second=measured measured_ratio=ratio modelled_ratio "
+        "stated_error=error outside=is_outside"
+    )
 
     who: str
     file: str
@@ -53,19 +59,6 @@ class Beside:
         else:
             word = "OUTSIDE" if self.is_outside else "within"
             yield f"{told}; modelled {self.modelled_ratio:.3f}, {word} its error of {self.error:.1%}"
-
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "who": self.who,
-            "file": self.file,
-            "day": self.day,
-            "measured_tokens_per_second": dict(self.measured),
-            "measured_ratio": None if self.ratio is None else list(self.ratio),
-            "modelled_ratio": self.modelled_ratio,
-            "stated_error": self.error,
-            "outside": self.is_outside,
-        }
 
 
 def beside(

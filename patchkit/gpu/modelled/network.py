@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.operations import OperationCase
@@ -32,6 +33,8 @@ class Batch:
 class Part:
     """``count`` equal operations of a batch, each of ``time``."""
 
+    json_keys: ClassVar = "operation=time.operation count us"
+
     case: Timed
     count: int
     time: OperationTime
@@ -45,6 +48,11 @@ class Part:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
     """One batch of a model. ``missing``: operations for which the backend has no kernel."""
+
+    json_keys: ClassVar = (
+        "tokens=batch.tokens depth=batch.depth tokens_per_second=rate modelled "
+        "attention_share=attention blas_share=of_library missing parts=slowest"
+    )
 
     batch: Batch
     parts: tuple[Part, ...]
@@ -70,21 +78,12 @@ class ModelTime:
         """The part of the time (0 to 1) that is products of a BLAS library, which are only estimated."""
         return sum(part.count * part.time.library_us for part in self.parts) / self.us
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "tokens": self.batch.tokens,
-            "depth": self.batch.depth,
-            "tokens_per_second": self.rate,
-            "modelled": True,
-            "attention_share": self.attention,
-            "blas_share": self.of_library,
-            "missing": list(self.missing),
-            "parts": [
-                {"operation": str(part.case), "count": part.count, "us": part.us}
-                for part in sorted(self.parts, key=lambda part: -part.us)
-            ],
-        }
+    modelled: ClassVar = True
+
+    @property
+    def slowest(self) -> list[Part]:
+        """Its parts, the slowest first."""
+        return sorted(self.parts, key=lambda part: -part.us)
 
 
 def time_model(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import near_miss
@@ -55,6 +56,8 @@ _LIMITS = {
 class TimedKernel:
     """One launch: what was played, what launching costs besides (``launch_us``), and its kind."""
 
+    json_keys: ClassVar = "kernel=played.kernel kind us limit shares played"
+
     played: KernelTime
     kind: Kind
     launch_us: float
@@ -96,6 +99,8 @@ class TimedKernel:
 class OperationTime:
     """An operation on one machine. ``products``: calls of a BLAS library, whose time is not modelled."""
 
+    json_keys: ClassVar = "operation us=known_us modelled kind error not_modelled=products kernels"
+
     case: Timed
     machine: Machine
     kernels: tuple[TimedKernel, ...]
@@ -123,30 +128,17 @@ class OperationTime:
         """How far such times were from published ones; None where nobody measured such kernels."""
         return self.machine.error_of(self.kind, head_size_of(self.case))
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        known = self.error
-        return {
-            "operation": str(self.case),
-            "us": None if self.products else self.us,
-            "modelled": True,
-            "kind": self.kind,
-            "error": None
-            if known is None
-            else {"median": known.median, "p90": known.p90, "points": known.points},
-            "not_modelled": list(self.products),
-            "kernels": [
-                {
-                    "kernel": kernel.played.kernel,
-                    "kind": kernel.kind,
-                    "us": kernel.us,
-                    "limit": kernel.limit,
-                    "shares": kernel.shares,
-                    "played": kernel.played.model_dump(mode="json"),
-                }
-                for kernel in self.kernels
-            ],
-        }
+    modelled: ClassVar = True
+
+    @property
+    def operation(self) -> str:
+        """The operation with its sizes and types."""
+        return str(self.case)
+
+    @property
+    def known_us(self) -> float | None:
+        """Its time; None where a part of it is a library's."""
+        return None if self.products else self.us
 
 
 def _bytes_of(case: Timed) -> float:

@@ -170,19 +170,20 @@ class Bound:
         """What most of the time is spent on."""
         return "memory" if 2 * self.from_memory >= self.seconds else "compute"
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "test": self.test.name,
-            "depth": self.test.depth,
-            "tokens_per_second": self.rate,
-            "limit": self.limit,
-            "memory_share": self.from_memory / self.seconds,
-            "attention_share": self.share,
-            "largest_attention_gain": self.gain,
-            "bytes_per_token": self.bytes / self.test.tokens,
-            "macs_per_token": self.macs / self.test.tokens,
-        }
+    @property
+    def memory_share(self) -> float:
+        """The part of the time that memory bounds."""
+        return self.from_memory / self.seconds
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes from memory for one token."""
+        return self.bytes / self.test.tokens
+
+    @property
+    def macs_per_token(self) -> float:
+        """Multiplications with an addition for one token."""
+        return self.macs / self.test.tokens
 
 
 def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:

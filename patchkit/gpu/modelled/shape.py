@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -63,6 +63,10 @@ class ModelShape:
     ``also`` are other names under which it was measured.
     """
 
+    json_keys: ClassVar = (
+        "name source bytes parameters=values attending_layers windowed_layers experts experts_used notes"
+    )
+
     name: str
     source: str
     layers: tuple[Layer, ...]
@@ -71,6 +75,16 @@ class ModelShape:
     experts_used: int = 0
     notes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+
+    @property
+    def attending_layers(self) -> int:
+        """How many layers attend."""
+        return len(self.layers)
+
+    @property
+    def windowed_layers(self) -> int:
+        """How many of them see a window only."""
+        return sum(layer.window is not None for layer in self.layers)
 
     @property
     def family(self) -> str:

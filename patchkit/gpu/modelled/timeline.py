@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.gguf import tensor_kinds_by_name
@@ -57,6 +58,11 @@ class Line:
     kernels were held to published ones.
     """
 
+    json_keys: ClassVar = (
+        "what kernel kind count us=all_us bound_us=all_bound_us above_bound_us=above limit shares "
+        "is_bound is_held"
+    )
+
     what: str
     kernel: str
     kind: Kind | None
@@ -78,26 +84,21 @@ class Line:
         """Of all of them."""
         return self.count * self.us
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "what": self.what,
-            "kernel": self.kernel,
-            "kind": self.kind,
-            "count": self.count,
-            "us": self.all_us,
-            "bound_us": self.count * self.bound_us,
-            "above_bound_us": self.above,
-            "limit": self.limit,
-            "shares": dict(self.shares),
-            "is_bound": self.is_bound,
-            "is_held": self.is_held,
-        }
+    @property
+    def all_bound_us(self) -> float:
+        """The bound of all of them."""
+        return self.count * self.bound_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """One batch. ``library_us``: the part of the time that is products of a BLAS library, only estimated."""
+
+    json_keys: ClassVar = (
+        "test=test.name tokens=test.all_tokens sequences=test.sequences depth=test.depth us "
+        "tokens_per_second=rate tokens_per_second_per_sequence=rate_per_sequence bound_us "
+        "share_of_bound launches blas_share modelled lines=merged_lines"
+    )
 
     test: BatchTest
     lines: tuple[Line, ...]
@@ -137,23 +138,27 @@ class Timeline:
             groups.setdefault((line.kernel, line.what), []).append(line)
         return tuple(sorted(map(_together, groups.values()), key=lambda line: -line.above))
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "test": self.test.name,
-            "tokens": self.test.all_tokens,
-            "sequences": self.test.sequences,
-            "depth": self.test.depth,
-            "us": self.us,
-            "tokens_per_second": self.rate,
-            "tokens_per_second_per_sequence": self.rate / self.test.sequences,
-            "bound_us": self.bound_us,
-            "share_of_bound": self.bound_us / self.us,
-            "launches": self.launches,
-            "blas_share": self.library_us / self.us,
-            "modelled": True,
-            "lines": [line.as_json() for line in self.merged()],
-        }
+    modelled: ClassVar = True
+
+    @property
+    def rate_per_sequence(self) -> float:
+        """Tokens per second of one sequence."""
+        return self.rate / self.test.sequences
+
+    @property
+    def share_of_bound(self) -> float:
+        """The bound as a part of the modelled time."""
+        return self.bound_us / self.us
+
+    @property
+    def blas_share(self) -> float:
+        """The part of the time in a BLAS library."""
+        return self.library_us / self.us
+
+    @property
+    def merged_lines(self) -> Sequence[Line]:
+        """As :meth:`merged` makes them by default."""
+        return self.merged()
 
 
 def mean_of(test: BatchTest, parts: Sequence[Timeline]) -> Timeline:

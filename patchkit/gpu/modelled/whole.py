@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from patchkit.gpu.modelled.against import (
     Published,
@@ -56,6 +57,14 @@ class ModelPoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedModel:
     """A point and the modelled time of its batch."""
+
+    json_keys: ClassVar = (
+        "row=point.index group=point.group side=point.side model=point.model.name test=point.what "
+        "batch=point.batch.tokens depth=point.batch.depth build=point.pin.build rocwmma=point.rocwmma "
+        "note=point.note measured_tokens_per_second=point.measured "
+        "modelled_tokens_per_second=modelled.rate error blas_share=modelled.of_library "
+        "missing=modelled.missing"
+    )
 
     point: ModelPoint
     modelled: ModelTime

@@ -91,7 +91,7 @@ def run_bench(
             "model_changed": model.stat().st_mtime_ns if request.model else 0,
         },
     )
-    root = request.out or workspace.cache_root / "bench" / key_of(setup.as_json())[:16]
+    root = request.out or workspace.cache_root / "bench" / key_of(setup.identity())[:16]
     with open_bench(
         root,
         setup,

@@ -118,10 +118,6 @@ class Explanation(Record):
         )
         return Turn(before=old, after=new)
 
-    def as_json(self) -> dict[str, object]:
-        """The JSON document: what the compiler made of a kernel stands there where it is known."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:

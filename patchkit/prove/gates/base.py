@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.plain import fields_of
 from patchkit.base.report.blocks import Block
 from patchkit.base.verdict import PASSED, Verdict
 
@@ -54,10 +53,6 @@ class Evidence(Record):
     def provenance(self) -> Iterator[tuple[str, str]]:
         """Who measured it, on what, and when, each by name."""
         yield from ()
-
-    def as_json(self) -> dict[str, object]:
-        """As it is written; what was not filled in has no key."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class Identity(Record):
@@ -109,8 +104,12 @@ class GateResult:
     """What one gate found, in ``seconds``.
 
     ``summary`` is one line; ``lines`` are the rows a person reads below it. ``not_run`` names what was not
-    proven, each with its reason.
+    proven, each with its reason. As JSON it is the gate's own file; the report has its ``seconds``.
     """
+
+    json_keys: ClassVar = (
+        "gate verdict summary not_run lines problems=problem_records evidence=evidence_record"
+    )
 
     gate: str
     verdict: Verdict
@@ -136,19 +135,22 @@ class GateResult:
         """Of a gate that failed with one error, before there was anything else to tell."""
         return cls(gate=gate, verdict="failed", summary=error.message, problems=(error,))
 
-    def as_json(self) -> dict[str, object]:
-        """The document of the gate's own file; how long it took stands in the report."""
-        return fields_of(self, "problems", "evidence", "seconds") | {
-            "problems": [
-                {
-                    **{name: getattr(problem, name) for name in ("code", "message", "why", "hint")},
-                    "where": [str(place) for place in problem.where],
-                    "places": [asdict(place) for place in problem.where],
-                }
-                for problem in self.problems
-            ],
-            "evidence": {} if self.evidence is None else self.evidence.as_json(),
-        }
+    @property
+    def problem_records(self) -> list[dict[str, object]]:
+        """The problems as the gate's file has them: each place as text and in parts."""
+        return [
+            {
+                **{name: getattr(problem, name) for name in ("code", "message", "why", "hint")},
+                "where": problem.where,
+                "places": [asdict(place) for place in problem.where],
+            }
+            for problem in self.problems
+        ]
+
+    @property
+    def evidence_record(self) -> Evidence | dict[str, object]:
+        """The evidence as the gate's file has it."""
+        return self.evidence or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

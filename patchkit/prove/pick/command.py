@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_sha256, file_stamp, write_whole
+from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
@@ -27,7 +29,7 @@ from patchkit.prove.bench.visits import ENTRIES, Entry, Visited
 from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import BUILDS, EffectOnTest, Picked, Plan, pick
+from patchkit.prove.pick.decide import BUILDS, Picked, Plan, pick
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Source
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
@@ -76,6 +78,16 @@ class PickReport:
 
     ``label`` says on what the times rest, ``onto`` on which commit of the user's clone the builds stand.
     """
+
+    json_keys: ClassVar = (
+        "format label device archs upstream picked=picked.picked picked_tree=tree "
+        "patches=picked.decisions all_against_none=picked.whole picked_against_none=picked.check "
+        "picked_is_checked=picked.is_checked none_against_itself=picked.noise models tests least "
+        "minutes seconds_measured=picked.seconds rounds=picked.rounds measured_now=measured "
+        "kept_from_before=kept conditions journal"
+    )
+    format: ClassVar = _FORMAT
+    journal: ClassVar = JOURNAL
 
     picked: Picked
     label: str
@@ -213,7 +225,7 @@ def decide(
         onto=request.onto,
     )
     write_whole(report.file, picked_text(picked_file(report)), _DOING, _ELSEWHERE)
-    write_whole(folder / RESULT, json.dumps(as_json(report), indent=1) + "\n", _DOING, _ELSEWHERE)
+    write_whole(folder / RESULT, json.dumps(fields_of(report), indent=1) + "\n", _DOING, _ELSEWHERE)
     return report
 
 
@@ -231,49 +243,6 @@ def picked_file(report: PickReport) -> PickedFile:
             PickedPatch(id=one.id, verdict=one.verdict, why=one.why) for one in report.picked.decisions
         ),
     )
-
-
-def as_json(report: PickReport) -> dict[str, object]:
-    """Everything, for ``--json`` and for whoever makes evidence of it; the raw rounds are in the journal."""
-    picked = report.picked
-
-    def effects(found: tuple[EffectOnTest, ...]) -> list[dict[str, object]]:
-        return [asdict(one) for one in found]
-
-    return {
-        "format": _FORMAT,
-        "label": report.label,
-        "device": report.device,
-        "archs": list(report.archs),
-        "upstream": report.upstream,
-        "picked": list(picked.picked),
-        "picked_tree": report.tree,
-        "patches": [
-            {
-                "id": one.id,
-                "verdict": one.verdict,
-                "why": one.why,
-                "pairs": one.pairs,
-                "context": list(one.context),
-                "effects": effects(one.effects),
-            }
-            for one in picked.decisions
-        ],
-        "all_against_none": effects(picked.whole),
-        "picked_against_none": effects(picked.check),
-        "picked_is_checked": picked.is_checked,
-        "none_against_itself": effects(picked.noise),
-        "models": dict(report.models),
-        "tests": list(report.tests),
-        "least": report.least,
-        "minutes": report.minutes,
-        "seconds_measured": picked.seconds,
-        "rounds": dict(picked.rounds),
-        "measured_now": report.measured,
-        "kept_from_before": report.kept,
-        "conditions": list(report.conditions),
-        "journal": JOURNAL,
-    }
 
 
 def _refuse_nothing(arms: Arms) -> None:

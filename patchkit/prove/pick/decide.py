@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from patchkit.gpu.hardware.bench.rounds import draw_order
 from patchkit.gpu.hardware.bench.statistics import (
@@ -154,6 +154,8 @@ class Decision:
 
     ``context`` is the set that it was left out of.
     """
+
+    json_keys: ClassVar = "id verdict why pairs context effects"
 
     id: str
     verdict: Verdict

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.files import file_sha256
-from patchkit.base.plain import fields_of
 from patchkit.base.verdict import OFF_HARDWARE
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
@@ -24,15 +24,15 @@ from patchkit.toolchain.wheel import WheelContents, check_folder, make_wheel
 class PackageReport:
     """The wheel; ``proof`` is one line about what verify found on this candidate."""
 
+    json_keys: ClassVar = "ok wheel sha256 size_bytes programs proof"
+
     wheel: Path
     sha256: str
     size_bytes: int
     programs: tuple[str, ...]
     proof: str
 
-    def as_json(self) -> dict[str, object]:
-        """As ``package`` shows it."""
-        return {"ok": True, **fields_of(self)}
+    ok: ClassVar = True
 
 
 def run_package(

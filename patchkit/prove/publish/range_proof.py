@@ -6,9 +6,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
-from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.record import Candidate, candidate_ref
@@ -33,6 +33,8 @@ class RangeProofFailed(PatchkitError):
 class FileProof:
     """One changed file: what is declared of it, and the lines outside that differ (``+`` and ``-``)."""
 
+    json_keys: ClassVar = "path declared"
+
     path: str
     declared: tuple[str, ...]
     stray: tuple[str, ...]
@@ -52,16 +54,11 @@ class SideProof:
 class RangeProof:
     """Both sides, and git's own comparison of the two series of commits as text."""
 
+    json_keys: ClassVar = "old new"
+
     old: SideProof
     new: SideProof
     range_diff: str
-
-    def as_json(self) -> dict[str, object]:
-        """Both sides without stray lines: a proof has none."""
-        return {
-            name: fields_of(side) | {"files": [fields_of(one, "stray") for one in side.files]}
-            for name, side in (("old", self.old), ("new", self.new))
-        }
 
 
 _PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+)(?:-emulated|-unproven)?")

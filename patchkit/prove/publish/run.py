@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
@@ -59,6 +60,11 @@ class Published:
     A ``handover`` for ``git am`` has the candidate's commits only: the seal changes no file.
     """
 
+    json_keys: ClassVar = (
+        "branch tip candidate before unchanged evidence_ref evidence tag handover pushed_to replaced "
+        "proven=decision.proven proof=decision.proof passed=decision.passed emulated not_run"
+    )
+
     branch: str
     tip: str
     candidate: str
@@ -72,17 +78,15 @@ class Published:
     pushed_to: str | None = None
     replaced: tuple[Replaced, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """As ``verify --publish`` shows it."""
-        return {
-            **fields_of(self, "evidence_ref", "decision"),
-            "proven": self.decision.proven,
-            "proof": self.decision.proof,
-            "passed": list(self.decision.passed),
-            "emulated": dict(self.decision.emulated),
-            "not_run": dict(self.decision.not_run),
-            "evidence": {"ref": self.evidence_ref, "commit": self.evidence},
-        }
+    @property
+    def emulated(self) -> dict[str, str]:
+        """The gates that passed without hardware, each with its verdict."""
+        return dict(self.decision.emulated)
+
+    @property
+    def not_run(self) -> dict[str, str]:
+        """The gates that did not run, each with the reason."""
+        return dict(self.decision.not_run)
 
 
 def check_request(request: PublishRequest) -> None:
@@ -187,7 +191,7 @@ def _write(
     report, decision, pin = told.report, told.decision, told.pin
     archs = "+".join(report.archs)
     if told.range is not None:
-        document = json.dumps(told.range.as_json(), indent=1) + "\n"
+        document = json.dumps(fields_of(told.range), indent=1) + "\n"
         files = {
             **files,
             "range-proof.json": document.encode(),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.files import OTHER_FILE, disk_errors, write_output
+from patchkit.base.plain import fields_of
 from patchkit.base.report import blocks
 from patchkit.base.report.blocks import Report, Section
 from patchkit.base.report.sarif import sarif_report
@@ -58,7 +59,7 @@ def write_outputs(
         _write(sarif, gate_sarif(verdict, version))
     if reports is None:
         return
-    _write(reports / "verdict.json", json.dumps(verdict.as_json(), indent=1) + "\n")
+    _write(reports / "verdict.json", json.dumps(fields_of(verdict), indent=1) + "\n")
     _write(reports / "verdict.md", gate_markdown(verdict))
     _write(reports / "findings.sarif", gate_sarif(verdict, version))
     for one in verdict.judged:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.prove.pulls.changes import Part, Pull
@@ -21,23 +21,15 @@ Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained
 class Finding:
     """``target`` None: about the pull request as a whole. ``leaks`` are names of configurations."""
 
+    json_keys: ClassVar = (
+        "code=problem.code message=problem.message target where=problem.where patch=patch_places "
+        "leaks_into=leaks why=problem.why hint=problem.hint"
+    )
+
     problem: PatchkitError
     target: str | None = None
     patch_places: tuple[Location, ...] = ()
     leaks: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "code": self.problem.code,
-            "message": self.problem.message,
-            "target": self.target,
-            "where": [str(place) for place in self.problem.where],
-            "patch": [str(place) for place in self.patch_places],
-            "leaks_into": list(self.leaks),
-            "why": self.problem.why,
-            "hint": self.problem.hint,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +59,10 @@ class Judged:
     ``no_gates``: why it has no rows. ``nothing_to_prove``: because it has no patch, which is no fault.
     """
 
+    json_keys: ClassVar = (
+        "name archs build patches reasons tree_before tree evidence no_gates nothing_to_prove gates=rows"
+    )
+
     name: str
     archs: tuple[str, ...]
     build: int
@@ -79,17 +75,16 @@ class Judged:
     no_gates: str | None = None
     nothing_to_prove: bool = False
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        document = asdict(self)
-        document["gates"] = document.pop("rows")
-        document["evidence"] = None if self.evidence is None else str(self.evidence)
-        return document
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullVerdict:
     """The answer. ``attention``: what a person should look at, though nothing is wrong with it."""
+
+    json_keys: ClassVar = (
+        "ok verdict=word exit_code repository=pull.kind base=pull.base head=pull.head "
+        "fork_point=pull.fork_point behind=pull.behind changes own_tests ran needed candidates=judged "
+        "findings attention"
+    )
 
     pull: Pull
     parts: Mapping[str, Part]
@@ -130,29 +125,19 @@ class PullVerdict:
         rows = [row for one in self.judged for row in one.rows if row.state != "not needed"]
         return tuple(dict.fromkeys(row.gate.partition("@")[0] for row in rows))
 
-    def as_json(self) -> dict[str, object]:
-        """As ``--json`` shows it."""
-        return {
-            "ok": not self.findings,
-            "verdict": self.word,
-            "exit_code": int(self.exit_code),
-            "repository": self.pull.kind,
-            "base": self.pull.base,
-            "head": self.pull.head,
-            "fork_point": self.pull.fork_point,
-            "behind": self.pull.behind,
-            "changes": [
-                {
-                    "path": one.path,
-                    "status": _STATUS.get(one.letter, "changed"),
-                    "part": self.parts.get(one.path),
-                }
-                for one in self.pull.changes
-            ],
-            "own_tests": self.own_tests,
-            "ran": list(self.ran),
-            "needed": list(self.needed),
-            "candidates": [one.as_json() for one in self.judged],
-            "findings": [one.as_json() for one in self.findings],
-            "attention": list(self.attention),
-        }
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    @property
+    def changes(self) -> list[dict[str, str | None]]:
+        """The changed paths, what became of each, and its part of the project."""
+        return [
+            {
+                "path": one.path,
+                "status": _STATUS.get(one.letter, "changed"),
+                "part": self.parts.get(one.path),
+            }
+            for one in self.pull.changes
+        ]

@@ -15,6 +15,7 @@ import patchkit
 from patchkit.base.digests import key_of
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ToolchainError
+from patchkit.base.plain import fields_of
 from patchkit.base.store import Store
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.known import program_digest
@@ -94,7 +95,7 @@ class Kept:
         self.store.drop(key)  # a fresh run need not pass
         result = self.inner.run(subject)
         if result.verdict == "passed":
-            self.store.write(key, json.dumps(result.as_json()).encode())
+            self.store.write(key, json.dumps(fields_of(result)).encode())
         return result
 
     def _earlier(self, key: str) -> GateReport | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
@@ -50,6 +51,11 @@ class Report:
     ``timings``: where the time went, by gate.
     """
 
+    json_keys: ClassVar = (
+        "ok nothing_to_prove available=nothing stopped branch archs base tip tree proven_with "
+        "known_faults gates=gate_records timings"
+    )
+
     branch: str
     archs: tuple[str, ...]
     base: str
@@ -68,21 +74,27 @@ class Report:
         """Whether a gate failed."""
         return any(gate.verdict == "failed" for gate in self.gates)
 
-    def as_json(self) -> dict[str, object]:
-        """The document ``report.json``: of each gate's evidence it says in which file that is."""
-        gates: list[dict[str, object]] = []
-        for gate in self.gates:
-            evidence = str(self.folder / f"{gate.gate}.json") if gate.evidence else None
-            gates.append(gate.as_json() | {"seconds": gate.seconds, "evidence": evidence})
-        return {
-            "ok": not self.failed and self.stopped is None and self.nothing is None,
-            "nothing_to_prove": self.nothing is not None,
-            "available": plain(self.nothing),
-            "stopped": self.stopped,
-            **fields_of(self, "folder", "gates", "stopped", "nothing", "timings"),
-            "gates": gates,
-            "timings": [stage.model_dump(mode="json") for stage in self.timings],
-        }
+    @property
+    def ok(self) -> bool:
+        """Whether every gate that was to run did, and none failed."""
+        return not self.failed and self.stopped is None and self.nothing is None
+
+    @property
+    def nothing_to_prove(self) -> bool:
+        """Whether the candidate has no patch."""
+        return self.nothing is not None
+
+    @property
+    def gate_records(self) -> list[dict[str, object]]:
+        """Each gate without its evidence, which is in a file of its own."""
+        return [
+            {
+                **fields_of(gate),
+                "seconds": gate.seconds,
+                "evidence": str(self.folder / f"{gate.gate}.json") if gate.evidence else None,
+            }
+            for gate in self.gates
+        ]
 
 
 def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most of them out
@@ -187,7 +199,7 @@ def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]
 
 
 def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
-    _write(report.folder / "report.json", report.as_json())
+    _write(report.folder / "report.json", report)
     if then is not None:
         then(report.folder)
     return report
@@ -218,7 +230,7 @@ def _cut_short(
         told, problems = error.message, (error,)
     broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
     with contextlib.suppress(CacheError):  # as above
-        _write(folder / f"{broken.gate}.json", broken.as_json())
+        _write(folder / f"{broken.gate}.json", broken)
     return [broken, *(_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:])]
 
 
@@ -237,7 +249,7 @@ def _run(
         began = time.monotonic()
         with watch.stage(gate.name):
             result = gate.run(subject)
-        _write(folder / f"{gate.name}.json", result.as_json())
+        _write(folder / f"{gate.name}.json", result)
         yield replace(result, seconds=round(time.monotonic() - began, 2))
         if result.verdict == "failed":
             stopped = gate.name
@@ -281,7 +293,7 @@ def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _write(path: Path, document: object) -> None:
-    write_whole(path, json.dumps(document, indent=1) + "\n", "writing evidence")
+    write_whole(path, json.dumps(plain(document), indent=1) + "\n", "writing evidence")
 
 
 def failures(report: Report) -> list[PatchkitError]:

@@ -18,6 +18,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import GitError
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.verdict import EMULATED as EMULATED_PASS
@@ -68,7 +69,7 @@ def report(ready) -> Callable[..., Report]:
             verdict = other.get(name.replace("-", "_"), "passed")
             result = GateResult(gate=name, verdict=verdict, summary=f"{name} {verdict}", seconds=1.0)
             if verdict != "not run":
-                text = {**result.as_json(), "where": str(ready.cache / "trees")}
+                text = {**fields_of(result), "where": str(ready.cache / "trees")}
                 (folder / f"{name}.json").write_text(json.dumps(text))
             results.append(result)
         made = Report(
@@ -81,7 +82,7 @@ def report(ready) -> Callable[..., Report]:
             gates=tuple(results),
             folder=folder,
         )
-        (folder / "report.json").write_text(json.dumps(made.as_json()))
+        (folder / "report.json").write_text(json.dumps(fields_of(made)))
         return made
 
     return make
@@ -229,7 +230,7 @@ def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved
         assert f"Gate-Passed: {name}" not in text
     names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
     assert {"backend-ops.json", "logits.json", "bench.json"} <= {*names}
-    document = published.as_json()
+    document = fields_of(published)
     assert (document["proven"], document["proof"], set(document["emulated"])) == (
         True,
         "emulated",

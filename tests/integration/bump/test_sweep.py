@@ -26,7 +26,7 @@ def test_a_remote_is_searched_for_the_first_break_of_each_patch(river):
     (only,) = document["breaks"]
     assert (only["patch"], only["good"], only["bad"], only["class"]) == ("demo-twin", 4, 5, "retired")
     commit = river.git("rev-parse", "b5", at=river.upstream)
-    assert only["upstream_commit"] == f"{commit[:12]} (change 5)"
+    assert only["upstream_commit"] == {"commit": commit, "subject": "change 5"}
     text = river.run("sweep", "--arch", "gfx1151", "--from", "b1", "--to", "b5").stdout
     assert f"demo-twin: good until b4, retired at b5 by {commit[:12]} (change 5)" in text
 

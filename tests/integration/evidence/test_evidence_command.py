@@ -18,6 +18,7 @@ from demo_world import FOLDER, SOURCE, World, git, make_series, make_upstream
 from measured_files import machine
 
 from patchkit.base.evidence import MeasuredMachine, load_evidence_file, parse_evidence_file
+from patchkit.base.plain import fields_of
 from patchkit.carry.series.lock import load_lock
 from patchkit.prove.gates.base import GateResult, Identity
 from patchkit.prove.gates.bench import ArmSamples, BenchEvidence, SampledTest, Samples
@@ -100,7 +101,7 @@ def measure(world: World, number: int, gain: float, *, tree: str | None = None) 
     result = GateResult(gate="bench", verdict="passed", summary="measured", evidence=evidence)
     folder = world.cache / "evidence" / candidate
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text(json.dumps(result.as_json()))
+    (folder / "bench.json").write_text(json.dumps(fields_of(result)))
 
 
 def evidence(world: World, *args: str | Path) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.build import Machine
@@ -50,7 +51,7 @@ def _bench(subject: Subject, rounds: int) -> GateResult:
 
 
 def _tests(result: GateResult) -> list[dict[str, object]]:
-    return cast("list[dict[str, object]]", result.as_json()["evidence"]["tests"])
+    return cast("list[dict[str, object]]", fields_of(result)["evidence"]["tests"])
 
 
 def test_two_builds_of_equal_code_are_never_told_apart(cpu_subject: Subject) -> None:

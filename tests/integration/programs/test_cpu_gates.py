@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.hardware.attention import gate_cases
@@ -64,7 +65,7 @@ def test_the_shipped_candidate_passes_backend_ops(cpu_subject: Subject) -> None:
     result = OPS.run(cpu_subject)
     assert result.verdict == "passed", result.problems
     assert result.gate == "backend-ops@cpu"
-    evidence = result.as_json()["evidence"]
+    evidence = fields_of(result)["evidence"]
     assert evidence["tests_run"] == evidence["tests_passed"] == evidence["baseline_tests_run"]
     assert evidence["tests_run"] > 10
     own = evidence["own"]
@@ -79,7 +80,7 @@ def test_the_shipped_candidate_passes_logits(cpu_subject: Subject) -> None:
     result = LOGITS.run(cpu_subject)
     assert result.verdict == "passed", result.problems
     distances = {
-        row["scene"]["name"]: row["baseline"]["nmse"] for row in result.as_json()["evidence"]["scenes"]
+        row["scene"]["name"]: row["baseline"]["nmse"] for row in fields_of(result)["evidence"]["scenes"]
     }
     assert 1e-9 < distances["long-f16"] < 1e-4  # against the path without flash attention
     assert distances["two-q8_0"] == 0.0  # against itself: there is no other path
@@ -89,7 +90,7 @@ def test_every_kind_of_model_is_as_near_as_arithmetic_allows(cpu_subject: Subjec
     kinds = tuple(group for group in groups() if group.kind != "attention")
     result = replace(LOGITS, groups=kinds).run(cpu_subject)
     assert result.verdict == "passed", result.problems
-    pairs = result.as_json()["evidence"]["scenes"]
+    pairs = fields_of(result)["evidence"]["scenes"]
     assert {pair["model"] for pair in pairs} >= {"mamba", "mamba2", "rwkv6", "rwkv7"}
     assert max(pair["baseline"]["nmse"] for pair in pairs) < 3e-3  # weights of two bits
     # Behind 32768 keys there are two paths, too, and what was written is what both of them read.
@@ -116,11 +117,11 @@ def test_a_lost_key_is_caught_by_both(plant) -> None:
     assert codes == {"BACKEND_OPS_FAILED", "BACKEND_OPS_INEXACT"}
     assert "NMSE = " in (found.problems[0].why or "")
     assert (
-        found.as_json()["evidence"]["baseline_tests_passed"]
-        == found.as_json()["evidence"]["baseline_tests_run"]
+        fields_of(found)["evidence"]["baseline_tests_passed"]
+        == fields_of(found)["evidence"]["baseline_tests_run"]
     )
-    assert not found.as_json()["evidence"]["sides"]["candidate"][1]["shared"]
-    assert found.as_json()["evidence"]["sides"]["candidate"][0]["shared"]
+    assert not fields_of(found)["evidence"]["sides"]["candidate"][1]["shared"]
+    assert fields_of(found)["evidence"]["sides"]["candidate"][0]["shared"]
     told = LOGITS.run(subject)
     assert {problem.code for problem in told.problems} == {"LOGITS_FAR"}
 
@@ -174,7 +175,7 @@ def test_a_text_is_read_with_a_model_that_has_a_vocabulary(
     )
     result = gate.run(cpu_subject)
     assert result.verdict == "passed", result.problems
-    read = result.as_json()["evidence"]["text"]
+    read = fields_of(result)["evidence"]["text"]
     assert read["baseline"] == read["candidate"]
     # Flash attention against the path without: near, and not the same numbers.
     assert read["candidate"]["worst"] > 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.base.store import Store
 from patchkit.carry.placing.guard import GuardedGpu
 from patchkit.gpu.emulated.cases import own_cases
@@ -83,7 +84,7 @@ def _problems(result: GateResult) -> dict[str, str]:
 def test_the_shipped_candidate_passes_on_every_kind_of_gpu(subject: Subject) -> None:
     result = LaunchGate().run(subject)
     assert (result.verdict, result.problems) == ("passed", ())
-    target = result.as_json()["evidence"]["archs"]["gfx1151"]
+    target = fields_of(result)["evidence"]["archs"]["gfx1151"]
     assert target["supported"] == [5248, 5248]  # of upstream's list at build 6900
     after = {row["after"] for row in target["transitions"] if row["phase"].startswith("decode")}
     assert after == {"TILE", "VEC", "not supported"}
@@ -99,7 +100,9 @@ def test_the_shipped_candidate_passes_on_every_kind_of_gpu(subject: Subject) -> 
     assert any("mul_mat_q x" in line for line in result.lines)
     # Upstream converts quantized KV of 131072 rows with a grid that the runtime refuses.
     assert list(target["upstream"]) == ["a launch that the GPU refuses"]
-    others = {arch: each for arch, each in result.as_json()["evidence"]["archs"].items() if arch != "gfx1151"}
+    others = {
+        arch: each for arch, each in fields_of(result)["evidence"]["archs"].items() if arch != "gfx1151"
+    }
     assert set(others) == set(subject.profiles) - {"gfx1151"}
     assert all(each["cases_identical"] for each in others.values())
     assert result.lines[-1].split() == sorted(others)
@@ -107,7 +110,7 @@ def test_the_shipped_candidate_passes_on_every_kind_of_gpu(subject: Subject) -> 
 
 def _stamps(result: GateResult) -> dict[str, int]:
     """When each log that the evidence names was written."""
-    archs = result.as_json()["evidence"]["archs"].values()
+    archs = fields_of(result)["evidence"]["archs"].values()
     benches = [bench for arch in archs for bench in arch["benches"]]
     logs = [log for each in [*archs, *benches] for log in each["logs"]]
     return {log: Path(log).stat().st_mtime_ns for log in logs}

@@ -9,6 +9,7 @@ from launches import compiled_kernel, launch_of
 from refusing import refused
 
 from patchkit.base.errors import ExitCode, Location
+from patchkit.base.plain import plain
 from patchkit.cli.app import main
 from patchkit.cli.verbs.explain import _lines, _sizes
 from patchkit.gpu.emulated.cases import Case
@@ -81,12 +82,12 @@ def test_where_both_sides_end_alike_nothing_turns():
     same = _both(_explanation())
     assert same.turn is None
     assert list(_lines(same))[3:5] == ["TILE, before and after", ""]
-    assert same.as_json()["turn"] is None
+    assert plain(same)["turn"] is None
 
 
 def test_the_json_has_the_same():
-    assert _explanation().as_json()["turn"]["after"]["decided_by"] == "a"
-    document = _explanation().as_json()
+    assert plain(_explanation())["turn"]["after"]["decided_by"] == "a"
+    document = plain(_explanation())
     assert document["case"] == "D=128 gqa=4 kv=4096 tokens=1 f16"
     before, after = document["accounts"]
     assert (before["supported"], before["launches"]) == (False, [])

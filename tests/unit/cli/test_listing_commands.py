@@ -97,7 +97,8 @@ def test_show_a_gpu_says_which_patches_are_on_at_the_default_build(patchkit) -> 
     document = json.loads(patchkit("show", "gfx1151", "--json")[1])
     assert document["build"] == 11549
     row = document["patches"]["wmma-tile-params"]
-    assert (row["builds"], row["told_build"]) == ({"first": 6900, "last": 9093}, 9093)
+    builds = row["builds"]
+    assert (builds["first"], builds["last"], row["told_build"]) == (6900, 9093, 9093)
 
 
 def test_show_something_that_is_not_there(patchkit) -> None:

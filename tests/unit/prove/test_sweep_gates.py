@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, ToolchainError
+from patchkit.base.plain import fields_of
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.sweep import Proof
 from patchkit.prove.verify.run import Report
@@ -45,5 +46,5 @@ def test_a_pin_whose_gates_could_not_run_is_not_proven():
     assert proof.failed
     code = problems[0].code
     assert proof.lines() == [f"b7  not run  {code}: one (a.cu:1)", f"b7  not run  {code}: two"]
-    document = proof.as_json()
+    document = fields_of(proof)
     assert (document["ok"], document["error"]["message"]) == (False, "cannot be applied")

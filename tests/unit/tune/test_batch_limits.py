@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
@@ -109,7 +110,7 @@ def test_what_is_about_settings_is_refused(more, capsys) -> None:
 
 
 def test_the_report_has_the_ratios_of_each_type() -> None:
-    document = _report(_type("Q4_K", {2: 0.8, 6: 1.3}, profile=2)).as_json()
+    document = fields_of(_report(_type("Q4_K", {2: 0.8, 6: 1.3}, profile=2)))
     (one,) = document["types"]  # type: ignore[misc]
     assert (one["limit"], one["profile"]) == (5, 2)
     assert [(each["columns"], round(each["ratio"], 3)) for each in one["columns"]] == [(2, 0.8), (6, 1.3)]

@@ -84,7 +84,7 @@ class Setup:
     runner: Runner
     more: Mapping[str, object] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, object]:
+    def identity(self) -> dict[str, object]:
         """What all calls of a journal have in common; depths and repetitions may be added to later."""
         return {
             "format": _FORMAT,
@@ -101,7 +101,7 @@ class Setup:
     def key(self) -> str:
         """A digest of everything that makes two measurements comparable."""
         grown = {name: getattr(self.plan, name) for name in _GROW}
-        return key_of({**self.as_json(), **grown})[:16]
+        return key_of({**self.identity(), **grown})[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class Bench:
 
     def _wanted(self, rounds: int) -> Iterator[Wanted]:
         arms = {arm.label: arm for arm in self.setup.arms}
-        seed = key_of(self.setup.as_json())
+        seed = key_of(self.setup.identity())
         for number in range(rounds):
             for depths in self.depths:
                 for label in draw_order(list(arms), number, f"{seed} {depths}"):
@@ -264,7 +264,7 @@ def open_bench(
     """
     depths = setup.plan.depths
     made = [f"{arm.label}.jsonl" for arm in setup.arms]
-    with open_journal(folder, setup.as_json(), CALLS, made=made, fresh=fresh) as journal:
+    with open_journal(folder, setup.identity(), CALLS, made=made, fresh=fresh) as journal:
         if journal.entries:
             reporter.info(f"going on with a measurement of {len(journal.entries)} runs in {folder}")
         yield Bench(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
@@ -139,7 +140,7 @@ def test_a_patch_that_is_not_there_is_an_error_with_those_that_are(made, candida
 
 def test_a_difference_survives_json_byte_for_byte(made, candidate) -> None:
     whole = difference(made.repository, candidate, None)
-    text = json.loads(json.dumps(whole.as_json()))["diff"]
+    text = json.loads(json.dumps(fields_of(whole)))["diff"]
     assert text.encode("utf-8", "surrogateescape") == whole.text
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.carry.series.lock import load_lock
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.modelled.against import Published
@@ -156,7 +157,7 @@ def test_all_layers_are_counted_and_the_shallower_batch_is_taken_off(points):
     comparison = Comparison(arch="gfx1151", compared=(), refused=(), ratios=(), attention=(found,))
     errors = comparison.attention_errors()
     assert list(errors) == ["tile, prompts"]
-    assert comparison.as_json()["attention_errors"]["tile, prompts"]["points"] == 1
+    assert fields_of(comparison)["errors"]["attention"]["tile, prompts"]["points"] == 1
 
 
 def test_another_kernel_than_was_measured_is_not_compared(points):

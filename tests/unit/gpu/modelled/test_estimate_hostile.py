@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.plain import fields_of
 from patchkit.gpu.gguf import GgufHeader, LongArray, Tensor, tensor_kinds
 from patchkit.gpu.modelled.roofline import Figure, Peaks, bound_of
 from patchkit.gpu.modelled.roofline import Test as Run
@@ -72,4 +73,4 @@ def test_any_metadata_give_a_bound_or_an_error(arch, fields, sane, tensors, kv):
         assert 0 <= bound.share <= 1
         assert math.isfinite(bound.seconds)
         assert bound.seconds > 0
-        assert bound.as_json()
+        assert fields_of(bound)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.modelled.batches import (
@@ -180,7 +181,7 @@ def test_tokens_of_several_sequences_are_counted_once(
         assert (timeline.us, timeline.launches) == (pytest.approx(4e6 / 634.51), 1)
         assert timeline.rate == pytest.approx(634.51)
         assert timeline.rates == "634.5 t/s in total, 158.6 per sequence"
-        document = timeline.as_json()
+        document = fields_of(timeline)
         assert document["tokens"] == 4
         assert document["tokens_per_second"] == pytest.approx(634.51)
         assert document["tokens_per_second_per_sequence"] == pytest.approx(634.51 / 4)

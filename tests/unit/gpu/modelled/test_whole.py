@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.plain import fields_of
 from patchkit.carry.series.lock import load_lock
 from patchkit.gpu.modelled.against import Published
 from patchkit.gpu.modelled.compare import Comparison
@@ -129,6 +130,6 @@ def test_errors_of_models_stand_apart(points):
     errors = found.model_errors()
     assert list(errors) == ["prompts", "generated tokens"]  # of prompts none is without BLAS
     assert errors["prompts"].median == pytest.approx(0.1)
-    document = found.as_json()
-    assert document["model_errors"]["prompts"]["points"] == 1
+    document = fields_of(found)
+    assert document["errors"]["models"]["prompts"]["points"] == 1
     assert document["models"][1]["test"] == "tg128"

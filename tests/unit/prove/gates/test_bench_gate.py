@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.promises import NO_GAIN, BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.journal import load_journal
@@ -88,7 +89,7 @@ def test_two_equal_programs_pass(bench, tmp_path: Path) -> None:
     assert "4 tests in 8 rounds on this machine: 4 same" in result.summary
     assert _outputs(tmp_path, "*.jsonl") == ["finished.jsonl"]
     assert any(line.startswith("temperatures") for line in result.lines)
-    json.dumps(result.as_json())
+    json.dumps(fields_of(result))
 
 
 def test_a_slower_candidate_fails_and_says_by_how_much(bench) -> None:
@@ -152,10 +153,10 @@ def test_an_interrupted_measurement_is_gone_on_with(bench, tmp_path: Path) -> No
         bench(trouble="[ $n = 3 ] && exit 1")
     result = bench()
     assert result.verdict == "passed"
-    assert result.as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 2
+    assert fields_of(result)["evidence"]["rounds_taken_from_an_interrupted_run"] == 2
     count = int((tmp_path / "base" / "count").read_text())
     assert count == 16, "the baseline ran twice per round, and no round twice"
-    assert bench().as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 0
+    assert fields_of(bench())["evidence"]["rounds_taken_from_an_interrupted_run"] == 0
 
 
 def test_a_run_on_another_device_proves_nothing(bench) -> None:

@@ -251,7 +251,7 @@ def test_reports_show_the_candidates_findings_and_then_upstreams() -> None:
     gate = GateReport(
         gate="sanitize", verdict="failed", summary="", problems=(), not_run=(), lines=(), evidence=found
     )
-    tables = {table.name: table for table in gate.tables}
+    tables = {table.name: table for table in gate.blocks}
     assert list(tables) == ["sanitize", "sanitize-own", "sanitize-upstream"]
     assert [row.cells[1] for row in tables["sanitize-own"].rows] == [f"{FILE}:5"]
     assert [row.cells[-1] for row in tables["sanitize-upstream"].rows] == ["too", "not seen"]

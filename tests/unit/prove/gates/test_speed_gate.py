@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from refusing import refused
 
+from patchkit.base.plain import plain
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.promises import SpeedRules, SpeedShape
 from patchkit.gpu.emulated.device import device_of
@@ -210,7 +211,7 @@ def test_only_a_bench_of_these_trees_on_hardware_counts(make_subject, tmp_path: 
         )
         document = gate.model_dump(mode="json", exclude_unset=True, by_alias=True)
         document["gate"] = document.pop("name", "bench")
-        document["evidence"] = evidence.as_json()
+        document["evidence"] = plain(evidence)
         path.write_text(json.dumps(document))
 
     kept(subject.candidate_tree)
@@ -289,7 +290,7 @@ def test_evidence_is_read_back_and_shown(timed, operation):
         judged_shape("p", ATTENTION, timed, (operation(WMMA, 130.0), operation(WMMA, 100.0)), None),
     )
     evidence = SpeedEvidence(shapes=shapes, errors=("gfx1151, mmq: x",))
-    again = SpeedEvidence.model_validate_json(json.dumps(evidence.as_json()))
+    again = SpeedEvidence.model_validate_json(json.dumps(plain(evidence)))
     assert again.shapes == shapes
     (table,) = again.blocks()
     assert [row.cells[0] for row in table.rows] == ["faster (modelled)", "not judged"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
@@ -88,7 +89,7 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
     made: PullVerdict, word: str, code: ExitCode
 ) -> None:
     assert (made.word, made.exit_code) == (word, code)
-    document = made.as_json()
+    document = fields_of(made)
     assert document["verdict"] == word
     assert document["changes"] == [
         {"path": "arch_profiles/gfx1151.toml", "status": "changed", "part": "profile"}
@@ -180,4 +181,4 @@ def test_what_passed_on_an_emulated_gpu_counts_and_is_told_apart() -> None:
     assert (found.word, found.exit_code, found.ran) == ("passed", ExitCode.OK, ("logits",))
     assert "  emu ok logits  20 scenes (1.0 s)" in gate_lines(found)
     assert "| logits | passed (emulated) | 20 scenes |" in gate_markdown(found)
-    assert found.as_json()["candidates"][0]["gates"][0]["state"] == "passed (emulated)"
+    assert fields_of(found)["candidates"][0]["gates"][0]["state"] == "passed (emulated)"
