@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ import click
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
+from patchkit.base.plain import fields_of, plain
 from patchkit.base.text import counted
 from patchkit.cli.code_look import code_document, code_lines, hazard_lines
 from patchkit.cli.completing import files
@@ -280,9 +280,9 @@ def _document(
         "blocks_left_out": 0 if report is None else report.left_out,
         "refused": [] if report is None else [one.model_dump() for one in report.refused],
         "fault": None if report is None else report.fault,
-        "findings": [dataclasses.asdict(one) for one in left],
+        "findings": left,
         "suppressed": [
-            {"reason": known.reason, "link": known.link, **dataclasses.asdict(one)} for one, known in left_out
+            {"reason": known.reason, "link": known.link, **fields_of(one)} for one, known in left_out
         ],
         "unused_suppressions": [] if wrong is None else [str(place) for place in wrong.where],
     }
@@ -295,7 +295,7 @@ def _kernel(one: KernelCount) -> dict[str, object]:
 def _json(document: object) -> bytes:
     import json
 
-    return (json.dumps(document, indent=1) + "\n").encode("utf-8")
+    return (json.dumps(plain(document), indent=1) + "\n").encode("utf-8")
 
 
 def _lines(left: Sequence[Finding]) -> Iterator[str]:
