@@ -299,11 +299,12 @@ class Git:
     def _starting(
         self, args: tuple[str, ...], *, stdin: int | BinaryIO | None = None, with_stdout: bool = True
     ) -> Callable[[], subprocess.Popen[bytes]]:
+        runner = gitpython.runner_in(self._cwd())  # here, where Ctrl-C is still answered at once
         return partial(
             gitpython.spawn,
+            runner,
             self._argv(args),
             env=self._environment(),
-            cwd=self._cwd(),
             stdin=stdin,
             with_stdout=with_stdout,
             keep_open=self.keep_open,

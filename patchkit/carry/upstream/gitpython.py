@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 
 def spawn(
+    runner: git.Git,
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
-    cwd: Path,
     stdin: int | BinaryIO | None,
     with_stdout: bool,
     keep_open: tuple[int, ...],
 ) -> subprocess.Popen[bytes]:
     """Start in a session of its own, stderr a pipe of bytes, and stdout where it is wanted.
 
+    ``runner`` is what :func:`runner_in` gives for the folder to run in.
     ``stdin`` is a file with a descriptor, a constant of subprocess, or empty.
     """
-    wrapped = _runner(cwd).execute(
+    wrapped = runner.execute(
         argv,
         istream=stdin,
         env=env,
@@ -49,7 +50,8 @@ def spawn(
     return process
 
 
-def _runner(cwd: Path) -> git.Git:
+def runner_in(cwd: Path) -> git.Git:
+    """GitPython's runner of commands in a folder. The first call imports GitPython, which runs git itself."""
     if "git" not in sys.modules:
         # Without a git program the import raises; patchkit says that in its own words instead.
         before = os.environ.get("GIT_PYTHON_REFRESH")

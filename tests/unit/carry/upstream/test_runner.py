@@ -73,7 +73,7 @@ def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
         "from patchkit.carry.upstream import gitpython\n"
         "import os; from pathlib import Path\n"
         "nothing = {'env': {}, 'stdin': None, 'with_stdout': True, 'keep_open': ()}\n"
-        "try: gitpython.spawn(['/nonexistent/git'], cwd=Path('/'), **nothing)\n"
+        "try: gitpython.spawn(gitpython.runner_in(Path('/')), ['/nonexistent/git'], **nothing)\n"
         "except Exception as e: print(type(e).__name__)\n"
         "try: check_git(NullReporter())\n"
         "except Exception as e: print(e.code, 'GIT_PYTHON_REFRESH' in os.environ)\n"
@@ -139,12 +139,18 @@ def test_only_trust_anchors_of_the_machine_are_kept() -> None:
 def test_ctrl_c_ends_git_and_what_it_started(repo: Repository, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     fake, ready = tmp_path / "bin" / "git", tmp_path / "ready"
-    fake.write_text(f"#!/bin/sh\nsleep 6464 &\ntouch {ready}; wait\n")
+    # GitPython asks for the version when it is imported.
+    fake.write_text(
+        '#!/bin/sh\n[ "$*" != version ] || { echo git version 2.39.5; exit; }\n'
+        f"sleep 6464 &\ntouch {ready}; wait\n"
+    )
     fake.chmod(0o755)
     code = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "from patchkit.base.reporter import NullReporter\n"
         "from patchkit.carry.upstream.git import Git\n"
-        "Git(reporter=NullReporter()).run('version')\n"
+        "Git(reporter=NullReporter()).run('status')\n"
     )
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
