@@ -7,16 +7,13 @@ Whoever only emulates has them too, so nothing of the patch manager is imported 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.carry.onto.pin import AsBuild, Onto
+from patchkit.carry.series.lock import PinWanted
 from patchkit.cli.settings import FOLDER, TEXT, options
-
-if TYPE_CHECKING:
-    from patchkit.carry.onto.pin import AsBuild, Onto
-    from patchkit.carry.series.lock import PinWanted
 
 CLONE = options(
     click.option(
@@ -49,7 +46,5 @@ def make_onto(
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
-    from patchkit.carry.onto.pin import Onto
-
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)

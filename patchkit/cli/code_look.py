@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patchkit.base.text import counted
-
-if TYPE_CHECKING:
-    from patchkit.gpu.emulated.hazards import CodeLook, Hazard
+from patchkit.gpu.emulated.hazards import ABOUT, CodeLook, Hazard
+from patchkit.gpu.emulated.names import read_name
 
 
 def code_document(seen: CodeLook, arch: str) -> dict[str, object]:
@@ -54,8 +52,6 @@ def code_lines(seen: CodeLook, path: Path, arch: str) -> Iterator[str]:
 
 def hazard_lines(seen: CodeLook) -> Iterator[str]:
     """Each hazard, and what its kind is behind the last of it."""
-    from patchkit.gpu.emulated.hazards import ABOUT
-
     for kind, about in ABOUT.items():
         of_kind = [one for one in seen.hazards if one.kind == kind]
         for one in of_kind:
@@ -66,8 +62,6 @@ def hazard_lines(seen: CodeLook) -> Iterator[str]:
 
 
 def _lines(one: Hazard) -> Iterator[str]:
-    from patchkit.gpu.emulated.names import read_name
-
     yield f"static: {read_name(one.at.function)} {one.what}"
     yield f"  {one.at.place}   {one.at.text}"
     yield from (f"    inlined at {place}" for place in one.at.places[1:])

@@ -8,26 +8,34 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import click
 from click.core import ParameterSource
 
+from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import find_series_dir
 from patchkit.base.text import counted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Wish
+from patchkit.carry.onto.pin import Onto, find_commit_pin, find_onto_pin
+from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.upstream.exported import export_pin
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import Settings, options, packed
-
-if TYPE_CHECKING:
-    from patchkit.base.arch import GpuProfile
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.onto.pin import Onto
-    from patchkit.carry.series.lock import PinWanted
-    from patchkit.gpu.api import Gpu, Prepares, Program
-    from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
-    from patchkit.toolchain.compiler import Compiler
-    from patchkit.toolchain.machine import Source
+from patchkit.gpu import api
+from patchkit.gpu.api import Gpu, Prepares, Program, emulated_profile
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, EmulationReport, Schedule
+from patchkit.gpu.emulated.names import read_name
+from patchkit.prove.build import check_programs, prepare_subject
+from patchkit.toolchain.compiler import Compiler, open_compiler
+from patchkit.toolchain.hip import find_toolchain
+from patchkit.toolchain.machine import Source, build_side
+from patchkit.toolchain.sides import Workshop
+from patchkit.toolchain.units import SourceTree
 
 _MOST_SEED = 2**63
 _SEED_DIGITS = len(str(_MOST_SEED))
@@ -161,8 +169,6 @@ _SHOWN_KERNELS = 20
 
 def profile_lines(report: EmulationReport) -> Iterator[str]:
     """Which kernels took the time on this machine, the longest first; nothing of a GPU's time follows."""
-    from patchkit.gpu.emulated.names import read_name
-
     kernels = sorted((one for one in report.kernels if one.launches), key=lambda one: -one.seconds)
     whole = sum(one.seconds for one in kernels)
     yield f"{whole:.1f} s in kernels, on this machine's CPU (no time of a GPU):"
@@ -179,9 +185,6 @@ def profile_lines(report: EmulationReport) -> Iterator[str]:
 
 def open_gpu(settings: Settings, arch: str) -> Gpu:
     """The GPU, with the profiles, the cache folder and the reporter of this run."""
-    from patchkit.base.series_folder import find_series_dir
-    from patchkit.gpu import api
-
     return api.open_gpu(
         arch,
         profiles=find_series_dir(settings.series_dir).profiles,
@@ -193,11 +196,6 @@ def open_gpu(settings: Settings, arch: str) -> Gpu:
 
 def prepare(settings: Settings, arch: str) -> tuple[GpuProfile, Compiler]:
     """The profile of a GPU that is emulated, and a compiler for it. Raises ARCH_NOT_EMULATED."""
-    from patchkit.base.series_folder import find_series_dir
-    from patchkit.gpu.api import emulated_profile
-    from patchkit.toolchain.compiler import open_compiler
-    from patchkit.toolchain.hip import find_toolchain
-
     profile = emulated_profile(find_series_dir(settings.series_dir).profiles, arch)
     cache_root, reporter = settings.cache_root(), settings.reporter()
     return profile, open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
@@ -219,13 +217,6 @@ def _upstreams(
     gpu: EmulatedGpu,
     options: EmulationOptions,
 ) -> Iterator[Program]:
-    from patchkit.gpu.api import Program
-    from patchkit.gpu.emulated.emulated_sides import emulated_side
-    from patchkit.prove.build import check_programs
-    from patchkit.toolchain.machine import build_side
-    from patchkit.toolchain.sides import Workshop
-    from patchkit.toolchain.units import SourceTree
-
     check_programs([program])
     source, rocwmma = _source_of(settings, gpu.device.arch, side)
     reporter = settings.reporter()
@@ -251,17 +242,11 @@ def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source,
 
     A commit of the user's own is its own baseline: no candidate need be there for it.
     """
-    from patchkit.carry.candidate.decision import Wish
-    from patchkit.prove.build import prepare_subject
-    from patchkit.toolchain.machine import Source
-
     workspace = settings.workspace()
     if side.onto is not None and side.name == "baseline":
         return source_of_commit(workspace, side.onto), True
     pin: PinWanted = side.upstream
     if side.onto is not None:
-        from patchkit.carry.onto.pin import find_onto_pin
-
         pin = find_onto_pin(side.onto, workspace, (arch,))
     subject, _ = prepare_subject(workspace, (arch,), pin, "hip", os.environ, Wish())
     root, tree = (
@@ -278,10 +263,6 @@ def source_of_commit(workspace: Workspace, onto: Onto) -> Source:
 
     Raises ONTO_NOT_LLAMA_CPP, and what reading the clone and the disk raise.
     """
-    from patchkit.carry.onto.pin import find_commit_pin
-    from patchkit.carry.upstream.exported import export_pin
-    from patchkit.toolchain.machine import Source
-
     pin = find_commit_pin(onto, workspace)
     made = export_pin(pin, workspace)
     return Source(root=made.root, tree=made.tree, build=pin.build, commit=made.commit[:9])

@@ -7,20 +7,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.workspace import Workspace
 from patchkit.cli.request import DEVICE
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, packed, version_of
+from patchkit.gpu.hardware.runner import choose_runner
 from patchkit.prove.report.registry import FORMATS
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.prove.verify.hardware import Hardware
-    from patchkit.toolchain.parts import BackendName
+from patchkit.prove.report.write import check_apart, check_writable, write_reports
+from patchkit.prove.verify.hardware import Hardware, choose_hardware
+from patchkit.toolchain.parts import BackendName
 
 _STDOUT = 1
 
@@ -98,9 +97,6 @@ class HardwareChoice:
         """The gates that run on hardware; no connection yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
         if tuple(archs) == (PLAIN,) and self.backend != "cpu":
             self._refuse_device()
-        from patchkit.gpu.hardware.runner import choose_runner
-        from patchkit.prove.verify.hardware import choose_hardware
-
         runner = choose_runner(
             self.runner, config=self.ssh_config, environ=os.environ, reporter=workspace.reporter
         )
@@ -180,8 +176,6 @@ class ReportFiles:
         Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one
         that is named twice, and STDOUT_TAKEN.
         """
-        from patchkit.prove.report.write import check_apart, check_writable, write_reports
-
         files = {name: path for name, path in self.files.items() if path is not None}
         summary = [self.summary] if self.summary is not None else []
         places = [*files.values(), *summary]

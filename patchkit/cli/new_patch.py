@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.series_folder import PLAIN, is_plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.lifting.draft import named_place
+from patchkit.carry.lifting.pipeline import Wanted, Written
+from patchkit.carry.lifting.write import NewEdit
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import TEXT, packed
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.lifting.pipeline import Wanted, Written
-    from patchkit.carry.lifting.write import NewEdit
 
 
 def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -87,8 +86,6 @@ def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = 
 
     Raises click.MissingParameter.
     """
-    from patchkit.carry.lifting.pipeline import Wanted
-
     (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
     return Wanted(**{**given, "guard": guard}, id=name)
 
@@ -102,8 +99,6 @@ def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...
 
 def _place(edit: NewEdit) -> str:
     """What an edit is in, or beside, by its name."""
-    from patchkit.carry.lifting.draft import named_place
-
     name = named_place(edit.selector, edit.function)
     return f"at {name}" if name is not None else "in the file"
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from patchkit.base.series_folder import told_archs
 from patchkit.base.text import counted
 from patchkit.carry.judging.classes import GOOD
+from patchkit.carry.onto.apply import OntoReport
+from patchkit.carry.onto.plan import OntoPlan
 from patchkit.cli.request import unproven
-
-if TYPE_CHECKING:
-    from patchkit.carry.onto.apply import OntoReport
-    from patchkit.carry.onto.plan import OntoPlan
 
 
 def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:

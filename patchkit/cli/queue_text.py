@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from patchkit.base.errors import members_of
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted, shortened
-
-if TYPE_CHECKING:
-    from patchkit.carry.importing.queue import QueuedPatch, QueueReport
+from patchkit.carry.importing.queue import QueuedPatch, QueueReport
 
 _MOST = 4  # removals, renames and the like that are shown
 _NAME = 56  # characters of a name in the table

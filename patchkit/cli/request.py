@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, is_plain
+from patchkit.base.upstreams import llama_cpp
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Request, Wish
+from patchkit.carry.candidate.find import check_candidate, find_candidate, made_for
+from patchkit.carry.candidate.listing import archs_with_patches
+from patchkit.carry.onto.pin import AsBuild, Onto, find_onto_pin
+from patchkit.carry.series.lock import Pin, PinWanted, load_lock
+from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import gpus, patches, pins
 from patchkit.cli.settings import TEXT, options, packed
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.candidate.decision import Request, Wish
-    from patchkit.carry.onto.pin import AsBuild, Onto
-    from patchkit.carry.series.lock import Pin, PinWanted
-    from patchkit.toolchain.parts import BackendName
-
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.toolchain.parts import BackendName
 
 _DIGITS = 9  # of a build number
 
@@ -38,8 +40,6 @@ class ArchMissing(UsageError):
 
 def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
     """6900 of ``6900`` or ``b6900``, and ``v0.5.0`` as it is; a callback of options."""
-    from patchkit.base.upstreams import llama_cpp
-
     if value is None:
         return None
     tags = llama_cpp().tags
@@ -129,15 +129,10 @@ class CandidateChoice:
             CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
-        from patchkit.carry.candidate.find import check_candidate, find_candidate, made_for
-        from patchkit.carry.series.lock import load_lock
-        from patchkit.carry.series.profile import load_profiles
 
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
                 return load_lock(workspace.series.lock).pin(self.upstream)
-            from patchkit.carry.onto.pin import find_onto_pin
-
             return find_onto_pin(self.onto, workspace, archs)
 
         try:
@@ -161,8 +156,6 @@ class CandidateChoice:
 def _make_choice(
     *, archs: tuple[str, ...], upstream: str | None, onto: str | None, repo: Path | None, **wish: Any
 ) -> CandidateChoice:
-    from patchkit.carry.candidate.decision import Wish
-
     clone = make_onto(onto, repo, upstream=upstream)
     return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))
 
@@ -219,8 +212,6 @@ def _make_asked(
 
 
 def _make_wanted(**wanted: Any) -> Request:
-    from patchkit.carry.candidate.decision import Request
-
     return Request(**wanted)
 
 
@@ -292,13 +283,8 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
     Raises ArchMissing with the GPUs that the series has patches for, ARCH_IN_PLAIN_SERIES.
     """
     if is_plain(workspace.series.profiles):
-        from patchkit.carry.series.profile import load_profiles
-
         load_profiles(workspace.series.profiles, named)  # a GPU is refused at once
         return (PLAIN,)
-    from patchkit.carry.candidate.listing import archs_with_patches
-    from patchkit.gpu.hardware.gpus import detect_gpus
-
     if named:
         return named
     found = detect_gpus()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from patchkit.base.text import counted
-
-if TYPE_CHECKING:
-    from patchkit.carry.resolving.case import Resolved
-    from patchkit.carry.resolving.run import Regenerated, ResolveRequest
+from patchkit.carry.resolving.case import Resolved
+from patchkit.carry.resolving.run import Regenerated, ResolveRequest
 
 _TOLD = {
     "regenerated": "git's merge takes it",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from patchkit.base.arch import GpuProfile
-    from patchkit.gpu.modelled.batches import BatchTest
-    from patchkit.gpu.modelled.recording import Recorder
-    from patchkit.gpu.modelled.timeline import Timeline
-    from patchkit.gpu.modelled.timings import Timings
+from patchkit.gpu.gguf import load_gguf_parts
+from patchkit.gpu.modelled.batches import BatchTest, record_batches
+from patchkit.gpu.modelled.recording import Recorder
+from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
+from patchkit.gpu.modelled.roofline import peaks_of
+from patchkit.gpu.modelled.timeline import Timeline, mean_of, time_batches
+from patchkit.gpu.modelled.timings import Timings
 
 _SHOWN = 20  # kernels of a test
 _MICRO_BATCH = 512  # llama-bench's
@@ -42,12 +42,6 @@ def time_lines(
         NOTHING_TO_ESTIMATE: nothing was asked for.
         The errors of reading the model, of recording and of playing it.
     """
-    from patchkit.gpu.gguf import load_gguf_parts
-    from patchkit.gpu.modelled.batches import BatchTest, record_batches
-    from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
-    from patchkit.gpu.modelled.roofline import peaks_of
-    from patchkit.gpu.modelled.timeline import mean_of, time_batches
-
     if asked.gguf is not None:
         whole = whole_of_header(load_gguf_parts(asked.gguf), asked.gguf)
     elif asked.shape is not None:
@@ -89,8 +83,6 @@ def time_lines(
 
 def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
     """The prompt, and the micro-batches that stand for all of it: the first and the last."""
-    from patchkit.gpu.modelled.batches import BatchTest
-
     size = min(tokens, _MICRO_BATCH)
     yield BatchTest(name="pp", depth=depth, tokens=tokens)
     yield BatchTest(name="pp.first", depth=depth, tokens=size)

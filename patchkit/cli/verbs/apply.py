@@ -6,21 +6,22 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ExitCode, UsageError
-from patchkit.base.series_folder import PLAIN, arch_options, told_archs
+from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options, told_archs
 from patchkit.base.text import counted, near_miss
+from patchkit.carry.candidate.apply import ApplyReport, run_apply
+from patchkit.carry.onto.apply import run_onto
+from patchkit.carry.onto.pin import Onto
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.picked import PickedFile, load_picked
+from patchkit.cli.onto_text import onto_lines
 from patchkit.cli.request import Asked, request_options, unproven
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.series_folder import SeriesDir
-    from patchkit.carry.candidate.apply import ApplyReport
-    from patchkit.carry.onto.pin import Onto
-    from patchkit.carry.series.picked import PickedFile
 
 
 @verb(
@@ -95,8 +96,6 @@ def command(
             why="it is about a branch of your own clone",
             hint="add --onto REV",
         )
-    from patchkit.carry.candidate.apply import run_apply
-
     workspace = settings.workspace()
     applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
     if chosen is not None and applied.candidate.pin == chosen.upstream and applied.tree != chosen.tree:
@@ -112,10 +111,6 @@ def command(
 
 def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) -> None:
     """Say at its line what the series in use does not have. Raises UNKNOWN_PATCH, PICKED_OTHER."""
-    from patchkit.base.arch import list_profiles
-    from patchkit.carry.series.catalogue import load_series
-    from patchkit.carry.series.lock import load_lock
-
     known = [patch.id for patch in load_series(series.patches).patches]
     for one in picked.patch:
         if one.verdict == "keep" and one.id not in known:
@@ -142,8 +137,6 @@ def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) 
 
 def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, PickedFile]:
     """The request for the patches of a file of ``pick``, with its GPUs where none are named; and the file."""
-    from patchkit.carry.series.picked import load_picked
-
     wanted = asked.wanted
     named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
     named += [f"--trust {wanted.trust}"] if wanted.trust is not None else []
@@ -181,9 +174,6 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, Pic
 
 
 def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:
-    from patchkit.carry.onto.apply import run_onto
-    from patchkit.cli.onto_text import onto_lines
-
     workspace = settings.workspace()
     request = asked.request(workspace)
     applied = run_onto(

@@ -8,9 +8,14 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN
@@ -20,13 +25,20 @@ from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, CandidateChoice, backend_for, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options, verb
 from patchkit.cli.terminal import wants_color
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from patchkit.gpu.hardware.bench.options import BenchPlan
-    from patchkit.gpu.hardware.bench.tables import Section, Table
-    from patchkit.prove.bench.command import BenchRunReport
+from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.tables import (
+    SURE,
+    Section,
+    Table,
+    csv_table,
+    json_table,
+    markdown_table,
+    sections,
+    table_notes,
+)
+from patchkit.gpu.hardware.runner import choose_runner
+from patchkit.prove.bench.command import BenchRunReport, BenchRunRequest, run_bench
 
 TableFormat = Literal["terminal", "markdown", "csv"]
 _WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never folded
@@ -34,8 +46,6 @@ _WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never fol
 
 def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
     """The result on stdout; for CSV, which has no place for them, the notes on stderr."""
-    from patchkit.gpu.hardware.bench.tables import csv_table, markdown_table, sections, table_notes
-
     if form == "markdown":
         settings.terminal.data(markdown_table(table))
     elif form == "csv":
@@ -49,12 +59,6 @@ def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
 
 
 def _rendered(settings: Settings, section: Section) -> str:
-    from rich import box
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     on_screen = bool(sys.stdout) and sys.stdout.isatty()
     shown = RichTable(title=visible(section.title), box=box.SIMPLE_HEAD, title_justify="left")
     for title, how in zip(section.titles, section.aligned, strict=True):
@@ -82,10 +86,6 @@ def _rendered(settings: Settings, section: Section) -> str:
 
 def _painted(titles: Sequence[str], row: Sequence[str], column: int) -> Text:
     """Green and red are for changes whose whole interval of 99 % says so; without one there is no colour."""
-    from rich.text import Text
-
-    from patchkit.gpu.hardware.bench.tables import SURE
-
     is_sure = column + 1 < len(row) and titles[column + 1].endswith(SURE)
     low, found, high = row[column + 1].partition(" to ") if is_sure else ("", "", "")
     if not found or low.startswith("-") != high.startswith("-"):
@@ -192,9 +192,6 @@ def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options
     everything else is shown by itself and named below the table. Nothing is known of the scatter of a test
     that was run once: then there is no interval.
     """
-    from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
-    from patchkit.gpu.hardware.bench.tables import json_table
-
     check_beside_document(settings, plot)
     table = run_bench_compare(CompareRequest(plot=plot, **options))
     if settings.json:
@@ -210,8 +207,6 @@ _NUMBER = click.IntRange(min=1)
 
 
 def _make_plan(**values: Any) -> BenchPlan:
-    from patchkit.gpu.hardware.bench.options import BenchPlan
-
     return BenchPlan(**values)
 
 
@@ -285,9 +280,6 @@ def _run(
     Ctrl-C loses one call and the same command goes on. More depths or repetitions add to what is there. The
     results are one file per label, in the form that bench compare reads.
     """
-    from patchkit.gpu.hardware.runner import choose_runner
-    from patchkit.prove.bench.command import BenchRunRequest, run_bench
-
     if not any((*plan.prompts, *plan.generated)):
         raise UsageError(
             "--prompts and --generated leave nothing to measure",
@@ -318,8 +310,6 @@ def _run(
 
 
 def _run_document(report: BenchRunReport) -> dict[str, object]:
-    from patchkit.gpu.hardware.bench.tables import json_table
-
     return {
         "ok": True,
         "folder": str(report.folder),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from patchkit.cli.request import CandidateChoice, backend_for, candidate_options, program_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.prove.build import BuildReport
-    from patchkit.toolchain.parts import BackendName
+from patchkit.prove.build import PROGRAMS, BuildReport, run_build
+from patchkit.toolchain.parts import BackendName
 
 
 @verb(
@@ -34,8 +31,6 @@ def command(
     What no patch changes is built once for both; an interrupted build goes on where it was. The folders,
     with the whole log of Ninja and the compilers, are in the cache folder and are printed.
     """
-    from patchkit.prove.build import PROGRAMS, run_build
-
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     report = run_build(

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.base.plain import fields_of
+from patchkit.base.workspace import Workspace
+from patchkit.carry.bump.proof import Proof
+from patchkit.carry.bump.report import Bump, bump_lines, ending_lines, keep_report
+from patchkit.carry.bump.request import BumpRequest
+from patchkit.carry.bump.run import run_bump
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.resolving.run import Regenerated, regenerate_all
+from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.complaint import error_as_json
 from patchkit.cli.completing import gpus, patches, targets
 from patchkit.cli.request import TRUST
 from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.bump.proof import Proof
-    from patchkit.carry.bump.report import Bump
-    from patchkit.carry.bump.request import BumpRequest
-    from patchkit.carry.candidate.record import Candidate
-    from patchkit.carry.resolving.run import Regenerated
-    from patchkit.carry.series.lock import Pin
+from patchkit.prove.verify.policy import load_proven_series
+from patchkit.prove.verify.run import run_verify
 
 
 @verb(
@@ -110,10 +111,6 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     cache folder; it also says what became of the pull requests that patches come from, and what is new in
     the forks of [[watch]].
     """
-    from patchkit.carry.bump.report import bump_lines, ending_lines, keep_report
-    from patchkit.carry.bump.request import BumpRequest
-    from patchkit.carry.bump.run import run_bump
-
     workspace = settings.workspace()
     request = BumpRequest(**options)
     if not request.no_verify:
@@ -147,21 +144,15 @@ def _regenerate(request: BumpRequest, workspace: Workspace) -> Regenerated:
             code="USAGE_VALUE",
             hint="patchkit bump --resolve first, commit the patches, then patchkit bump --commit",
         )
-    from patchkit.carry.resolving.run import regenerate_all
-
     return regenerate_all(request, workspace)
 
 
 def _check_policy(workspace: Workspace) -> None:
     """Read [gates] of series.toml, which proving would read after the placing."""
-    from patchkit.prove.verify.policy import load_proven_series
-
     load_proven_series(workspace.series.patches)
 
 
 def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
-    from patchkit.prove.verify.run import run_verify
-
     return run_verify(
         workspace,
         archs=candidate.archs,

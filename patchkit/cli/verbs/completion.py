@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from patchkit.cli.completing import script
 from patchkit.cli.settings import Settings, verb
 
 
@@ -22,7 +23,5 @@ def command(settings: Settings, shell: str) -> None:
     Appended to the file that your shell reads at its start, as below, it is there in each new one. GPUs,
     patches and pins are those of the series; the key starts patchkit, which reads names and changes nothing.
     """
-    from patchkit.cli.completing import script
-
     text = script(shell)
     settings.show({"shell": shell, "script": text}, [text.rstrip("\n")])

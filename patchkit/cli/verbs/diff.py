@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from patchkit.carry.candidate.diff import make_diff
 from patchkit.cli.completing import patches
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
@@ -18,8 +19,6 @@ from patchkit.cli.settings import Settings, verb
 @click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
 def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
     """Show what the candidate changes in upstream, as git writes it."""
-    from patchkit.carry.candidate.diff import make_diff
-
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     shown = make_diff(workspace, archs=chosen.archs, upstream=chosen.upstream, patch=patch)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.cli.complaint import exit_code_of
 from patchkit.cli.completing import gpus
+from patchkit.cli.doctor import Check, run_doctor
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.cli.doctor import Check
 
 
 @verb("doctor", example=("patchkit doctor",))
@@ -31,8 +28,6 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
     Installs nothing. The exit code is that of the first check that failed; warnings and what is absent do
     not count.
     """
-    from patchkit.cli.doctor import run_doctor
-
     checks = run_doctor(
         series_dir=settings.series_dir,
         cache_root=settings.cache_root(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,11 +24,19 @@ from patchkit.cli.emulated import (
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.gpu.api import Ran
-    from patchkit.gpu.emulated.emulator import EmulationReport, KernelCount
-    from patchkit.toolchain.compiler import Compiler
+from patchkit.gpu.api import Ran, find_program
+from patchkit.gpu.emulated.coverage import coverage_document, coverage_lines, instruction_states
+from patchkit.gpu.emulated.emulator import (
+    EmulationOptions,
+    EmulationReport,
+    KernelCount,
+    build_alone,
+    build_coverage,
+    find_disassembler,
+    this_level,
+)
+from patchkit.gpu.emulated.vectors import load_vectors, run_vectors
+from patchkit.toolchain.compiler import Compiler
 
 _SHOWN_INSTRUCTIONS = 12
 
@@ -87,9 +95,6 @@ def command(
     A side is of a pin of the lock, or with --onto of a commit of your own clone: the baseline is that commit
     as it is, with its own test programs and kernels.
     """
-    from patchkit.gpu.api import find_program
-    from patchkit.gpu.emulated.emulator import EmulationOptions
-
     if (vectors is not None) + coverage + bool(program) != 1:
         raise UsageError(
             "emulate needs a program, or --vectors FILE, or --coverage, and one of them only",
@@ -213,9 +218,6 @@ def _most_frequent(kernel: KernelCount) -> Iterator[str]:
 
 
 def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) -> None:
-    from patchkit.gpu.emulated.emulator import build_alone, find_disassembler, this_level
-    from patchkit.gpu.emulated.vectors import load_vectors, run_vectors
-
     wanted = load_vectors(path)
     outcomes = run_vectors(
         wanted,
@@ -238,9 +240,6 @@ def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) 
 
 
 def _show_coverage(settings: Settings, arch: str, compiler: Compiler) -> None:
-    from patchkit.gpu.emulated.coverage import coverage_document, coverage_lines, instruction_states
-    from patchkit.gpu.emulated.emulator import build_coverage, find_disassembler, this_level
-
     states = instruction_states(
         arch=arch,
         program=build_coverage(compiler, this_level()),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import find_series_dir
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
-
-if TYPE_CHECKING:
-    from patchkit.gpu.modelled.estimate import Estimate, Row
+from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, Row, make_estimate
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
@@ -63,9 +62,6 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
     A roofline: the bytes that must be read and the operations that must be done, by the sizes in the
     model's file, against the bandwidth and the peak in the GPU's profile. Nothing is run.
     """
-    from patchkit.base.series_folder import find_series_dir
-    from patchkit.gpu.modelled.estimate import EstimateRequest, make_estimate
-
     if (options["model"] is None) == (options["shape"] is None):
         raise UsageError(
             "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"

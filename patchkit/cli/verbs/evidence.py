@@ -6,25 +6,32 @@ import datetime as dt
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, UsageError
+from patchkit.base.errors import ErrorGroup, ExitCode, Location, PatchkitError, UsageError
+from patchkit.base.evidence import EvidenceFile, MeasuredMachine
+from patchkit.base.files import check_output, disk_errors, write_output
 from patchkit.base.text import counted
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.series.measured import codes_of
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.evidence import EvidenceFile, MeasuredMachine
-    from patchkit.base.workspace import Workspace
-    from patchkit.prove.evidence.add import Checked, PatchSaid
-    from patchkit.prove.evidence.check import Checker, Made
-    from patchkit.prove.evidence.export import Measurement
-    from patchkit.toolchain.parts import BackendName
+from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
+from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.evidence.add import Checked, PatchSaid, add_file, check_file, make_checker
+from patchkit.prove.evidence.check import Checker, Made
+from patchkit.prove.evidence.export import Exporter, Measurement, load_gate_measurement, load_measurement
+from patchkit.prove.pulls.measured import place
+from patchkit.toolchain.parts import BackendName
 
 
 class _Group(Verb, click.Group):
@@ -79,12 +86,6 @@ def _export(
     The default is what gate bench measured of the candidate on this machine (patchkit verify --gate bench
     --model MODEL.gguf). Look at the file before you send it: it is text, and all that is in it is there.
     """
-    from patchkit.base.files import check_output, write_output
-    from patchkit.carry.series.catalogue import load_series
-    from patchkit.carry.series.lock import load_lock
-    from patchkit.carry.series.measured import codes_of
-    from patchkit.prove.evidence.export import Exporter, load_measurement
-
     workspace = settings.workspace()
     if by is not None and not _is_handle(by):
         raise UsageError(
@@ -124,9 +125,6 @@ def _export(
 
 def _refuse_other(place: Path, text: bytes) -> None:
     """Raise EVIDENCE_FILE_THERE where another file lies: it may be the only copy of a measurement."""
-    from patchkit.base.errors import Location
-    from patchkit.base.files import disk_errors
-
     with disk_errors(place, "writing the evidence file"):
         is_other = place.is_file() and place.read_bytes() != text
     if is_other:
@@ -145,11 +143,6 @@ def _is_handle(name: str) -> bool:
 
 def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, ...], Measurement]:
     """What gate bench measured of the candidate that the options name."""
-    from dataclasses import replace
-
-    from patchkit.carry.candidate.find import find_candidate
-    from patchkit.prove.evidence.export import load_gate_measurement
-
     chosen = choice.choose(workspace)
     repository, candidate = find_candidate(workspace, chosen.archs, chosen.upstream)
     tree = repository.git.run("rev-parse", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
@@ -158,9 +151,6 @@ def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, 
 
 
 def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], MeasuredMachine]:
-    from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
-    from patchkit.gpu.hardware.runner import LocalRunner
-
     runner = LocalRunner(reporter=workspace.reporter)
     token = machine_token(workspace.cache_root, runner)
 
@@ -172,10 +162,6 @@ def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], Measured
 
 def _maker(workspace: Workspace) -> Made:
     """Places patches that no lock records together, as apply does; no branch comes of it."""
-    from functools import partial
-
-    from patchkit.prove.pulls.measured import place
-
     return partial(place, workspace=workspace)
 
 
@@ -199,8 +185,6 @@ def _check(settings: Settings, files: tuple[Path, ...]) -> int:
     placed anew. Every figure is computed from the raw rounds. What passes is consistent and possible. That
     somebody measured it no check can say; so two machines have to agree.
     """
-    from patchkit.prove.evidence.add import check_file
-
     workspace = settings.workspace()
     checker = _checker(workspace)
     return _each(settings, files, lambda path: check_file(path, workspace.series, checker), added=False)
@@ -219,8 +203,6 @@ def _add(settings: Settings, files: tuple[Path, ...]) -> int:
     What they say of a patch counts from then on by the rules of [trust] in series.toml. Two machines that
     agree make a patch measured; a loss beyond noise on two machines ends its default.
     """
-    from patchkit.prove.evidence.add import add_file
-
     workspace = settings.workspace()
 
     def add(path: Path) -> Checked:
@@ -231,8 +213,6 @@ def _add(settings: Settings, files: tuple[Path, ...]) -> int:
 
 
 def _checker(workspace: Workspace) -> Checker:
-    from patchkit.prove.evidence.add import make_checker
-
     return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
 
 

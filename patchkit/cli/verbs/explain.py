@@ -7,7 +7,7 @@ import os
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +15,19 @@ from patchkit.base.errors import UsageError
 from patchkit.cli.completing import gpus
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.gpu.emulated.cases import Case
-    from patchkit.prove.explain.run import Account, Explanation, LaunchedKernel, Line, PathReport, Span
+from patchkit.gpu.emulated.cases import Case, whole_blocks
+from patchkit.gpu.emulated.device import MEMORY_BYTES
+from patchkit.prove.explain.run import (
+    NOT_KNOWN,
+    Account,
+    Explanation,
+    LaunchedKernel,
+    Line,
+    PathReport,
+    Span,
+    explain_case,
+    explain_paths,
+)
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -87,8 +96,6 @@ def command(
         raise UsageError(
             "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
         )
-    from patchkit.prove.explain.run import explain_case, explain_paths
-
     case = None if path else _case(head_size, kv, **shape)
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
@@ -109,9 +116,6 @@ def command(
 
 def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **more: Any) -> Case:
     """The shape of the options; raises the errors of what cannot be, before anything is built for it."""
-    from patchkit.gpu.emulated.cases import Case, whole_blocks
-    from patchkit.gpu.emulated.device import MEMORY_BYTES
-
     if head_size is None or kv is None:
         raise UsageError(
             "a shape of attention is --head-size and --kv",
@@ -232,8 +236,6 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
 
 def path_lines(report: PathReport) -> Iterator[str]:
     """The report, line by line."""
-    from patchkit.prove.explain.run import NOT_KNOWN
-
     yield f"which kernels run, {report.branch} (build {report.build})"
     yield f"with {report.tools}"
     for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from patchkit.carry.candidate.diff import run_export
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -19,8 +20,6 @@ def command(settings: Settings, choice: CandidateChoice, directory: Path) -> Non
 
     DIR must be new, empty, or hold an unchanged earlier export.
     """
-    from patchkit.carry.candidate.diff import run_export
-
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     written = run_export(workspace, archs=chosen.archs, upstream=chosen.upstream, directory=directory)

@@ -10,8 +10,14 @@ from typing import Any
 import click
 
 from patchkit.base.errors import ErrorGroup
+from patchkit.base.files import check_output
 from patchkit.cli.gate_options import HardwareChoice, check_beside_document, hardware_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
+from patchkit.prove.pulls.look import GateRequest, look_first
+from patchkit.prove.pulls.outputs import write_outputs
+from patchkit.prove.pulls.run import run_gate
+from patchkit.prove.pulls.text import gate_lines
+from patchkit.prove.report.write import check_apart
 
 
 @verb(
@@ -76,10 +82,6 @@ def command(
     head, 3 for a place, 4 for a template, 1 for a gate; also 1 when patchkit itself is changed and nobody
     says with --own-tests that its tests passed.
     """
-    from patchkit.prove.pulls.look import GateRequest, look_first
-    from patchkit.prove.pulls.outputs import write_outputs
-    from patchkit.prove.pulls.text import gate_lines
-
     hardware.check()
     check_beside_document(settings, summary, sarif)
     _check_outputs(summary, sarif, reports)
@@ -87,8 +89,6 @@ def command(
     request = GateRequest(own_tests_passed=own_tests is not None, **options)
     look = look_first(request, workspace.reporter)
     if look.needs_more:
-        from patchkit.prove.pulls.run import run_gate
-
         verdict = run_gate(
             look, workspace, environ=os.environ, hardware=functools.partial(hardware.choose, workspace)
         )
@@ -112,9 +112,6 @@ def command(
 
 def _check_outputs(summary: Path | None, sarif: Path | None, reports: Path | None) -> None:
     """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
-    from patchkit.base.files import check_output
-    from patchkit.prove.report.write import check_apart
-
     if summary is not None and sarif is not None:
         check_apart(sarif, [summary])
     if summary is not None:

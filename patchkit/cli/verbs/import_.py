@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.series_folder import is_plain
+from patchkit.base.workspace import Workspace
+from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
+from patchkit.carry.importing.update import run_update
+from patchkit.carry.lifting.pipeline import Wanted
+from patchkit.carry.series.catalogue import load_series
 from patchkit.cli.completing import files, patches, pins
 from patchkit.cli.new_patch import asked_guards, describe_written, guard_options, more_values
 from patchkit.cli.queue_text import queue_lines
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.importing.queue import QueueReport
 
 _SOURCE = options(
     click.argument("sources", type=TEXT, nargs=-1, metavar="[FILE|FOLDER|REV..REV]...", shell_complete=files),
@@ -108,9 +109,6 @@ def command(
         return ExitCode.OK
     if force:
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
-    from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
-    from patchkit.carry.lifting.pipeline import Wanted
-
     workspace = settings.workspace()
     given["guards"] = asked_guards(given["guards"], workspace)
     request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
@@ -126,8 +124,6 @@ def command(
 
 def _lacking(done: QueueReport, workspace: Workspace) -> list[list[str]]:
     """The keys that the new patches lack, each patch's."""
-    from patchkit.carry.series.catalogue import load_series
-
     written = {name for each in done.patches for name, _ in each.patches}
     return [
         [line.partition(" = ")[0] for line in patch.undocumented]
@@ -145,8 +141,6 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
             why=f"given as well: {', '.join(given)}",
             hint=f"patchkit import --update {shlex.quote(name)}",
         )
-    from patchkit.carry.importing.update import run_update
-
     done = run_update(name, settings.workspace(), force=force)
     lines = [
         *done.lines(),

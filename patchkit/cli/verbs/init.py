@@ -5,18 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import counted
+from patchkit.carry.init import OwnSeries, make_own_series, make_plain_series
 from patchkit.cli.completing import pins
 from patchkit.cli.request import ARCHS
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.init import OwnSeries
 
 
 @verb(
@@ -65,8 +62,6 @@ def command(
     With --plain it begins without a patch and knows no GPU: it is for a queue of patches that are for every
     build, as a server's or a packager's. No command asks for --arch in it.
     """
-    from patchkit.carry.init import make_own_series, make_plain_series
-
     if is_plain and archs:
         raise UsageError(
             f"--plain and --arch {archs[0]} contradict each other",

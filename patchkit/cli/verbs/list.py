@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from patchkit.carry.candidate.listing import Catalogue, load_catalogue
+from patchkit.carry.series.patch import Patch
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.candidate.listing import Catalogue
-    from patchkit.carry.series.patch import Patch
 
 
 @verb("list", example=("patchkit list", "patchkit list --json"))
 def command(settings: Settings) -> None:
     """List the patches of the series in order, and the GPUs, where it has any, with what is on for each."""
-    from patchkit.carry.candidate.listing import load_catalogue
-
     catalogue = load_catalogue(settings.workspace().series)
     settings.show(_document(catalogue), _lines(catalogue), fit=True)
 

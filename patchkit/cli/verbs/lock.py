@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.relock import Recorded, Relocked, relock, relock_all
 from patchkit.cli.request import choose_archs, lock_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.candidate.decision import Request
-    from patchkit.carry.candidate.relock import Recorded, Relocked
 
 
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
@@ -32,8 +29,6 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
     A profile or a shared template is an input of several results. With --all each of them is made anew, with
     the opt-in patches that it has; the lock is replaced once, when all are made, or not at all.
     """
-    from patchkit.carry.candidate.relock import relock, relock_all
-
     if every:
         _refuse_narrowing(wanted)
     workspace = settings.workspace()

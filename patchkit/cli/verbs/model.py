@@ -7,35 +7,43 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.arch import GpuProfile
+from patchkit.base.errors import ExitCode, GitError, UsageError
+from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.files import check_output, write_output
+from patchkit.base.jobs import run_parallel
 from patchkit.base.upstreams import llama_cpp
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.find import find_candidate
+from patchkit.carry.onto.pin import Onto, find_onto_pin
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.upstream.exported import ExportedTree, export_pin, export_tree
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
 from patchkit.cli.settings import FOLDER, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.arch import GpuProfile
-    from patchkit.base.workspace import Workspace
-    from patchkit.carry.onto.pin import Onto
-    from patchkit.carry.series.lock import Pin
-    from patchkit.carry.upstream.exported import ExportedTree
-    from patchkit.gpu.api import ProgramTime
-    from patchkit.gpu.modelled.against import Release
-    from patchkit.gpu.modelled.compare import Comparison
-    from patchkit.gpu.modelled.measured import Beside
-    from patchkit.gpu.modelled.network import ModelTime
-    from patchkit.gpu.modelled.operation import OperationTime
-    from patchkit.gpu.modelled.recording import Recorder, Timed
-    from patchkit.gpu.modelled.shape import ModelShape
-    from patchkit.gpu.modelled.timings import Timings
-    from patchkit.toolchain.machine import Source
+from patchkit.cli.timelines import Asked, time_lines, timeline_lines
+from patchkit.gpu.api import ProgramTime
+from patchkit.gpu.emulated.cases import Case
+from patchkit.gpu.emulated.operations import OperationCase
+from patchkit.gpu.gguf import load_gguf_parts
+from patchkit.gpu.hardware.bench.plots import draw_scatter
+from patchkit.gpu.modelled.against import Release
+from patchkit.gpu.modelled.compare import Comparison, compare
+from patchkit.gpu.modelled.machine import in_words
+from patchkit.gpu.modelled.measured import Beside, beside
+from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
+from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
+from patchkit.gpu.modelled.recording import Recorder, Timed
+from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
+from patchkit.gpu.modelled.timeline_picture import draw_timelines
+from patchkit.gpu.modelled.timings import Timings
+from patchkit.toolchain.machine import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +163,6 @@ def command(
             settings.reporter().warn(f"a signal ended {program[0]}: what it launches later is missing")
             raise click.exceptions.Exit(ExitCode.GATE_FAILED)
         return
-    from patchkit.gpu.modelled.timings import Timings
-
     tree = Kernels(upstream=upstream, onto=make_onto(onto, repo, upstream=upstream))
     profile, compiler = prepare(settings, arch)
     timings = Timings.of(settings.workspace(), profile, compiler)
@@ -167,10 +173,6 @@ def command(
                 code="USAGE_SYNTAX",
                 hint=f"patchkit model --arch {arch} --against FILE",
             )
-        from patchkit.carry.series.lock import load_lock
-        from patchkit.gpu.hardware.bench.plots import draw_scatter
-        from patchkit.gpu.modelled.compare import compare
-
         if plot is not None:
             check_output(plot, "preparing the picture")
         workspace = settings.workspace()
@@ -209,9 +211,6 @@ def command(
 def _timeline(
     settings: Settings, timings: Timings, profile: GpuProfile, tree: Kernels, of: Mapping[str, Any]
 ) -> None:
-    from patchkit.cli.timelines import Asked, time_lines, timeline_lines
-    from patchkit.gpu.modelled.timeline_picture import draw_timelines
-
     if not of["timeline"] or (of["gguf"] is None) == (of["shape"] is None):
         raise UsageError(
             "--timeline is about one whole model",
@@ -272,8 +271,6 @@ def _program(timed: ProgramTime) -> Iterator[str]:
 
 
 def _case(of: Mapping[str, Any]) -> Timed:
-    from patchkit.gpu.modelled.operation import attention_case, matrix_case
-
     is_matrix = None not in (of["kind"], of["rows"], of["columns"], of["tokens"])
     is_attention = None not in (of["head_size"], of["kv"], of["tokens"])
     if is_attention and of["kind"] is None:
@@ -301,8 +298,6 @@ def _case(of: Mapping[str, Any]) -> Timed:
 def _sides(
     timings: Timings, case: Timed, tree: Kernels, *, repeated: bool
 ) -> dict[str, OperationTime | None]:
-    from patchkit.gpu.emulated.cases import Case
-
     with contextlib.ExitStack() as stack:
         return {
             name: timings.time(case, recorder, repeated=repeated)
@@ -313,14 +308,10 @@ def _sides(
 
 
 def _source(workspace: Workspace, pin: Pin) -> Source:
-    from patchkit.carry.upstream.exported import export_pin
-
     return _as_source(export_pin(pin, workspace), pin)
 
 
 def _as_source(exported: ExportedTree, pin: Pin) -> Source:
-    from patchkit.toolchain.machine import Source
-
     return Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
 
 
@@ -331,18 +322,11 @@ def _recorders(
 
     Between them, where it is wanted and upstream has one, with its attention kernel on rocWMMA.
     """
-    from patchkit.base.errors import GitError
-    from patchkit.carry.candidate.find import find_candidate
-    from patchkit.carry.series.lock import load_lock
-    from patchkit.carry.upstream.exported import export_tree
-
     workspace = timings.workspace
     if tree.onto is None:
         pin = load_lock(workspace.series.lock).pin(tree.upstream)
         upstream = _source(workspace, pin)
     else:
-        from patchkit.carry.onto.pin import find_onto_pin
-
         pin = find_onto_pin(tree.onto, workspace, (timings.gpu.device.arch,))
         upstream = source_of_commit(workspace, replace(tree.onto, revision=pin.commit or tree.onto.revision))
     found = {"upstream": timings.record(upstream, stack, rocwmma=False)}
@@ -359,9 +343,6 @@ def _recorders(
 
 
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
-    from patchkit.gpu.gguf import load_gguf_parts
-    from patchkit.gpu.modelled.shape import shape_of_file, shape_of_header
-
     if gguf is not None and shape is not None:
         raise UsageError(
             "--gguf and --shape both describe a model", code="USAGE_SYNTAX", hint="leave one out"
@@ -377,11 +358,6 @@ def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[Beside]]]:
     """The times by test and side, and by test what machines measured of the same, by the series' evidence."""
-    from patchkit.base.evidence import load_evidence_folder
-    from patchkit.base.jobs import run_parallel
-    from patchkit.gpu.modelled.measured import beside
-    from patchkit.gpu.modelled.network import Batch, operations_of, time_model
-
     files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
     measured: dict[str, list[Beside]] = {}
     batches = {}
@@ -478,10 +454,6 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
 
 
 def _error(time: OperationTime) -> str:
-    from patchkit.gpu.emulated.operations import OperationCase
-    from patchkit.gpu.modelled.machine import in_words
-    from patchkit.gpu.modelled.operation import head_size_of
-
     if isinstance(time.case, OperationCase) and time.case.experts > 1:
         return "; no published time of a product of experts was compared"
     known = time.error

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.carry.importing.new import NewRequest, NewVerb, run_new
 from patchkit.cli.completing import pins
 from patchkit.cli.new_patch import describe_written, make_wanted, wanted_values
 from patchkit.cli.settings import TEXT, Settings, options, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.importing.new import NewVerb
 
 _PLACE = options(
     click.argument("topic", type=TEXT, metavar="TOPIC"),
@@ -66,8 +64,6 @@ def command(
     The patch.toml has what it must have, the profile its line, and both are tried first: plan accepts them.
     What it is good for is asked for when its result is recorded or published.
     """
-    from patchkit.carry.importing.new import NewRequest, run_new
-
     verbs = {"change_to": change_to, "insert_before": insert_before, "insert_after": insert_after}
     given = {name: text for name, text in verbs.items() if text is not None} | (
         {"remove": ""} if remove else {}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.cli.request import CandidateChoice, backend_for, candidate_options, program_options
 from patchkit.cli.settings import FOLDER, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.toolchain.parts import BackendName
+from patchkit.prove.build import PROGRAMS
+from patchkit.prove.publish.package import run_package
+from patchkit.toolchain.parts import BackendName
 
 
 @verb(
@@ -37,9 +36,6 @@ def command(
     pip installs it; llama-bench, llama-server and the others then run by their names. The wheel is named
     after the GPU and the build, and says which gates these bytes have passed.
     """
-    from patchkit.prove.build import PROGRAMS
-    from patchkit.prove.publish.package import run_package
-
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     report = run_package(

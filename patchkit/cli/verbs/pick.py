@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.files import check_output
 from patchkit.base.plain import fields_of
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, Asked, try_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
-
-if TYPE_CHECKING:
-    from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.compare import plot_format
+from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.runner import choose_runner
+from patchkit.prove.bench.wanted import parse_tests
+from patchkit.prove.pick.command import PickRequest, run_pick
+from patchkit.prove.pick.shown import lines, write_picture
 
 _NUMBER = click.IntRange(min=1)
 
 
 def _make_plan(**values: Any) -> BenchPlan:
-    from patchkit.gpu.hardware.bench.options import BenchPlan
-
     return BenchPlan(**values)
 
 
@@ -119,13 +121,6 @@ def command(
     --minutes it goes on where the time was over. Building comes on top of the time. The folder has the
     journal of all rounds, result.json, and picked.toml for patchkit apply --picked.
     """
-    from patchkit.base.files import check_output
-    from patchkit.gpu.hardware.bench.compare import plot_format
-    from patchkit.gpu.hardware.runner import choose_runner
-    from patchkit.prove.bench.wanted import parse_tests
-    from patchkit.prove.pick.command import PickRequest, run_pick
-    from patchkit.prove.pick.shown import lines, write_picture
-
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
         raise UsageError(
             "--emulated and --modelled go together, and with no --backend and no --runner",

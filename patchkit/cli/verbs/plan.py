@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import told_archs
+from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
+from patchkit.carry.candidate.target import with_target
+from patchkit.carry.onto.plan import plan_onto
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.selection import LEFT_OUT
+from patchkit.carry.upstream.cache import open_cache
 from patchkit.cli.complaint import error_as_json, exit_code_of
+from patchkit.cli.onto_text import class_lines
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.candidate.plan import Plan, PlannedPatch
 
 
 @verb(
@@ -36,23 +37,15 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     Reads only. Every place that would fail is reported, not only the first. --upstream may also name a build
     that the lock does not have yet, as for bump: so one sees what keeps a bump from going there.
     """
-    from patchkit.carry.candidate.plan import make_plan
-
     onto = asked.clone()
     workspace = settings.workspace()
     request = asked.request(workspace)
     classes: list[str] = []
     where: dict[str, object] = {}
     if onto is None:
-        from patchkit.carry.candidate.target import with_target
-
         plan = make_plan(with_target(request, workspace), workspace)
         plan.decision.warn_of_faults(workspace.reporter)
     else:
-        from patchkit.carry.onto.plan import plan_onto
-        from patchkit.carry.upstream.cache import open_cache
-        from patchkit.cli.onto_text import class_lines
-
         cache = open_cache(workspace.cache_root)
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
         plan, classes = found.plan, class_lines(found, verbose=settings.verbose)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,18 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.gate_options import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
+from patchkit.prove.report.model import Run
 from patchkit.prove.report.registry import FORMATS, format_names
-
-if TYPE_CHECKING:
-    from patchkit.prove.report.model import Run
+from patchkit.prove.report.write import (
+    check_apart,
+    check_sweep_shown,
+    check_writable,
+    find_evidence,
+    make_report,
+    read_evidence,
+    read_sweep,
+    write_report,
+)
 
 
 @verb(
@@ -59,17 +66,6 @@ def command(
     so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
     With --json, stdout has what is in the evidence, gate by gate, without the long tables.
     """
-    from patchkit.prove.report.write import (
-        check_apart,
-        check_sweep_shown,
-        check_writable,
-        find_evidence,
-        make_report,
-        read_evidence,
-        read_sweep,
-        write_report,
-    )
-
     if sweep is not None:
         check_sweep_shown(form, is_made=out is not None or not settings.json)
     if out is not None:

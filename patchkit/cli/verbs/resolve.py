@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import ExitCode, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.process import run_in_terminal
+from patchkit.carry.resolving.case import Resolved
+from patchkit.carry.resolving.run import (
+    Conflicted,
+    ResolveRequest,
+    abort_resolve,
+    continue_resolve,
+    run_resolve,
+)
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
 from patchkit.cli.resolved import next_line, resolved_lines
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.resolving.run import Conflicted, ResolveRequest
 
 
 @verb(
@@ -73,13 +78,6 @@ def command(
     edited: --continue makes the edits of the result. Either way they are placed on both builds first,
     and compared. A patch with a guard gets the files to look at; its edits are written by hand.
     """
-    from patchkit.carry.resolving.run import (
-        ResolveRequest,
-        abort_resolve,
-        continue_resolve,
-        run_resolve,
-    )
-
     _refuse_mixed({"--continue": goes_on, "--abort": abort, "--to": bool(options["to"])})
     request = ResolveRequest(**(options | {"to": options["to"] or "latest"}))
     if abort:
@@ -91,8 +89,6 @@ def command(
     workspace = settings.workspace()
     if not goes_on:
         found = run_resolve(request, workspace)
-        from patchkit.carry.resolving.case import Resolved
-
         if isinstance(found, Resolved):
             settings.show(found, [*resolved_lines(found), next_line(found, request)])
             return ExitCode.OK

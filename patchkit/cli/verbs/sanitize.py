@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
 from patchkit.base.plain import fields_of, plain
+from patchkit.base.report.blocks import Report, Section
+from patchkit.base.report.html import html_report
+from patchkit.base.report.sarif import sarif_report
+from patchkit.base.report.terminal import finding_lines
 from patchkit.base.text import counted
 from patchkit.cli.code_look import code_document, code_lines, hazard_lines
 from patchkit.cli.completing import files
@@ -28,13 +33,11 @@ from patchkit.cli.emulated import (
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
+from patchkit.gpu.api import Ran, Sanitized, find_program
 from patchkit.gpu.emulated.checks import CHECKS, CheckName, check_names, checks_help, chosen_checks
-
-if TYPE_CHECKING:
-    from patchkit.base.report.blocks import Report
-    from patchkit.gpu.api import Ran, Sanitized
-    from patchkit.gpu.emulated.emulator import KernelCount
-    from patchkit.gpu.emulated.findings import Finding, Suppression
+from patchkit.gpu.emulated.emulator import EmulationOptions, KernelCount
+from patchkit.gpu.emulated.finding_report import finding_block, finding_blocks
+from patchkit.gpu.emulated.findings import Finding, Suppression, load_suppressions, suppress
 
 # Options that say nothing about code that is not run.
 _OF_RUNS = (
@@ -68,12 +71,8 @@ class _Files:
         if self.report is not None:
             write_output(self.report, _json(document), "writing the report")
         if self.sarif is not None:
-            from patchkit.base.report.sarif import sarif_report
-
             write_output(self.sarif, sarif_report(report).encode("utf-8"), "writing the report")
         if self.html is not None:
-            from patchkit.base.report.html import html_report
-
             page = html_report(report).encode("utf-8", "backslashreplace")
             write_output(self.html, page, "writing the report")
 
@@ -148,10 +147,6 @@ def command(
     the chip, which no run shows, are told beside it as 'static' and leave the exit status alone; with --code
     they are all that is looked for, and count.
     """
-    from patchkit.gpu.api import find_program
-    from patchkit.gpu.emulated.emulator import EmulationOptions
-    from patchkit.gpu.emulated.findings import load_suppressions, suppress
-
     if (code is None) == (not program):
         raise UsageError(
             "sanitize needs a program, or --code FILE, and not both",
@@ -293,15 +288,10 @@ def _kernel(one: KernelCount) -> dict[str, object]:
 
 
 def _json(document: object) -> bytes:
-    import json
-
     return (json.dumps(plain(document), indent=1) + "\n").encode("utf-8")
 
 
 def _lines(left: Sequence[Finding]) -> Iterator[str]:
-    from patchkit.base.report.terminal import finding_lines
-    from patchkit.gpu.emulated.finding_report import finding_block
-
     for one in left:
         yield from finding_lines(finding_block(one))
         yield ""
@@ -343,9 +333,6 @@ def _report(
     ran: Ran,
     told: Sequence[str],
 ) -> Report:
-    from patchkit.base.report.blocks import Report, Section
-    from patchkit.gpu.emulated.finding_report import finding_blocks
-
     return Report(
         command="patchkit sanitize",
         title=shlex.join(program),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.toolchain.sdk.install import RocWmmaChoice
-    from patchkit.toolchain.sdk.prefix import Prefix
+from patchkit.toolchain.sdk.install import Request, RocWmmaChoice, install, remove
+from patchkit.toolchain.sdk.pins import load_pins
+from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
 Action = Literal["install", "status", "remove"]
 
@@ -58,10 +58,6 @@ def command(
         return
     prefix: Prefix | None
     if action == "install":
-        from patchkit.carry.upstream.exported import fetch_folder
-        from patchkit.toolchain.sdk.install import Request, install
-        from patchkit.toolchain.sdk.pins import load_pins
-
         request = Request(
             cache_root=settings.cache_root(),
             pins=load_pins(),
@@ -74,8 +70,6 @@ def command(
         )
         prefix, made = install(request, settings.reporter())
     else:
-        from patchkit.toolchain.sdk.prefix import current_prefix
-
         prefix, made = current_prefix(settings.cache_root()), False
     lines = _lines(prefix)
     if action == "install":
@@ -121,8 +115,6 @@ def _lines(prefix: Prefix | None) -> list[str]:
 
 
 def _remove(settings: Settings) -> None:
-    from patchkit.toolchain.sdk.install import remove
-
     gone = remove(settings.cache_root(), settings.reporter())
     lines = [f"removed {path}" for path in gone] or ["there was no SDK"]
     settings.show({"removed": [str(path) for path in gone]}, lines)

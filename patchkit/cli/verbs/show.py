@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import near_miss
+from patchkit.carry.candidate.listing import Catalogue, load_catalogue
+from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.series.profile import ArchProfile
+from patchkit.carry.series.selection import Terms
 from patchkit.cli.completing import patches_and_gpus
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.carry.candidate.listing import Catalogue
-    from patchkit.carry.series.patch import Edit, NewFile, Patch
-    from patchkit.carry.series.profile import ArchProfile
-    from patchkit.carry.series.selection import Terms
-
+from patchkit.prove.gates.speed import kept_doubts
 
 _NOT_SAID = "not said yet"
 
@@ -26,8 +23,6 @@ _NOT_SAID = "not said yet"
 @click.argument("name", metavar="PATCH|ARCH", shell_complete=patches_and_gpus)
 def command(settings: Settings, name: str) -> None:
     """Show one patch or one GPU in full: why, expected effect, facts, and the source of each figure."""
-    from patchkit.carry.candidate.listing import load_catalogue
-
     catalogue = load_catalogue(settings.workspace().series)
     for patch in catalogue.patches:
         if name in {patch.id, patch.folder, f"{patch.number:04d}"}:
@@ -127,8 +122,6 @@ def _doubts(settings: Settings, patch: Patch, catalogue: Catalogue) -> tuple[str
     """Where machines measured something else than the timing model says, by gate speed's last word."""
     if patch.speed is None or not any(claim.link.startswith("evidence/") for claim in patch.claims):
         return ()
-    from patchkit.prove.gates.speed import kept_doubts
-
     workspace = settings.workspace()
     return kept_doubts(patch, workspace.series, catalogue.lock, workspace.cache_root)
 

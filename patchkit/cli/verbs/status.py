@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.series_folder import arch_options, told_archs
 from patchkit.base.text import counted
+from patchkit.carry.status import Queue, Status, read_status
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk
-
-if TYPE_CHECKING:
-    from patchkit.carry.status import Queue, Status
 
 _STANDING = {
     "recorded": "as the lock records",
@@ -34,8 +31,6 @@ def command(settings: Settings, *, fetch: bool) -> None:
     Pull requests that patches name, and the forks of [[watch]], are shown as they were when somebody asked
     last: status --fetch or a bump. Without --fetch it reads only.
     """
-    from patchkit.carry.status import read_status
-
     status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC), fetch=fetch)
     terminal = settings.terminal
     settings.show(status, _lines(status), fit=True)

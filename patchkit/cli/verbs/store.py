@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.plain import fields_of
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.toolchain.prune import Pruned
+from patchkit.prove.publish.pack import pack_store
+from patchkit.toolchain.prune import Pruned, prune
 
 Action = Literal["status", "prune", "pack"]
 
@@ -75,8 +75,6 @@ def command(
     if action == "pack":
         _pack(settings, choice, place, whole=whole)
         return
-    from patchkit.toolchain.prune import prune
-
     if action == "prune" and max_size is None and older_than is None:
         raise _syntax("'patchkit store prune' needs --max-size or --older-than")
     most = None if max_size is None else _read("--max-size", max_size, _SIZE, _BYTES, "500M, 5G")
@@ -90,9 +88,6 @@ def command(
 
 
 def _pack(settings: Settings, choice: CandidateChoice, place: Path | None, *, whole: bool) -> None:
-    from patchkit.base.plain import fields_of
-    from patchkit.prove.publish.pack import pack_store
-
     if place is None:
         raise _syntax("'patchkit store pack' needs --to FOLDER")
     workspace = settings.workspace()

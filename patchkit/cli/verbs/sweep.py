@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.plain import fields_of
+from patchkit.carry.series.lock import load_lock
+from patchkit.carry.sweep.bisect import sweep_remote
+from patchkit.carry.sweep.run import markdown_matrix, run_sweep, text_matrix
 from patchkit.cli.completing import pins, targets
 from patchkit.cli.request import ARCHS, WITH, choose_archs
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.prove.sweep import Proof
+from patchkit.prove.sweep import Proof, prove_rows
 
 
 @verb(
@@ -75,9 +75,6 @@ def command(
     those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
     with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
     """
-    from patchkit.carry.series.lock import load_lock
-    from patchkit.carry.sweep.run import markdown_matrix, run_sweep, text_matrix
-
     workspace = settings.workspace()
     archs = choose_archs(workspace, archs)
     remote = first or last or upstream_url
@@ -88,16 +85,12 @@ def command(
             hint="leave out one of them",
         )
     if remote:
-        from patchkit.carry.sweep.bisect import sweep_remote
-
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:
         pins = load_lock(corpus or workspace.series.patches / "upstreams.toml").pins
         result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs, scheduler=scheduler)
     proven: list[Proof] = []
     if gates:
-        from patchkit.prove.sweep import prove_rows
-
         for proof in prove_rows(workspace, result, with_=with_, environ=os.environ):
             proven.append(proof)
             for line in proof.lines():

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
 
 import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
+from patchkit.base.workspace import Workspace
 from patchkit.cli.request import Asked, try_options
 from patchkit.cli.settings import Settings, verb
-
-if TYPE_CHECKING:
-    from patchkit.base.workspace import Workspace
-    from patchkit.prove.gates.resources import KernelRow
-    from patchkit.prove.trying import Against, Tried
+from patchkit.prove.gates.resources import KernelRow
+from patchkit.prove.trying import Against, Tried, run_try, series_state
 
 _LOOK_S = 0.5  # between two looks at the files, and as long as they have to be at rest
 _SHOWN = 40  # kernels
@@ -59,15 +58,9 @@ def command(
         raise UsageError(
             "--watch and --json contradict each other", code="USAGE_SYNTAX", hint="leave out --watch"
         )
-    from dataclasses import replace
-
     workspace = settings.workspace()
     onto = asked.clone()
     request = replace(asked.request(workspace), unlocked=True)
-    from functools import partial
-
-    from patchkit.prove.trying import run_try
-
     hear = _hearing(workspace)
     again = partial(
         run_try,
@@ -89,8 +82,6 @@ def command(
 
 def _watch(settings: Settings, workspace: Workspace, again: Callable[[], Tried], *, run: bool) -> None:
     """Until Ctrl-C; what goes wrong is told, and the next save is another try."""
-    from patchkit.prove.trying import series_state
-
     series = workspace.series
     folders = (series.patches, series.templates, series.profiles)
     seen = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,14 +15,15 @@ from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.cli.completing import gpus, pins
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.tune.batch import BatchReport, run_batch_limits, write_limits
+from patchkit.tune.cost import Judged
+from patchkit.tune.device import DeviceRequest, DeviceResult, run_device, write_winner
 from patchkit.tune.registry import DEFAULT, find_kernel, kernel_names, kernels_help
-
-if TYPE_CHECKING:
-    from patchkit.tune.batch import BatchReport
-    from patchkit.tune.cost import Judged
-    from patchkit.tune.device import DeviceResult
-    from patchkit.tune.report import TuneReport
-    from patchkit.tune.search import Verdict
+from patchkit.tune.report import TuneReport
+from patchkit.tune.request import TuneRequest
+from patchkit.tune.run import run_tune, write_table
+from patchkit.tune.search import Verdict
 
 _COLUMNS = range(2, 9)
 
@@ -125,9 +126,6 @@ def command(
     What was compiled is kept, so an interrupted run goes on where it was. The report is kept in the cache
     folder.
     """
-    from patchkit.tune.request import TuneRequest
-    from patchkit.tune.run import run_tune, write_table
-
     others = [name for name in ("like", "bounds") if options[name]] + (["device"] if builds else [])
     if options["exhaustive"] and others:
         raise UsageError(
@@ -147,9 +145,6 @@ def command(
 
 
 def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, options: Mapping[str, Any]) -> int:
-    from patchkit.tune.batch import run_batch_limits, write_limits
-    from patchkit.tune.request import TuneRequest
-
     others = ("headers", "near", "exhaustive", "exclude", "like", "bounds", "again")
     unfit = [name for name in others if options[name]]
     if builds is not None or unfit:
@@ -193,9 +188,6 @@ def _race(
     write: bool,
     options: Mapping[str, Any],
 ) -> int:
-    from patchkit.gpu.hardware.runner import LocalRunner
-    from patchkit.tune.device import DeviceRequest, run_device, write_winner
-
     if model is None:
         raise UsageError(
             "--device needs a model to run", code="TUNE_MODEL_MISSING", hint="name it: --model FILE.gguf"

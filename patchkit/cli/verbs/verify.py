@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.verdict import EMULATED, MARKS, MODELLED
 from patchkit.cli.gate_options import (
     HardwareChoice,
     ReportFiles,
@@ -19,11 +20,11 @@ from patchkit.cli.gate_options import (
 )
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import TEXT, Settings, packed, verb
-
-if TYPE_CHECKING:
-    from patchkit.prove.gates.base import GateResult
-    from patchkit.prove.publish.run import Published, PublishRequest
-    from patchkit.prove.verify.run import Report
+from patchkit.prove.gates.base import GateResult
+from patchkit.prove.publish.run import Published, PublishRequest, check_request, run_publish
+from patchkit.prove.verify.hardware import proven_where
+from patchkit.prove.verify.run import Report, failures, run_verify
+from patchkit.prove.verify.timings import timings_table
 
 
 class PublishChoice(NamedTuple):
@@ -59,8 +60,6 @@ class PublishChoice(NamedTuple):
                 why="its branch is in your repository already, and the push is yours",
                 hint="leave out --publish, and push the branch that apply --onto made",
             )
-        from patchkit.prove.publish.run import PublishRequest, check_request
-
         request = PublishRequest(
             accept_not_run=self.accept_not_run,
             push=self.push,
@@ -138,8 +137,6 @@ def command(
     The files of reports (--summary and one option for each format) are written also when a gate fails, or
     could not be run.
     """
-    from patchkit.prove.verify.run import failures, run_verify
-
     hardware.check()
     request = publishing.request(choice)
     workspace = settings.workspace()
@@ -159,13 +156,9 @@ def command(
     if not settings.json:
         terminal.data("\n".join(_lines(report)))  # publishing may end with an error
         if timings:
-            from patchkit.prove.verify.timings import timings_table
-
             terminal.data("\n".join(["", "seconds (tools):", *timings_table(report.timings)]))
     published = None
     if request is not None and not report.failed:
-        from patchkit.prove.publish.run import run_publish
-
         published = run_publish(workspace, report, request, environ=os.environ)
     if settings.json:
         told = {"published": published} if published is not None else {}
@@ -211,9 +204,6 @@ def published_lines(published: Published) -> Iterator[str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    from patchkit.base.verdict import EMULATED, MODELLED
-    from patchkit.prove.verify.hardware import proven_where
-
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
     yield from (f"with {told}" for told in report.proven_with)
     width = max(len(gate.gate) for gate in report.gates) + 1
@@ -235,8 +225,6 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:
-    from patchkit.base.verdict import MARKS
-
     head = f"{MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
         yield f"{head}not run: {result.summary}"

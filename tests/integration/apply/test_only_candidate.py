@@ -12,7 +12,7 @@ def patchkit(world, capsys, monkeypatch):
     """Runs a command in the world, on a machine with the GPUs ``gpus``."""
 
     def run(*argv: str, gpus: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        monkeypatch.setattr("patchkit.gpu.hardware.gpus.detect_gpus", lambda: gpus)
+        monkeypatch.setattr("patchkit.cli.request.detect_gpus", lambda: gpus)
         verb, *rest = argv
         where = ["--series-dir", str(world.series), "--cache-dir", str(world.cache)]
         code = main([verb, *where, *rest])

@@ -47,7 +47,7 @@ def test_the_name_of_a_command_is_completed_and_no_command_imported() -> None:
     offered, _, loaded = _ask("", code=code).stdout.partition("#")
     assert offered.split() == [f"plain,{name}" for name in COMMANDS]
     assert "patchkit.cli.completing" in loaded.split()
-    heavy = "git clang jinja2 pydantic pypi_simple requests rich platformdirs filelock numpy tomllib"
+    heavy = "git clang jinja2 pydantic pypi_simple requests rich platformdirs filelock numpy"
     assert not set(heavy.split()) & set(loaded.split())
     assert [name for name in loaded.split() if name.startswith("patchkit.cli.verbs.")] == []
     assert _offered("sta") == ["status"]

@@ -136,7 +136,7 @@ def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -
 
 
 def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr("patchkit.gpu.hardware.gpus.detect_gpus", lambda: names)
+    monkeypatch.setattr("patchkit.cli.request.detect_gpus", lambda: names)
 
 
 @pytest.mark.parametrize(
