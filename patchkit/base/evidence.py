@@ -23,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from patchkit.base.document import EvidenceUnreadable, parse_model
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import is_editors
+from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import SpeedVerdict
 
 MOST_BYTES = 8 * 2**20
@@ -216,7 +217,8 @@ class EvidenceFile(_Part):
     @property
     def name(self) -> str:
         """Of the file: the GPU, the build, and the beginning of the sha256 of its bytes."""
-        return f"{self.machine.arch}-b{self.build}-{hashlib.sha256(self.text).hexdigest()[:12]}.json"
+        digest = hashlib.sha256(self.text).hexdigest()
+        return f"{self.machine.arch}-{build_name(self.build)}-{digest[:12]}.json"
 
     def arm(self, name: str) -> MeasuredArm:
         """The arm of that name; raises KeyError."""

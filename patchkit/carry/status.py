@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
@@ -136,7 +137,7 @@ def _warnings(
 ) -> Iterator[str]:
     merged_in = patch.upstream.merged_in if patch.upstream is not None else None
     if merged_in is not None and merged_in <= pin.build:
-        yield f"upstream has it since b{merged_in}, and it is still carried at {pin.name}"
+        yield f"upstream has it since {build_name(merged_in)}, and it is still carried at {pin.name}"
     expired = patch.expires.expired(pin.build, today) if patch.expires is not None else None
     if expired is not None:
         yield expired

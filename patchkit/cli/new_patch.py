@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from patchkit.base.series_folder import PLAIN, is_plain
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.lifting.draft import named_place
 from patchkit.carry.lifting.pipeline import Wanted, Written
@@ -123,7 +124,12 @@ def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     yield from (f"  {error.code}: {error.message}" for error in done.newest.errors)
     whom_for = patch.archs or (() if is_plain(done.folder.parents[1] / "arch_profiles") else (PLAIN,))
     archs = [word for arch in whom_for for word in ("--arch", arch)]
-    words = [*archs, "--upstream", f"b{patch.first_build}", *(["--with", patch.id] if patch.archs else [])]
+    words = [
+        *archs,
+        "--upstream",
+        build_name(patch.first_build),
+        *(["--with", patch.id] if patch.archs else []),
+    ]
     yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
     if patch.archs:
         yield "       patchkit lock --all  # the profile is another one now, no result is"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from patchkit.base.errors import members_of
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted, shortened
+from patchkit.base.upstreams import build_name
 from patchkit.carry.importing.queue import QueuedPatch, QueueReport
 
 _MOST = 4  # removals, renames and the like that are shown
@@ -47,7 +48,7 @@ def queue_lines(
         return
     if set(guards) == {"none"}:
         whom = () if in_plain else ("--arch", PLAIN)
-        at = [*whom, "--upstream", f"b{done.build}"]
+        at = [*whom, "--upstream", build_name(done.build)]
         yield f"next:  {shlex.join(['patchkit', 'plan', *at])}"
         yield f"       {shlex.join(['patchkit', 'apply', *at])}"
     # In a new plain series nothing is recorded yet that --all could renew.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.carry.resolving.case import Resolved
 from patchkit.carry.resolving.run import Regenerated, ResolveRequest
 
@@ -17,11 +18,12 @@ _TOLD = {
 def resolved_lines(done: Resolved) -> Iterator[str]:
     """The new edits of one patch, and what became of the lock."""
     if done.how == "placed":
-        yield f"{done.patch}: it is placed at b{done.build} as it is; nothing was written"
+        yield f"{done.patch}: it is placed at {build_name(done.build)} as it is; nothing was written"
         return
     yield (
-        f"{done.patch}: {_TOLD[done.how]}: {counted(len(done.edits), 'new edit')} from b{done.build} on, "
-        f"{counted(len(done.ended), 'edit')} until b{done.build - 1} (proven on both)"
+        f"{done.patch}: {_TOLD[done.how]}: {counted(len(done.edits), 'new edit')} "
+        f"from {build_name(done.build)} on, "
+        f"{counted(len(done.ended), 'edit')} until {build_name(done.build - 1)} (proven on both)"
     )
     for edit in done.edits:
         where = f"in {edit.function}" if edit.function else "in the file"
@@ -38,7 +40,7 @@ def resolved_lines(done: Resolved) -> Iterator[str]:
 
 def next_line(done: Resolved, request: ResolveRequest) -> str:
     """The command after a patch was resolved."""
-    return f"next:  {request.bump.command(to=f'b{done.build}')}"
+    return f"next:  {request.bump.command(to=build_name(done.build))}"
 
 
 def regenerated_lines(done: Regenerated) -> Iterator[str]:

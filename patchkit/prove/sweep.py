@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
@@ -60,14 +61,14 @@ class Proof:
     def lines(self) -> list[str]:
         """One line per gate that was to run, with the problems of those that failed below."""
         if self.nothing:
-            return [f"b{self.build}  nothing to prove: no patch is in, no gate was run"]
+            return [f"{build_name(self.build)}  nothing to prove: no patch is in, no gate was run"]
         if self.report is None:
-            return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
+            return [f"{build_name(self.build)}  not run  {line}" for line in _told(self.error)]
         lines: list[str] = []
         for gate in self.report.gates:
             if gate.gate in _gates(self.report.archs):
                 verdict = f"{gate.verdict:<8} {gate.gate}"
-                lines.append(f"b{self.build}  {verdict}: {gate.summary}")
+                lines.append(f"{build_name(self.build)}  {verdict}: {gate.summary}")
                 lines += [f"    {line}" for problem in gate.problems for line in _told(problem)]
         return lines
 

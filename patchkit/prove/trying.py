@@ -24,6 +24,7 @@ from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GitError, PatchkitError
 from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request
@@ -358,7 +359,11 @@ def _before(
             made = export_tree(repository, known.tip, trees)
             return known.branch, made.root, made.tree
     made = export_tree(repository, candidate.base, trees)
-    name = f"upstream b{candidate.build}" if not isinstance(pin, Pin) else f"your {candidate.base[:12]}"
+    name = (
+        f"upstream {build_name(candidate.build)}"
+        if not isinstance(pin, Pin)
+        else f"your {candidate.base[:12]}"
+    )
     return name, made.root, made.tree
 
 

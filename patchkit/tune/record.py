@@ -13,6 +13,7 @@ from typing import Any
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.upstreams import build_name
 from patchkit.tune.family import Setting
 from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Failure, Figures, Outcome
@@ -64,7 +65,7 @@ class Record:
 
 def record_path(profiles: Path, arch: str, kernel: str, build: int) -> Path:
     """Where the record of a run lies."""
-    return profiles / "tuned" / f"{arch}-{kernel}-b{build}.json"
+    return profiles / "tuned" / f"{arch}-{kernel}-{build_name(build)}.json"
 
 
 def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | None:

@@ -13,6 +13,7 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
 from patchkit.base.occupancy import HardwareLimits, reported_waves, resident_waves
 from patchkit.base.plain import fields_of
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.profile import ArchProfile, TunedMmq
 from patchkit.tune.cost import FEWEST_WAVES, Judged, Modelled
 from patchkit.tune.family import (
@@ -121,7 +122,7 @@ class TuneReport:
 
 def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
     """Where the report of a run lies."""
-    return cache_root / "tune" / f"{arch}-{kernel}-b{build}.json"
+    return cache_root / "tune" / f"{arch}-{kernel}-{build_name(build)}.json"
 
 
 def write_report(cache_root: Path, report: TuneReport) -> Path:

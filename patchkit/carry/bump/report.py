@@ -15,6 +15,7 @@ from patchkit.base.files import write_whole
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN, told_archs
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import EMULATED, MODELLED
 from patchkit.carry.bump.commit import BumpCommitted
 from patchkit.carry.bump.request import BumpRequest
@@ -62,7 +63,7 @@ def bump_lines(bump: Bump) -> list[str]:
     """For a person: every patch with its class, what is in the way, what was proven."""
     lines = [f"{bump.old.title} -> {bump.new.title_with_id}"]
     for made in bump.successors:
-        since = [f"b{build}" for build in made.variant.builds]
+        since = [build_name(build) for build in made.variant.builds]
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [
@@ -78,13 +79,15 @@ def _merged(bump: Bump, pull: FollowedPull) -> Iterator[str]:
         return
     classes = {v.patch_class for made in bump.successors for v in made.verdicts if v.id == pull.patch}
     yield f"at {bump.new.name} the patch is {', '.join(sorted(classes)) or 'in no candidate'}"
-    build = pull.merged.build if pull.merged.build is not None else "N"
+    build = pull.merged.build
     if classes & DROPPED:
-        yield f'write status = "backport" and, below [upstream], merged_in = {build}'
+        number = "N" if build is None else build
+        yield f'write status = "backport" and, below [upstream], merged_in = {number}'
     elif classes & GOOD:
         yield "it is placed all the same: was it merged in other words, or taken back? Look at both"
     elif "conflict" in classes:
-        yield f"what was merged may be in its way: then end it before b{build} with [builds] last"
+        before = "bN" if build is None else build_name(build)
+        yield f"what was merged may be in its way: then end it before {before} with [builds] last"
 
 
 def ending_lines(bump: Bump, written: Sequence[str] = ()) -> list[str]:
@@ -111,7 +114,11 @@ def ending_lines(bump: Bump, written: Sequence[str] = ()) -> list[str]:
 
 def _done(bump: Bump) -> Iterator[str]:
     committed = bump.committed
-    kept = "" if bump.lock.default == bump.new.build else f", the default pin stays b{bump.lock.default}"
+    kept = (
+        ""
+        if bump.lock.default == bump.new.build
+        else f", the default pin stays {build_name(bump.lock.default)}"
+    )
     if committed is None:
         commands = [shlex.join(made.made_by) for made in bump.successors]
         yield f"done: the lock has {bump.new.title} now{kept}"
@@ -206,7 +213,7 @@ def bump_message(bump: Bump) -> str:
     """Subject and body of the commit that moves the lock."""
     lines = [f"Bump llama.cpp to {bump.new.title}", ""]
     for made in bump.successors:
-        since = " and ".join(f"b{build}" for build in made.variant.builds)
+        since = " and ".join(build_name(build) for build in made.variant.builds)
         lines += [*_wrapped(f"{made.variant}, from {since}:"), ""]
         for verdict in made.verdicts:
             text = f"{verdict.id}: {verdict.patch_class}: {' '.join(verdict.reason.split())}"
@@ -249,6 +256,7 @@ def keep_report(bump: Bump, cache_root: Path) -> Path:
     That of a bump which did not end well has a name of its own: what it met counts after the next try, too.
     """
     tried = "" if bump.state == "done" else f"-{bump.state}"
-    path = cache_root / "reports" / f"bump-b{bump.old.build}-b{bump.new.build}{tried}.json"
+    builds = f"{build_name(bump.old.build)}-{build_name(bump.new.build)}"
+    path = cache_root / "reports" / f"bump-{builds}{tried}.json"
     write_whole(path, json.dumps(fields_of(bump), indent=1) + "\n", "writing the report")
     return path

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, Result
@@ -156,9 +157,9 @@ def find_variants(
             newer += [] if found else [archs]
     if not variants:
         raise UsageError(
-            f"the lock records no candidate at its default pin, or at one before b{target}, "
+            f"the lock records no candidate at its default pin, or at one before {build_name(target)}, "
             "so there is nothing to take along",
-            hint=f"patchkit bump --to b{target} --arch {PLAIN}"
+            hint=f"patchkit bump --to {build_name(target)} --arch {PLAIN}"
             if is_plain(folder.profiles)
             else "name the GPU: patchkit bump --arch gfx1151",
         )

@@ -14,6 +14,7 @@ from patchkit.base.errors import ErrorGroup, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import near_miss
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.inputs import left_out_on
 from patchkit.carry.candidate.renames import followed_series
@@ -384,8 +385,8 @@ def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
 def _refusal(patch: Patch, build: int, only: Collection[str], without: Collection[str]) -> str:
     """Why no GPU at all gets the patch; empty where that depends on the GPU."""
     if not patch.builds.covers(build):
-        last = f"b{patch.builds.last}" if patch.builds.last is not None else "the newest"
-        return f"out of era: for b{patch.builds.first} to {last} ({patch.builds.why})"
+        last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
+        return f"out of era: for {build_name(patch.builds.first)} to {last} ({patch.builds.why})"
     return LEFT_OUT if patch.id in without or (only and patch.id not in only) else ""
 
 

@@ -11,6 +11,7 @@ from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.series_folder import SeriesDir, arch_options, told_archs
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
@@ -119,7 +120,7 @@ class Offer:
     @property
     def options(self) -> str:
         """What ``apply`` has to be given for a patch to be in: what is opt-in only where nothing is on."""
-        words = [] if self.is_default else [f"--upstream b{self.build}"]
+        words = [] if self.is_default else [f"--upstream {build_name(self.build)}"]
         if not self.on:
             words += [f"--with {name}" for name in self.opt_in]
         return " ".join(words)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import is_plain
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.candidate.lock import write_result
@@ -117,7 +118,7 @@ def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
     with_ = opted_in(series, profiles, known, result.build)
-    request = Request(archs=result.archs, upstream=f"b{result.build}", with_=with_)
+    request = Request(archs=result.archs, upstream=build_name(result.build), with_=with_)
     today = load_decision(request, workspace, lock).ids
     # Where the lock has what the GPUs get today beside it, the rest was left out on purpose.
     is_part = today != result.patches and lock.result(result.build, result.archs, today) is not None

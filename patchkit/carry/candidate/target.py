@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.series.lock import Lock, Pin, load_lock
@@ -154,7 +154,7 @@ def _is_named(pin: Pin, name: str) -> bool:
 def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
     """The builds next to the wanted one, for a person; None without any."""
     near = sorted(builds, key=lambda build: abs(build - wanted))[:3]
-    return f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None
+    return f"nearest: {', '.join(build_name(build) for build in sorted(near))}" if near else None
 
 
 def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequence[str] = ()) -> UsageError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, UsageError
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.importing.queue_sources import (
     Paths,
@@ -82,7 +83,7 @@ class Grounds:
         base, name = reading.base, f"{reading.base.sha[:12]} of {clone.top.name}"
         pins = (*self.pipeline.lock.pins, *self._catalogue())
         build = require_build(build_below(self.as_build, clone, base, pins), name)
-        because = f"the commits stand on it; upstream b{build} is in it"
+        because = f"the commits stand on it; upstream {build_name(build)} is in it"
         return reading, Ground(commit=base.sha, tree=base.tree, build=build, name=name, because=because)
 
     def _catalogue(self) -> tuple[Pin, ...]:

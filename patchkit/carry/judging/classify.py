@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.changed import Versions
@@ -221,7 +222,7 @@ def _with_next_step(
         places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
         told = f"a person decides, in {places}"
     return replace(
-        verdict, next_step=f"patchkit resolve {selected.patch.id} --to b{comparison.build}: {told}"
+        verdict, next_step=f"patchkit resolve {selected.patch.id} --to {build_name(comparison.build)}: {told}"
     )
 
 
@@ -272,7 +273,7 @@ def _with_requirements(
         said = f"requires '{required}', which is {_told_class('conflict')}"
         reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
         is_named = patches[first].is_plain and comparison.is_pin
-        step = f"patchkit resolve {first} --to b{comparison.build}: it comes first"
+        step = f"patchkit resolve {first} --to {build_name(comparison.build)}: it comes first"
         return replace(verdict, reason=reason, next_step=step if is_named else "")
 
     return tuple(map(told, verdicts))
@@ -433,10 +434,10 @@ def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
 
 def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[PatchkitError, ...]) -> Classified:
     builds = selected.patch.builds
-    until = f"b{builds.last}" if builds.last is not None else "no known end"
+    until = build_name(builds.last) if builds.last is not None else "no known end"
     reason = (
         f"upstream no longer has {', '.join(map(str, gone))}; "
-        f"the patch is for b{builds.first} to {until} ({builds.why})"
+        f"the patch is for {build_name(builds.first)} to {until} ({builds.why})"
     )
     proof = ("looked for in every source of the folders that the series edits",)
     return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)

@@ -12,6 +12,7 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.base.toml import load_toml
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import make_plan
@@ -109,7 +110,7 @@ class Stage:
         newest = max(cached, key=lambda pin: pin.build)
         first = max(patch.first_build for patch in patches)
         if newest.build < first:
-            return OnNewest(summary=f"older than b{first}: {newest.name}")
+            return OnNewest(summary=f"older than {build_name(first)}: {newest.name}")
         ids = [patch.id for patch in patches]
         archs = tuple(dict.fromkeys(arch for patch in patches for arch in patch.archs or ()))
         request = Request(

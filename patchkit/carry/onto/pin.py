@@ -143,9 +143,9 @@ def require_one(
         covered = first <= found.low and (last is None or (found.high is not None and found.high <= last))
         apart = (found.high is not None and found.high < first) or (last is not None and last < found.low)
         if not covered and not apart:
-            until = f"to b{last}" if last is not None else "on"
+            until = f"to {build_name(last)}" if last is not None else "on"
             raise _unknown(
-                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for b{first} {until}"
+                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for {build_name(first)} {until}"
             )
     return found
 

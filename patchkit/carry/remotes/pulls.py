@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from patchkit.base.text import one_line
+from patchkit.base.upstreams import build_name
 from patchkit.carry.judging.changed import MOST_FILES, Difference, Versions, compare_changes
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import Pin
@@ -78,7 +79,9 @@ class Merged:
     build: int | None
 
     def __str__(self) -> str:
-        return f"{f'b{self.build}, ' if self.build is not None else ''}{self.commit[:12]}: {self.how}"
+        return (
+            f"{f'{build_name(self.build)}, ' if self.build is not None else ''}{self.commit[:12]}: {self.how}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

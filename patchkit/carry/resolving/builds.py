@@ -12,6 +12,7 @@ from typing import Any
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
+from patchkit.base.upstreams import build_name
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_beside, replace_text
 from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
 
@@ -54,7 +55,7 @@ def succeed(patch: Patch, text: str, build: int, paths: Iterable[str], body: Bod
     lasts = {each.last_build for each in ended}
     if begun or len(lasts) > 1:
         raise UsageError(
-            f"the edits of '{patch.id}' at b{build} cannot be followed by others from there on",
+            f"the edits of '{patch.id}' at {build_name(build)} cannot be followed by others from there on",
             code="RESOLVE_BUILDS",
             where=[each.where for each in begun or ended],
             why="they begin at that very build" if begun else "they end at different builds",

@@ -20,6 +20,7 @@ from patchkit.base.files import disk_errors, open_regular, whole_folder
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted, visible
 from patchkit.base.toml import find_places
+from patchkit.base.upstreams import build_name
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
 from patchkit.carry.judging.marks import list_conflicts, marks
 from patchkit.carry.judging.merge import MergedFile, lines_of
@@ -430,7 +431,7 @@ def check_folder(state: FolderState, folder: Path, text: str) -> None:
     """
     if sha256(text) != state.patch_toml:
         raise _stale(folder, f"the patch.toml of '{state.patch}'", state.patch)
-    begin, end = f"<<<<<<< {state.patch} on ".encode(), f">>>>>>> upstream b{state.build}".encode()
+    begin, end = f"<<<<<<< {state.patch} on ".encode(), f">>>>>>> upstream {build_name(state.build)}".encode()
     for each in state.files:
         path = folder / each.name
         with disk_errors(path, "reading the conflict"), open_regular(path) as stream:

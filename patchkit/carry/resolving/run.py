@@ -16,6 +16,7 @@ from typing import ClassVar
 from patchkit.base.digests import sha256
 from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import refuse_installed
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
@@ -285,10 +286,11 @@ def _known_target(
     base, tree = repository.resolve(f"{ref}^{{commit}}", f"{ref}^{{tree}}")
     if base is None or tree != state.tree:
         raise UsageError(
-            f"the cache does not have b{state.build} any more, of which {folder} is",
+            f"the cache does not have {build_name(state.build)} any more, of which {folder} is",
             code="RESOLVE_STALE",
             where=Location(path=str(folder)),
-            hint=f"fetch it: patchkit apply --upstream b{state.build}; or begin again after --abort",
+            hint=f"fetch it: patchkit apply --upstream {build_name(state.build)}; or begin again "
+            "after --abort",
         )
     return Destination(pin=pin, base=base)
 

@@ -18,6 +18,7 @@ from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import counted, near_miss, orders_in
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.fault import Fault
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.measured import claims_of, codes_of
@@ -372,7 +373,7 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
         whole = (*patch.removes, *patch.renames, *patch.modes)  # those are for all builds
         if not whole and not any(is_for(each, build) for each in every):
             yield ConfigError(
-                f"patch '{patch.id}' has no edit and no file for b{build}",
+                f"patch '{patch.id}' has no edit and no file for {build_name(build)}",
                 code="PATCH_BUILDS_EMPTY",
                 where=patch.where,
                 why="its range covers that build, and each of them is for other ones",

@@ -12,6 +12,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, UsageError
 from patchkit.base.text import near_miss
 from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.patch import BuildRange
 
 
@@ -124,7 +125,7 @@ def check_faults(
         return
     archs = dict.fromkeys(arch for each in left for arch in each.archs)
     raise GateError(
-        f"b{build} computes wrong results on {' '.join(archs)}",
+        f"{build_name(build)} computes wrong results on {' '.join(archs)}",
         code="FAULT_UNMENDED",
         where=[each.fault.where for each in left],
         why="\n".join(

@@ -221,7 +221,7 @@ class Result(TomlTable):
     @property
     def name(self) -> str:
         """``b6900 gfx1151``, as a person tells results apart."""
-        return f"b{self.build} {'+'.join(self.archs)}"
+        return f"{build_name(self.build)} {'+'.join(self.archs)}"
 
     @property
     def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
@@ -347,7 +347,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         yield from _of_identity(pin, at, document)
         if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
             yield ConfigError(
-                f"lock: pin b{pin.build} has a git source, but no commit",
+                f"lock: pin {build_name(pin.build)} has a git source, but no commit",
                 code="LOCK_GIT_WITHOUT_COMMIT",
                 where=document.locate((*at, "source")),
                 why="a git remote is asked for a commit, not for a tree",
@@ -383,7 +383,7 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.file, each.function) for each in pin.followed):
         each = pin.followed[places[0]]
         yield ConfigError(
-            f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
+            f"lock: {build_name(pin.build)} says twice where '{each.function}' of {each.file} is now",
             code="LOCK_FOLLOWED_TWICE",
             where=[document.locate((*at, "followed", number, "function")) for number in places],
         )
@@ -393,7 +393,7 @@ def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.patch, each.archs) for each in pin.left_out):
         each = pin.left_out[places[0]]
         yield ConfigError(
-            f"lock: b{pin.build} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
+            f"lock: {build_name(pin.build)} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
             code="LOCK_LEFT_OUT_TWICE",
             where=[document.locate((*at, "left_out", number, "patch")) for number in places],
         )
@@ -416,7 +416,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         _decode(document.table["pin"][at[1]]["commit_object"])
     except ValueError as error:
         yield ConfigError(
-            f"lock: commit_object of b{pin.build} is not base64",
+            f"lock: commit_object of {build_name(pin.build)} is not base64",
             code="LOCK_OBJECT_BAD",
             where=where,
             why=str(error),
@@ -425,7 +425,9 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     date = commit_date(raw)
     if not re.match(rb"tree [0-9a-f]{40}\n", raw) or date is None:
         yield ConfigError(
-            f"lock: commit_object of b{pin.build} is not a commit", code="LOCK_OBJECT_BAD", where=where
+            f"lock: commit_object of {build_name(pin.build)} is not a commit",
+            code="LOCK_OBJECT_BAD",
+            where=where,
         )
         return
     sha = object_id("commit", raw)
@@ -457,7 +459,7 @@ def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
         key = (result.build, result.archs, result.patches)
         if key in seen:
             yield ConfigError(
-                f"lock: a second result for b{result.build}, {'+'.join(result.archs)}, the same patches",
+                f"lock: a second result for {result.name}, the same patches",
                 code="LOCK_RESULT_TWICE",
                 where=(here, seen[key]),
             )

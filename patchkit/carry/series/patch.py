@@ -24,6 +24,7 @@ from patchkit.base.toml import (
     spell,
     validate,
 )
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.promises import (
     NO_GAIN,
     NOTHING_WORSE,
@@ -390,7 +391,7 @@ class Expires(TomlTable):
     def expired(self, build: int, today: dt.date) -> str | None:
         """Why a person has to look at the patch now, if so."""
         if self.build is not None and build > self.build:
-            return f"expired after b{self.build}: {self.why}"
+            return f"expired after {build_name(self.build)}: {self.why}"
         if self.on is not None and today > self.on:
             return f"expired on {self.on.isoformat()}: {self.why}"
         return None
@@ -565,8 +566,11 @@ class Patch(TomlTable):
             case "submitted":
                 return f"submitted: {table.url if table is not None else ', '.join(self.links[:1])}"
             case "backport":
+                build = table.merged_in if table is not None else None
                 return (
-                    f"merged in b{table.merged_in}" if table is not None else "merged, build not written down"
+                    f"merged in {build_name(build)}"
+                    if build is not None
+                    else "merged, build not written down"
                 )
             case "rejected":
                 return f"rejected: {table.reason if table is not None else 'no reason written down'}"

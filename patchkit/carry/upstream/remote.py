@@ -8,6 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, SourceError, UsageError
 from patchkit.base.reporter import Advance
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.git_object import commit_date
 from patchkit.carry.series.lock import GitSource, Lock, Pin
 from patchkit.carry.upstream.git import Finished, GitSilent, redacted
@@ -158,7 +159,9 @@ def read_pin(repository: Repository, url: str, build: int, commit: str, releases
     fetch_commit(repository, url, commit)
     read = repository.git.attempt("cat-file", "commit", commit)
     if read.status != 0:
-        raise SourceError(f"b{build} of {redacted(url)} is no commit", code="REMOTE_COMMIT_UNREADABLE")
+        raise SourceError(
+            f"{build_name(build)} of {redacted(url)} is no commit", code="REMOTE_COMMIT_UNREADABLE"
+        )
     committed = commit_date(read.stdout)
     if committed is None:
         raise SourceError(

@@ -16,7 +16,7 @@ from patchkit.base.errors import SourceError, UsageError
 from patchkit.base.files import working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.carry.upstream.followed import limited
 from patchkit.carry.upstream.git import Git, GitSilent, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
@@ -213,7 +213,7 @@ def _refuse_off_main_line(git: Git, tags: Tags, release: str, found: _Counted) -
     why = _off_main_line(git, tags, tags.releases[release], found)
     if why is None:
         return
-    below = f"; the build that it stands on is b{found.below}" if found.below is not None else ""
+    below = f"; the build that it stands on is {build_name(found.below)}" if found.below is not None else ""
     raise UsageError(
         f"{release} is beside the main line of {redacted(tags.url)}, so it is no build",
         code="RELEASE_OFF_MAIN_LINE",
@@ -226,15 +226,17 @@ def _off_main_line(git: Git, tags: Tags, commit: str, found: _Counted) -> str | 
     """By what a commit is seen to be beside the main line: the next build does not have it."""
     above = next((build for build in tags.builds if build >= found.number), None)
     newest = max(tags.builds, default=None)
-    if above is None:
-        return None if found.below == newest else f"and b{newest} is not among them"
+    if above is None or newest is None:
+        return (
+            None if newest is None or found.below == newest else f"and {build_name(newest)} is not among them"
+        )
     if above == found.number:
-        return f"and b{above} is another commit"
+        return f"and {build_name(above)} is another commit"
     if above - found.number <= _MOST:
-        _fetch(git, tags, f"b{above}", tags.builds[above], f"--depth={above - found.number + 1}")
+        _fetch(git, tags, build_name(above), tags.builds[above], f"--depth={above - found.number + 1}")
         if git.attempt("merge-base", "--is-ancestor", commit, tags.builds[above]).status == 0:
             return None
-    return f"and b{above}, the next build, is not seen to have it"
+    return f"and {build_name(above)}, the next build, is not seen to have it"
 
 
 def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:

@@ -16,6 +16,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode, Location, PatchkitError, 
 from patchkit.base.evidence import EvidenceFile, MeasuredMachine
 from patchkit.base.files import check_output, disk_errors, write_output
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.catalogue import load_series
@@ -306,7 +307,7 @@ def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
     state = "in order"
     if added:
         state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
-    yield f"{path}: {state}; {found.file.who}, {found.file.day}, b{found.file.build}"
+    yield f"{path}: {state}; {found.file.who}, {found.file.day}, {build_name(found.file.build)}"
     if _is_renamed(path, found.file):
         yield f"  warning: by its content it is {found.file.name}: a time in it may have been changed since"
     yield from _machine_lines(found.file)

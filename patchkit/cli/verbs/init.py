@@ -10,6 +10,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.carry.init import OwnSeries, make_own_series, make_plain_series
 from patchkit.cli.completing import pins
 from patchkit.cli.request import ARCHS
@@ -86,7 +87,7 @@ def command(
 
 def _lines(made: OwnSeries) -> Iterator[str]:
     folder = shlex.quote(str(made.folder))
-    yield f"{made.folder}: {counted(len(made.patches), 'patch', 'patches')}, at b{made.build}"
+    yield f"{made.folder}: {counted(len(made.patches), 'patch', 'patches')}, at {build_name(made.build)}"
     yield from (f"  recorded: {name}" for name in made.recorded)
     yield "from now on, in this shell:"
     yield f"  export PATCHKIT_SERIES={folder}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.listing import Catalogue, load_catalogue
 from patchkit.carry.series.patch import Patch
 from patchkit.cli.settings import Settings, verb
@@ -62,4 +63,6 @@ def _standings(catalogue: Catalogue, arch: str) -> str:
 
 
 def _builds(patch: Patch) -> str:
-    return f"b{patch.builds.first}-" + (f"b{patch.builds.last}" if patch.builds.last is not None else "")
+    return f"{build_name(patch.builds.first)}-" + (
+        build_name(patch.builds.last) if patch.builds.last is not None else ""
+    )

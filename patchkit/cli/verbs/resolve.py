@@ -12,6 +12,7 @@ import click
 from patchkit.base.errors import ExitCode, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.process import run_in_terminal
+from patchkit.base.upstreams import build_name
 from patchkit.carry.resolving.case import Resolved
 from patchkit.carry.resolving.run import (
     Conflicted,
@@ -83,7 +84,7 @@ def command(
     if abort:
         left, build = abort_resolve(request)
         document = {"patch": request.patch, "state": "aborted", "left": list(left)}
-        again = f"next:  {request.command('--to', f'b{build}')}  # begins again"
+        again = f"next:  {request.command('--to', build_name(build))}  # begins again"
         settings.show(document, [f"{request.patch}: as it was", *_left_lines(request, left), again])
         return ExitCode.OK
     workspace = settings.workspace()
@@ -130,7 +131,8 @@ def _open(found: Conflicted, editor: str | None) -> None:
 
 
 def _conflict_lines(found: Conflicted, request: ResolveRequest) -> Iterator[str]:
-    yield f"{found.patch}: a person has to look at it, from b{found.old} to b{found.build}"
+    ends = f"from {build_name(found.old)} to {build_name(found.build)}"
+    yield f"{found.patch}: a person has to look at it, {ends}"
     for each in found.files:
         inside = f" ({', '.join(dict.fromkeys(each.inside))})" if each.inside else ""
         yield f"  {found.folder / each.name}: {each.why or 'to look at'}{inside}"

@@ -8,6 +8,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import near_miss
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.listing import Catalogue, load_catalogue
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import ArchProfile
@@ -103,7 +104,7 @@ def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     """What is known, by whom, on what: per GPU what it comes to, then each claim."""
     if not patch.claims:
         return
-    yield f"trust at b{catalogue.told_build(patch)}:"
+    yield f"trust at {build_name(catalogue.told_build(patch))}:"
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
         if terms.standing.claims:
@@ -111,8 +112,8 @@ def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     yield "claims:"
     for claim in patch.claims:
         told = [" ".join(claim.archs), claim.kind + (", indirect" if claim.indirect else ""), claim.says]
-        told += [f"b{claim.build}"] if claim.build is not None else []
-        told += [f"up to b{claim.last_build}"] if claim.last_build is not None else []
+        told += [build_name(claim.build)] if claim.build is not None else []
+        told += [f"up to {build_name(claim.last_build)}"] if claim.last_build is not None else []
         told += [claim.on.isoformat()] if claim.on is not None else []
         yield f"  {claim.who} ({', '.join(told)}): {claim.figure}"
         yield from (f"    {line}" for line in (claim.note, claim.link) if line is not None)
@@ -142,7 +143,7 @@ def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) ->
         yield from _paragraph("needs", f"{need.patch}: {need.why}")
     if catalogue.profiles:
         told = catalogue.told_build(patch)
-        at = f"at b{told}: " if standings and told != catalogue.lock.default else ""
+        at = f"at {build_name(told)}: " if standings and told != catalogue.lock.default else ""
         yield from _paragraph("GPUs", f"{at}{standings}" or "none")
     yield from _claim_lines(patch, catalogue)
     yield from (f"the timing model is doubted: {doubt}" for doubt in doubts)
@@ -160,8 +161,8 @@ def _builds(part: Edit | NewFile) -> str:
     """The builds of a part that is not for all those of its patch."""
     if part.first_build is None and part.last_build is None:
         return ""
-    first = f"b{part.first_build}" if part.first_build is not None else "the first build"
-    return f", {first} to {f'b{part.last_build}' if part.last_build is not None else 'the newest'}"
+    first = build_name(part.first_build) if part.first_build is not None else "the first build"
+    return f", {first} to {build_name(part.last_build) if part.last_build is not None else 'the newest'}"
 
 
 def _paragraph(name: str, text: str) -> list[str]:
@@ -210,7 +211,7 @@ def _arch_lines(profile: ArchProfile, catalogue: Catalogue) -> Iterator[str]:
     offered = list(_offered(profile, catalogue))
     here = [(patch, terms) for patch, terms in offered if patch.builds.covers(build)]
     others = [(patch, terms) for patch, terms in offered if not patch.builds.covers(build)]
-    yield from ("", f"patches at b{build}, the default:")
+    yield from ("", f"patches at {build_name(build)}, the default:")
     for patch, terms in here:
         yield f"  {patch.id:<23} {terms.default:<6}  {terms.why}"
     if not here:
@@ -218,8 +219,8 @@ def _arch_lines(profile: ArchProfile, catalogue: Catalogue) -> Iterator[str]:
     if others:
         yield from ("", "patches for other builds only:")
     for patch, terms in others:
-        last = f"b{patch.builds.last}" if patch.builds.last is not None else ""
-        builds = f"b{patch.builds.first}-{last}"
+        last = build_name(patch.builds.last) if patch.builds.last is not None else ""
+        builds = f"{build_name(patch.builds.first)}-{last}"
         yield f"  {patch.id:<23} {builds:<13} {terms.default:<6}  {terms.why}"
     yield from ("", f"cmake: {_definitions(profile.build.cmake)}")
     if profile.build.cmake_with_series:

@@ -11,6 +11,7 @@ from functools import partial
 import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.cli.request import Asked, try_options
 from patchkit.cli.settings import Settings, verb
@@ -113,7 +114,7 @@ def _hearing(workspace: Workspace) -> Callable[[Sequence[KernelRow]], None]:
 
 def _lines(done: Tried, *, run: bool) -> Iterator[str]:
     patches = ", ".join(done.patches) or "no patch"
-    yield f"{patches} on {done.commit or f'b{done.build}'}, against {done.before} ({done.seconds:g} s)"
+    yield f"{patches} on {done.commit or build_name(done.build)}, against {done.before} ({done.seconds:g} s)"
     if done.tree == done.before_tree:
         yield "nothing changed: the trees are the same"
         return

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.evidence import EvidenceFile, load_evidence_file, load_evidence_folder
 from patchkit.base.toml import load_toml
+from patchkit.base.upstreams import build_name
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.modelled.machine import Kind, Machine
@@ -232,7 +233,7 @@ def measured_rows(file: EvidenceFile) -> Iterator[Published]:
                 source=f"evidence/{file.name}",
                 date=file.day,
                 what=what if plain else test.name,
-                llama_build=f"b{file.build}",
+                llama_build=build_name(file.build),
                 model=test.model,
                 depth=test.depth,
                 n_ubatch=min(test.micro_batch, 4096) or None,
@@ -331,7 +332,7 @@ def pin_of(row: Published, pins: Sequence[R]) -> tuple[R, str]:
     build = int(stated[1]) if stated and not row.llama_build.startswith("20") else None
     if build is not None:
         pin = min(pins, key=lambda each: abs(each.build - build))
-        return pin, "" if pin.build == build else f"measured on b{build}"
+        return pin, "" if pin.build == build else f"measured on {build_name(build)}"
     when = _moment(row.llama_build if row.llama_build.startswith("20") else row.date)
     if when is None:
         return max(pins, key=lambda each: each.build), "of an unknown build"
@@ -353,11 +354,11 @@ def compared(point: Point, modelled: OperationTime | None) -> Compared:
     """A point with its modelled time, unless what was launched is not what was measured."""
     why = ""
     if modelled is None or not modelled.kernels:
-        why = f"no kernel of b{point.pin.build} does it"
+        why = f"no kernel of {build_name(point.pin.build)} does it"
     elif modelled.products:
-        why = f"at b{point.pin.build} a BLAS library does it"
+        why = f"at {build_name(point.pin.build)} a BLAS library does it"
     elif not any(kind_of(kernel.played.kernel) == point.kernel for kernel in modelled.kernels):
-        why = f"at b{point.pin.build} another kernel does it: {modelled.kind}"
+        why = f"at {build_name(point.pin.build)} another kernel does it: {modelled.kind}"
     return Compared(point=point, modelled=None if why else modelled, why=why)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from patchkit.base.upstreams import build_name
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.against import (
@@ -224,7 +225,7 @@ def compare_attention(
         for case, count in Counter(attention_of(layer, batch, "f16") for layer in point.model.layers).items():
             time = timed(case)
             if time is None or not time.kernels:
-                return _none(point, f"b{point.pin.build} has no kernel for {case}")
+                return _none(point, f"{build_name(point.pin.build)} has no kernel for {case}")
             sums[-1] += count * time.us
             if batch is point.batch and not _is_windowed(case, point):
                 kinds[time.kind] += count
@@ -245,7 +246,7 @@ def _another(point: AttentionPoint, time: OperationTime) -> str | None:
     name = read_name(main.played.kernel)
     kept = (name.arguments or ())[: len(point.arguments)]
     if (point.kernel is not None and main.kind != point.kernel) or kept != point.arguments:
-        return f"at b{point.pin.build} another kernel does it: {name}"
+        return f"at {build_name(point.pin.build)} another kernel does it: {name}"
     return None
 
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar
 
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.gpu.modelled.against import (
     Compared,
     Errors,
@@ -163,7 +163,7 @@ def _modelled_by_tree(
         several = list(group)
         told = " with rocWMMA" if rocwmma else ""
         timings.workspace.reporter.step(
-            f"modelling {len(several)} speeds of models and times of attention of b{build}{told}"
+            f"modelling {len(several)} speeds of models and times of attention of {build_name(build)}{told}"
         )
         with contextlib.ExitStack() as stack:
             recorder = timings.record(source_of(several[0].pin), stack, rocwmma=rocwmma)
@@ -196,7 +196,9 @@ def recorders_of(
     for (build, config), group in itertools.groupby(sorted(points, key=tree), key=tree):
         several = list(group)
         reporter = timings.workspace.reporter
-        reporter.step(f"modelling {len(several)} operations of b{build}{f' with {config}' if config else ''}")
+        reporter.step(
+            f"modelling {len(several)} operations of {build_name(build)}{f' with {config}' if config else ''}"
+        )
         with contextlib.ExitStack() as stack:
             yield several, _recorder(timings, source_of, several[0], stack)
 

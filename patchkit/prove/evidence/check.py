@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import ErrorGroup, GateError, Location, PatchkitError
 from patchkit.base.evidence import MOST_TIMES, MOST_VERDICTS, EvidenceFile, MeasuredArm, MeasuredVerdict
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.prove.evidence.figures import comparisons_of, verdicts_of
@@ -72,7 +73,7 @@ class Checker:
         if pin is None:
             known = ", ".join(each.name for each in self.lock.pins)
             yield _error(
-                f"it was measured on b{file.build}, which the lock does not have",
+                f"it was measured on {build_name(file.build)}, which the lock does not have",
                 source,
                 "$.build",
                 code="EVIDENCE_PIN_UNKNOWN",

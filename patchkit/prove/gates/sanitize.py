@@ -14,6 +14,7 @@ from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainEr
 from patchkit.base.files import open_regular
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import (
@@ -274,7 +275,7 @@ class SanitizeGate:
 
     def _command(self, subject: Subject) -> str:
         """What shows the findings of one operation again, but for the operation."""
-        build = f"--upstream b{subject.build} --side candidate"
+        build = f"--upstream {build_name(subject.build)} --side candidate"
         return f"patchkit sanitize --arch {self.machine.emulates} {build} -- test-backend-ops test -b ROCm0"
 
 

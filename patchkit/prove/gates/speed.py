@@ -18,6 +18,7 @@ from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, Table, columns, figure, percent, was_is
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import MODELLED, SpeedVerdict
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.measured import PatchMeasured, measured_in
@@ -545,7 +546,7 @@ def _problems(subject: Subject, found: Sequence[JudgedShape]) -> Iterator[Patchk
             code="SPEED_SLOWER",
             where=shapes[one.patch, one.shape].where,
             why=f"{percent(one.interval[0])} to {percent(one.interval[1])}: {one.why}; nothing was measured",
-            hint=f"what limits it: patchkit model --arch {one.arch} --upstream b{subject.build} "
+            hint=f"what limits it: patchkit model --arch {one.arch} --upstream {build_name(subject.build)} "
             f"{_options(shapes[one.patch, one.shape])}; gate bench on hardware decides",
         )
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import EMULATED
 from patchkit.prove.gates.base import DeviceEvidence, GateResult
 from patchkit.prove.gates.registry import entries, ladder_of
@@ -62,7 +63,7 @@ class Decision:
     def branch(self, archs: Sequence[str], build: int) -> str:
         """The short name; those with less proof stand beside the one of hardware, and never move it."""
         ending = f"-{self.proof}" if self.proof in ("emulated", "unproven") else ""
-        return f"patchkit/{'+'.join(archs)}/b{build}{ending}"
+        return f"patchkit/{'+'.join(archs)}/{build_name(build)}{ending}"
 
 
 def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decision:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import UsageError
 from patchkit.base.store import STORES, Store, read_journal, shared_key
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.lock import PinWanted, load_lock
@@ -50,7 +51,7 @@ def pack_store(
             f"{candidate.branch} was not verified in {workspace.cache_root}",
             code="STORE_NOTHING_USED",
             why="what is packed is what verify used",
-            hint=f"patchkit verify {words} --upstream b{candidate.build}",
+            hint=f"patchkit verify {words} --upstream {build_name(candidate.build)}",
         )
     wanted = [each for each, trees in used.items() if whole or not trees or baseline in trees]
     entries, size, missing = 0, 0, 0

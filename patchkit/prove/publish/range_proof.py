@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.base.source import SourceText
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.cpp.scopes import parse_scopes
@@ -80,14 +81,14 @@ def carry_range(
             found.setdefault(int(name["build"]), ref)
     older = [one for one in found if one < build]
     nearest = max(older) if older else min(found, default=None)
-    if nearest is None or f"refs/patchkit/pin/b{nearest}" not in refs:
+    if nearest is None or f"refs/patchkit/pin/{build_name(nearest)}" not in refs:
         return None
     (sealed,) = repository.resolve(f"{found[nearest]}^")  # below the seal lies the candidate
     if sealed is None:
         return None
 
     def candidate(pin: int, commit: str) -> Candidate:
-        ref = candidate_ref(archs, f"b{pin}")
+        ref = candidate_ref(archs, build_name(pin))
         return read_candidate(repository, ref, {**refs, ref: commit})
 
     return prove_range(repository, series, candidate(nearest, sealed), candidate(build, tip))

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.relock import check_documented
@@ -197,9 +198,9 @@ def _write(
             "range-proof.json": document.encode(),
             "range-diff.txt": told.range.range_diff.encode(),
         }
-    text = f"Evidence of {archs} on b{pin.build}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
+    text = f"Evidence of {archs} on {build_name(pin.build)}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
     evidence = write_orphan(repository, files, message=text, date=pin.committed).commit
-    evidence_ref = f"refs/patchkit/evidence/{archs}/b{pin.build}/{evidence[:_ID]}"
+    evidence_ref = f"refs/patchkit/evidence/{archs}/{build_name(pin.build)}/{evidence[:_ID]}"
     message = seal_message(told, f"{evidence_ref} {evidence}")
     tip = write_note_commit(repository, report.tip, message=message, date=pin.committed).commit
     refs = {evidence_ref: evidence}

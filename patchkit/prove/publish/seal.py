@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.refs import read_ref
 from patchkit.carry.upstream.repository import Repository
@@ -46,7 +47,7 @@ class Seal:
     @property
     def ranges(self) -> tuple[str, ...]:
         """The values of the ``Range-Proof`` trailers."""
-        return () if self.range is None else (f"b{self.range.old.build} {self.range.old.tip}",)
+        return () if self.range is None else (f"{build_name(self.range.old.build)} {self.range.old.tip}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def seal_message(told: Seal, evidence: str) -> str:
     what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
     if decision.proof == "emulated":
         what += f", {len(decision.emulated)} on the emulated GPU"
-    subject = f"patchkit: {'+'.join(report.archs)} on b{pin.build}, {what}"
+    subject = f"patchkit: {'+'.join(report.archs)} on {build_name(pin.build)}, {what}"
     body = (
         "This commit changes no file. The commits below it are the patches; what was proven of them, with "
         "what and how, lies in the evidence."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.inputs import hash_inputs
 from patchkit.carry.candidate.lock import changed_inputs, difference
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
@@ -130,7 +131,7 @@ def stale_results(side: Side) -> Iterator[ConfigError]:
         gone += [f"the patch {name}" for name in result.patches if side.series.patch(name) is None]
         if gone:
             yield ConfigError(
-                f"the lock has a result for {'+'.join(result.archs)} on b{result.build}, "
+                f"the lock has a result for {'+'.join(result.archs)} on {build_name(result.build)}, "
                 f"and the head does not have {', '.join(gone)}",
                 code="GATE_LOCK_OUTDATED",
                 where=result.where or Location(path="patches/upstream.lock"),

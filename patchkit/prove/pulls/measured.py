@@ -7,6 +7,7 @@ from functools import partial
 
 from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
 from patchkit.base.evidence import check_name
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import Plan
@@ -48,7 +49,7 @@ def judge_evidence(
                 errors += members_of(error)
                 continue
             told = "; ".join(f"{one.patch} {one.becomes}" for one in found.patches)
-            whose = f"{found.file.who}, {found.file.machine.gpu}, b{found.file.build}"
+            whose = f"{found.file.who}, {found.file.machine.gpu}, {build_name(found.file.build)}"
             attention.append(f"{path} is in order ({whose}): {told or 'it says nothing of any patch alone'}")
     return tuple(errors), tuple(attention)
 

@@ -18,6 +18,7 @@ from patchkit.base.plain import fields_of
 from patchkit.base.report import blocks
 from patchkit.base.report.blocks import Report, Section
 from patchkit.base.report.sarif import sarif_report
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.prove.pulls.text import CLOSING, gate_markdown
 from patchkit.prove.pulls.verdict import Finding, PullVerdict
@@ -64,7 +65,7 @@ def write_outputs(
     _write(reports / "findings.sarif", gate_sarif(verdict, version))
     for one in verdict.judged:
         if one.evidence is not None:
-            stem = f"{'+'.join(one.archs)}-b{one.build}-{(one.tree or '')[:12]}"
+            stem = f"{'+'.join(one.archs)}-{build_name(one.build)}-{(one.tree or '')[:12]}"
             files = {form.name: reports / f"{stem}.{form.ending}" for form in FORMATS if form.ending}
             write_reports(workspace, one.evidence, environ, files=files, version=version)
 

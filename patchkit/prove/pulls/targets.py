@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.series_folder import EVIDENCE
+from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Decision, Request, decide
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.patch import Patch
@@ -43,7 +44,8 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
 
 def _of_pins(before: Side, after: Side) -> Iterator[str]:
     if before.lock.default != after.lock.default:
-        yield f"the default pin becomes b{after.lock.default} instead of b{before.lock.default}"
+        old, new = build_name(before.lock.default), build_name(after.lock.default)
+        yield f"the default pin becomes {new} instead of {old}"
     known = {pin.build: pin.followed for pin in before.lock.pins}
     called = {pin.build: pin.releases for pin in before.lock.pins}
     for pin in after.lock.pins:

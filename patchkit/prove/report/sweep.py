@@ -9,6 +9,7 @@ from pydantic import Field
 
 from patchkit.base.document import parse_model
 from patchkit.base.report.blocks import Row, Table, columns
+from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Release, name_pin
 from patchkit.prove.gates.base import Count, Many, Record
 
@@ -70,7 +71,7 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
                 Row(
                     cells=(
                         each.patch,
-                        *(titles.get(at, f"b{at}") for at in each.ends),
+                        *(titles.get(at, build_name(at)) for at in each.ends),
                         each.word,
                         each.reason,
                     )
