@@ -86,6 +86,8 @@ class Folders(TomlTable):
     api: Several[Words]
     programs: Several[Words]
     backends: Several[Words]
+    library: Words
+    vendored: Words
     tests: Words
     tools: Words
 
@@ -167,7 +169,7 @@ class Upstream(TomlTable):
 
 
 @cache
-def known_upstreams() -> tuple[Upstream, ...]:
+def load_upstreams() -> tuple[Upstream, ...]:
     """Every project that is described, llama.cpp first: builds and eras are counted in its commits.
 
     Raises ConfigError, ErrorGroup: a description is missing or wrong.
@@ -184,7 +186,7 @@ def load_upstream(path: Path) -> Upstream:
 
 def recognise(has: Callable[[str], bool]) -> Upstream:
     """The project that a tree is of, by which paths it ``has``; llama.cpp where nothing identifies it."""
-    known = known_upstreams()
+    known = load_upstreams()
     return next((each for each in known if any(map(has, each.identity))), known[0])
 
 
@@ -195,7 +197,7 @@ def upstream_of(tree: Path) -> Upstream:
 
 def llama_cpp() -> Upstream:
     """The project whose commits number the builds, whichever project's tree is worked on."""
-    return known_upstreams()[0]
+    return load_upstreams()[0]
 
 
 def build_name(build: int) -> str:

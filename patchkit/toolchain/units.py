@@ -67,8 +67,7 @@ _INCLUDE_FOLDERS = ("src", "include")
 
 def library_folder(tree: Path) -> str:
     """The folder with everything that a unit can reach; the rest of the tree is not needed to compile one."""
-    upstream = upstream_of(tree)
-    return posixpath.commonpath([upstream.ggml_path(name) for name in _INCLUDE_FOLDERS]) or "."
+    return upstream_of(tree).folders.library
 
 
 def include_folders(tree: Path) -> tuple[str, ...]:

@@ -185,10 +185,7 @@ def read_includes(
     read: Callable[[Sequence[str]], Mapping[str, bytes]],
     folders: Sequence[str],
 ) -> dict[str, bytes]:
-    """What the files at ``paths`` include that is among ``others`` and not yet ``known``, and so on.
-
-    What lies under vendor/ stays unread: nlohmann/json alone has 25000 lines, ``declarations.h`` its names.
-    """
+    """What the files at ``paths`` include that is among ``others`` and not yet ``known``, and so on."""
     found: dict[str, bytes] = {}
     seen, waiting = set[str](), set(paths)
     while waiting:
@@ -197,7 +194,6 @@ def read_includes(
             place
             for path in waiting
             for place in _places(path, found[path] if path in found else known[path], folders)
-            if not place.startswith("vendor/")
         }
         missing = sorted(named & others - known.keys() - found.keys())
         found |= read(missing) if missing else {}

@@ -284,7 +284,7 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
     """
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
-    refuse_no_llama(clone, commit, ("ggml",))
+    refuse_no_llama(clone, commit, (llama_cpp().folders.library,))
     lock = load_lock(workspace.series.lock)
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
     return pin_of(clone, commit, build_below(None, clone, commit, pins) or 0)

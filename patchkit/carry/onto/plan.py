@@ -16,6 +16,7 @@ from patchkit.base.errors import (
     UsageError,
 )
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, Wish
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
@@ -78,9 +79,6 @@ def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | No
     except GitError:
         return None
     return pin.commit
-
-
-_OF_UPSTREAM = ("ggml",)  # every build that patches are for has that folder; a plain series names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ def plan_onto(
     profiles = load_profiles(series_dir.profiles, request.archs)
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
-    refuse_no_llama(clone, commit, series.folders or _OF_UPSTREAM)
+    refuse_no_llama(clone, commit, series.folders or (llama_cpp().folders.library,))
     archs = [profile.arch for profile in profiles]
     build = build_of(
         onto,

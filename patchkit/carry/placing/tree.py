@@ -54,6 +54,9 @@ class UpstreamFiles:
         self._search = search
         self._others = frozenset(others)
         self.project = project or recognise(lambda path: path in base or path in self._others)
+        # Other projects' code stays unread: nlohmann/json alone has 25000 lines, declarations.h its names.
+        vendored = f"{self.project.folders.vendored}/"
+        self._readable = frozenset(path for path in self._others if not path.startswith(vendored))
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
         self._base_modes = modes
@@ -192,7 +195,7 @@ class UpstreamFiles:
         if self._read_more is not None and not all(source.path.startswith(kernels) for source in sources):
             files |= {source.path: source.data for source in sources}
             paths = [source.path for source in sources]
-            more = read_includes(paths, files, self._others - self._gone, self._read_more, folders)
+            more = read_includes(paths, files, self._readable - self._gone, self._read_more, folders)
             self._included |= more
             files |= more
         for path in self._gone - added.keys():

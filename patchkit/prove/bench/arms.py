@@ -6,6 +6,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.reporter import Reporter
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.hardware.bench.measure import Arm
 from patchkit.gpu.hardware.bench.rounds import BASELINE, CANDIDATE
@@ -15,7 +16,7 @@ from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.sides import BuiltSide
 
-_PROGRAMS = ("llama-bench",)
+_PROGRAMS = (llama_cpp().programs.bench,)
 # Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
 _GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 _CPU_MODEL = SmallModel(head_size=64)

@@ -30,6 +30,7 @@ from patchkit.base.report.blocks import (
     figure,
     percent,
 )
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.verdict import SpeedVerdict
 from patchkit.gpu.emulated.models import SmallModel, check_model, head_size_of, model_file
 from patchkit.gpu.hardware.bench.conditions import summarise
@@ -356,7 +357,7 @@ def _problem(one: Judged, folder: Path) -> PatchkitError:
     return problem(code="BENCH_SLOWER") if one.judgement == "lost" else problem(code="BENCH_GAIN_MISSING")
 
 
-PROGRAMS = ("llama-bench",)
+PROGRAMS = (llama_cpp().programs.bench,)
 _EMULATED_MODEL = SmallModel(head_size=128)
 # One thread: ggml's threads wait for each other by spinning, which on a busy machine measures the others.
 _CPU_PLAN = BenchPlan(

@@ -9,6 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.report.blocks import Row, Table, columns
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.emulated.emulator import EmulationOptions, EmulationReport, KernelCount, load_report
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments, parse_help
@@ -21,7 +22,7 @@ from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
 
 NO_SPEED = "speed: not measured; needs the GPU"
-_PROGRAM = "llama-bench"
+_PROGRAM = llama_cpp().programs.bench
 _TIMEOUT_S = 1800.0
 _HELP_S = 60.0
 

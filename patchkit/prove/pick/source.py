@@ -15,6 +15,7 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_stamp
 from patchkit.base.reporter import Reporter
 from patchkit.base.store import store_in
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
 from patchkit.gpu.hardware.bench.program import LlamaBench
@@ -85,7 +86,9 @@ class BenchSource:
             self.reporter.step(f"build {number} of {len(wanted)}: {told_arm(arm)}")
             self._side(arm)
         if isinstance(self.runner, LocalRunner):
-            wait_for_orphans([self._side(arm).program("llama-bench") for arm in wanted], self.reporter)
+            wait_for_orphans(
+                [self._side(arm).program(llama_cpp().programs.bench) for arm in wanted], self.reporter
+            )
 
     def sample(self, visit: Visit) -> Sampled:
         """Run llama-bench once per depth; raises as :class:`LlamaBench`.

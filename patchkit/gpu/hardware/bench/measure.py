@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from patchkit.base.digests import key_of
 from patchkit.base.files import write_whole
 from patchkit.base.reporter import Reporter
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.hardware.bench.journal import (
     ELSEWHERE,
     Journal,
@@ -151,7 +152,9 @@ class Bench:
         missing = [one for one in wanted if not self.journal.has(one.question)]
         before = len(wanted) - len(missing)
         if missing and isinstance(self.setup.runner, LocalRunner):
-            wait_for_orphans([arm.folder / "llama-bench" for arm in self.setup.arms], self.reporter)
+            wait_for_orphans(
+                [arm.folder / llama_cpp().programs.bench for arm in self.setup.arms], self.reporter
+            )
         took: dict[int, list[float]] = {}
         for entry in self.journal.entries:
             took.setdefault(max(entry.depths), []).append(entry.seconds)

@@ -11,6 +11,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import write_whole
 from patchkit.base.process import Completed, ToolTimeout, signal_name
+from patchkit.base.upstreams import llama_cpp
 from patchkit.gpu.hardware.bench.conditions import read_conditions
 from patchkit.gpu.hardware.bench.options import BenchOptions, BenchPlan, bench_arguments, parse_help
 from patchkit.gpu.hardware.bench.rows import BenchRow, BenchUnreadable, parse_rows
@@ -59,12 +60,14 @@ class LlamaBench:
         """
         there = self.runner.place(build)
         if build not in self._options:
-            done = self.runner.run(_job(there, [f"{there}/llama-bench", "--help"], f"{tag}-help", _HELP_S))
+            done = self.runner.run(
+                _job(there, [f"{there}/{llama_cpp().programs.bench}", "--help"], f"{tag}-help", _HELP_S)
+            )
             if done.returncode != 0:
                 raise bench_failure(done, "llama-bench --help", build)
             self._options[build] = parse_help(done.stdout.decode("utf-8", "replace"))
         return [
-            f"{there}/llama-bench",
+            f"{there}/{llama_cpp().programs.bench}",
             *bench_arguments(self._options[build], plan, self.runner.place(model)),
         ]
 
