@@ -154,7 +154,7 @@ _ASSERTED = re.compile(
     rb"^(?:\S*/)?%s/\S+:\d+: (?:GGML_ASSERT\(.*\) failed|fatal error)$" % GPU_FOLDER.encode(), re.MULTILINE
 )
 _OF_REFUSAL = ("message", "why", "hint", "case")
-_MISCONFIGURED = 86  # exit_misconfigured, native/runtime/recorder.hpp
+_MISCONFIGURED = 86  # exit_misconfigured, native/runtime/settings.hpp
 
 
 class RecordedRunFailed(CaseAborted):

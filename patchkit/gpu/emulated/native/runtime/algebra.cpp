@@ -1,6 +1,6 @@
 #include "algebra.hpp"
 
-#include "emulation.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <array>

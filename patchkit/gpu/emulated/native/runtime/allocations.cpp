@@ -1,13 +1,13 @@
 #include "allocations.hpp"
 
 #include "calls.hpp"
-#include "emulation.hpp"
 #include "findings.hpp"
 #include "guarded_pages.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -101,7 +101,7 @@ void unmap_block(const allocation & of) {
     }
 }
 
-bool wants_garbage() { return is_executing() && !is_sampling() && schedule_name() != "in-order"; }
+bool wants_garbage() { return is_executing() && !is_sampling() && the_schedule().name != "in-order"; }
 
 // With table_mutex held.
 allocation find(uintptr_t address) {

@@ -1,7 +1,7 @@
 // hipBLAS: general products of matrices, with types that the call's name says or that the caller names.
 
 #include "blas_calls.hpp"
-#include "emulation.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 

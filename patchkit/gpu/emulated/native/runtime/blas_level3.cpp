@@ -2,7 +2,7 @@
 // sums of matrices.
 
 #include "blas_calls.hpp"
-#include "emulation.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 

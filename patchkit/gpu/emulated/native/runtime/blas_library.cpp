@@ -2,12 +2,13 @@
 
 #include "allocations.hpp"
 #include "blas.hpp"
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "handles.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -2,9 +2,10 @@
 
 #include "allocations.hpp"
 #include "answers.hpp"
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "findings.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 #include "used_results.hpp"
 
 #include <cxxabi.h>

@@ -5,11 +5,12 @@
 #include "answers.hpp"
 #include "calls.hpp"
 #include "copies.hpp"
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <unistd.h>
 

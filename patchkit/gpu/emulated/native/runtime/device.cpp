@@ -1,7 +1,7 @@
 // The device the recorder plays, what its kernels use, and the log.
 
-#include "emulation.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <unistd.h>
 
@@ -17,12 +17,6 @@
 #include <unordered_map>
 
 namespace patchkit {
-
-void misconfigured(const std::string & what) {
-    std::fprintf(stderr, "%s: %s\n", is_executing() ? "patchkit emulator" : "launch recorder", what.c_str());
-    std::fflush(nullptr);
-    _exit(exit_misconfigured);
-}
 
 namespace {
 

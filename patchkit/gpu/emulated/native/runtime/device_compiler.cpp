@@ -1,6 +1,6 @@
 #include "device_compiler.hpp"
 
-#include "emulation.hpp"
+#include "settings.hpp"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -4,13 +4,16 @@
 #include "allocations.hpp"
 #include "blas.hpp"
 #include "calls.hpp"
+#include "ending.hpp"
 #include "findings.hpp"
 #include "happens_before.hpp"
 #include "host_calls.hpp"
 #include "known_bits.hpp"
+#include "loaded.hpp"
 #include "recorder.hpp"
 #include "repeats.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 #include "textures.hpp"
 
 #include <dlfcn.h>
@@ -28,19 +31,6 @@
 namespace patchkit {
 
 namespace {
-
-uint64_t number_of(const char * name) {
-    const char * value = setting(name);
-    if (value == nullptr) {
-        return 0;
-    }
-    char * end = nullptr;
-    const uint64_t number = std::strtoull(value, &end, 10);
-    if (*end != '\0') {
-        misconfigured(std::string(name) + " is no number: " + value);
-    }
-    return number;
-}
 
 class kernel_memory : public gpu::memory_map {
   public:
@@ -116,22 +106,20 @@ gpu::configuration read_configuration() {
     result.arch         = the_device().arch;
     const char * path   = setting("PATCHKIT_EMULATOR_DISASSEMBLER");
     result.disassembler = path == nullptr ? "" : path;
-    result.threads      = unsigned(number_of("PATCHKIT_EMULATOR_THREADS"));
-    result.most_instructions = number_of("PATCHKIT_EMULATOR_LIMIT");
-    result.most_blocks       = number_of("PATCHKIT_EMULATOR_BLOCKS");
+    result.threads      = unsigned(number_of_setting("PATCHKIT_EMULATOR_THREADS"));
+    result.most_instructions = number_of_setting("PATCHKIT_EMULATOR_LIMIT");
+    result.most_blocks       = number_of_setting("PATCHKIT_EMULATOR_BLOCKS");
     result.counts            = setting("PATCHKIT_EMULATOR_COUNT") != nullptr;
-    result.shuffle_seed      = shuffle_seed();
+    result.shuffle_seed      = the_schedule().seed;
     result.looks_for         = read_checks();
     const char * record_to   = setting("PATCHKIT_EMULATOR_RECORD");
     result.record_to         = record_to == nullptr ? "" : record_to;
-    result.sampled           = unsigned(number_of("PATCHKIT_EMULATOR_SAMPLED"));
-    result.seen              = unsigned(number_of("PATCHKIT_EMULATOR_SEEN"));
-    result.later             = unsigned(number_of("PATCHKIT_EMULATOR_LATER"));
+    result.sampled           = unsigned(number_of_setting("PATCHKIT_EMULATOR_SAMPLED"));
+    result.seen              = unsigned(number_of_setting("PATCHKIT_EMULATOR_SEEN"));
+    result.later             = unsigned(number_of_setting("PATCHKIT_EMULATOR_LATER"));
     result.on                = read_multiprocessors();
     return result;
 }
-
-std::atomic<emulation *> loaded = nullptr; // once anything needs it
 
 emulation & the_emulation();
 
@@ -177,16 +165,16 @@ struct told_so_far {
 };
 
 told_so_far tell(const std::string & fault, const gpu::kernel_fault * stopped) {
-    emulation * all = loaded; // none when no kernel was ever looked for
-    auto findings = all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings();
+    gpu::emulator * all = loaded_emulator(); // none when no kernel was ever looked for
+    auto findings = all == nullptr ? std::vector<gpu::finding>() : all->findings();
     const auto of_operations = findings_of_operations();
     findings.insert(findings.end(), of_operations.begin(), of_operations.end());
-    const auto kernels = all == nullptr ? std::vector<gpu::kernel_count>() : all->emulator->counts();
+    const auto kernels = all == nullptr ? std::vector<gpu::kernel_count>() : all->counts();
     const bool nothing_ran =
         std::none_of(kernels.begin(), kernels.end(), [](const gpu::kernel_count & one) { return one.launches != 0; });
     const auto of_calls    = findings_of_calls(nothing_ran);
     findings.insert(findings.end(), of_calls.begin(), of_calls.end());
-    return {"{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
+    return {"{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(the_schedule().name) + ",\"kernels\":" +
                 joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
                 products_as_json() + ",\"refused\":" + refused_as_json() + ",\"findings\":",
             ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + ",\"stopped\":" + stopped_as_json(stopped) + "}\n",
@@ -239,6 +227,14 @@ void end_of_process() {
     }
 }
 
+void at_fault(const std::string & what, const gpu::kernel_fault * stopped) {
+    if (is_executing() && is_report_wanted()) {
+        write_report(tell(what, stopped));
+    }
+}
+
+[[gnu::constructor]] void begin() { set_endings({end_of_process, at_fault}); }
+
 // Addresses that nothing lies at: a kernel that follows one of them is told what it lacks. They lie far from where the
 // system puts memory, so that no index that runs off an array comes to one.
 struct missing_part {
@@ -283,7 +279,7 @@ emulation * make_emulation() {
     } catch (const std::exception & error) {
         misconfigured(std::string("the emulator does not start: ") + error.what());
     }
-    loaded = made;
+    set_loaded(*made->emulator);
     begin_notes();
     return made;
 }
@@ -294,43 +290,6 @@ emulation & the_emulation() {
 }
 
 } // namespace
-
-const char * setting(const char * name) {
-    const char * value = std::getenv(name);
-    return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
-bool is_executing() {
-    static const bool result = setting("PATCHKIT_EMULATOR") != nullptr;
-    return result;
-}
-
-bool is_sampling() {
-    static const bool result = is_executing() && setting("PATCHKIT_EMULATOR_BLOCKS") != nullptr;
-    return result;
-}
-
-bool is_computing() {
-    static const bool result = is_executing() && setting("PATCHKIT_EMULATOR_RECORD") == nullptr;
-    return result;
-}
-
-void fault(const std::string & what, const gpu::kernel_fault * stopped) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str());
-    if (is_executing() && is_report_wanted()) {
-        write_report(tell(what, stopped));
-    }
-    std::fflush(nullptr);
-    std::abort();
-}
-
-void watch_end_of_process() {
-    static std::once_flag once;
-    if (is_executing()) {
-        std::call_once(once, [] { std::atexit(end_of_process); });
-    }
-}
 
 void run_kernel(const gpu::launch & launch) {
     try {
@@ -348,13 +307,6 @@ void run_kernel(const gpu::launch & launch) {
     }
 }
 
-void reveal(uint32_t left_by, const std::string & where) { the_emulation().emulator->reveal(left_by, where); }
-
-bool find_tracing(uint64_t touch, gpu::tracing & found) {
-    emulation * all = loaded;
-    return all != nullptr && all->emulator->find_tracing(touch, found);
-}
-
 uint64_t address_of_missing_queue() { return missing_queue().begin; }
 
 std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf) {
@@ -368,11 +320,6 @@ std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, s
     std::span<const std::byte> found;
     the_emulation().find(bundle, the_device().arch, storage, held, found);
     return found;
-}
-
-unsigned number_of_threads() {
-    static const auto given = unsigned(number_of("PATCHKIT_EMULATOR_THREADS"));
-    return given != 0 ? given : std::max(1u, std::thread::hardware_concurrency());
 }
 
 } // namespace patchkit

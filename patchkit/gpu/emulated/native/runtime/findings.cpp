@@ -1,7 +1,7 @@
 #include "findings.hpp"
 
-#include "emulation.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -1,10 +1,10 @@
 // Graphs: operations of streams that are captured once, or put together node by node, and launched many times.
 
 #include "answers.hpp"
-#include "emulation.hpp"
 #include "handles.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -2,10 +2,11 @@
 
 #include "allocations.hpp"
 #include "digest.hpp"
-#include "emulation.hpp"
 #include "findings.hpp"
 #include "guarded_pages.hpp"
+#include "loaded.hpp"
 #include "scheduler.hpp"
+#include "settings.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
 #include "host_calls.hpp"
 
+#include "../emulator/emulator.hpp"
 #include "allocations.hpp"
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "kernel_heap.hpp"
 
 #include <sys/mman.h>

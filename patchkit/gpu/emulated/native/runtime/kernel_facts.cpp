@@ -1,9 +1,9 @@
 // What a program asks about a kernel: its registers and memory, and how many of its blocks fit.
 
 #include "answers.hpp"
-#include "emulation.hpp"
 #include "launches.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <climits>

@@ -1,10 +1,11 @@
 #include "kernel_heap.hpp"
 
 #include "allocations.hpp"
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "findings.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <sys/mman.h>
 
@@ -50,7 +51,7 @@ bool map_more(pieces & all, uint64_t size) {
     if (place == MAP_FAILED) {
         return false;
     }
-    if (schedule_name() != "in-order" && whole <= most_filled) {
+    if (the_schedule().name != "in-order" && whole <= most_filled) {
         fill_pages(place, whole);
     }
     all.next = uint64_t(place);

@@ -1,8 +1,9 @@
 #include "known_bits.hpp"
 
 #include "allocations.hpp"
-#include "emulation.hpp"
 #include "findings.hpp"
+#include "loaded.hpp"
+#include "settings.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

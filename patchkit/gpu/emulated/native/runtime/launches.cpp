@@ -9,6 +9,7 @@
 #include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <dlfcn.h>
 

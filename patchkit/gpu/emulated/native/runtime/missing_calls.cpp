@@ -1,7 +1,7 @@
 #include "missing_calls.hpp"
 
-#include "emulation.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,12 +1,12 @@
 // Modules that a program loads by itself, the kernels in them, and launches by handle. While recording none is loaded.
 
 #include "answers.hpp"
-#include "emulation.hpp"
 #include "handles.hpp"
 #include "launches.hpp"
 #include "modules.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -4,6 +4,7 @@
 #include "emulation.hpp"
 #include "findings.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>

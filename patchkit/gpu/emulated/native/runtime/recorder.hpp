@@ -57,10 +57,4 @@ bool is_mapped(const void * pointer, size_t size);
 // Whether a stream can be used: the default ones, or one that was created and not destroyed.
 bool is_stream(const void * stream);
 
-// The exit status of a process whose configuration is unusable.
-constexpr int exit_misconfigured = 86;
-
-// Says so and ends the process.
-[[noreturn]] void misconfigured(const std::string & what);
-
 } // namespace patchkit

@@ -1,9 +1,9 @@
 #include "registry.hpp"
 
 #include "allocations.hpp"
-#include "emulation.hpp"
 #include "missing_calls.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,9 +1,8 @@
 #include "repeats.hpp"
 
 #include "digest.hpp"
-#include "emulation.hpp"
 #include "findings.hpp"
-#include "schedule.hpp"
+#include "settings.hpp"
 
 #include <unistd.h>
 
@@ -333,7 +332,7 @@ repeats & the_repeats() {
 bool finds_repeats() {
     static const bool result = setting("PATCHKIT_EMULATOR_REPEATS") != nullptr && is_computing() && !is_sampling() &&
                                !is_checking() && setting("PATCHKIT_EMULATOR_COUNT") == nullptr &&
-                               schedule_name() == "in-order";
+                               the_schedule().name == "in-order";
     return result;
 }
 

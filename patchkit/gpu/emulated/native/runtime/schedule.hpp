@@ -75,10 +75,6 @@ hipError_t begin_capture(hipStream_t stream);
 hipError_t end_capture(hipStream_t stream, graph & captured);
 hipError_t launch(const graph & recorded, hipStream_t stream);
 
-// The schedule's name and seed, for the emulator and the report; the seed is 0 when nothing is shuffled.
-const std::string & schedule_name();
-uint64_t shuffle_seed();
-
 // Whether this process was forked from the one whose streams these are: what is still to be done is done there.
 bool is_inherited();
 

@@ -1,7 +1,8 @@
 #include "scheduler.hpp"
 
-#include "emulation.hpp"
+#include "ending.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <pthread.h>
 
@@ -13,39 +14,6 @@
 namespace patchkit {
 
 namespace {
-
-enum class mode { in_order, late, shuffle };
-
-struct settings {
-    mode how      = mode::in_order;
-    uint64_t seed = 0;
-    std::string name = "in-order";
-};
-
-settings read_settings() {
-    const char * text = is_executing() ? setting("PATCHKIT_EMULATOR_SCHEDULE") : nullptr;
-    const std::string given = text == nullptr ? "in-order" : text;
-    if (given == "in-order") {
-        return {};
-    }
-    if (given == "late") {
-        return {mode::late, 0, given};
-    }
-    const std::string prefix = "shuffle ";
-    char * end = nullptr;
-    const bool is_shuffle = given.compare(0, prefix.size(), prefix) == 0;
-    const uint64_t seed = is_shuffle ? std::strtoull(given.c_str() + prefix.size(), &end, 10) : 0;
-    if (seed == 0 || *end != '\0') {
-        misconfigured("PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): " +
-                      given);
-    }
-    return {mode::shuffle, seed, given};
-}
-
-const settings & the_settings() {
-    static const settings result = read_settings();
-    return result;
-}
 
 thread_local bool is_running = false;
 
@@ -79,7 +47,7 @@ bool operation::is_ready() const { return std::all_of(after.begin(), after.end()
 bool runs_operation() { return is_running; }
 
 scheduler::scheduler()
-    : random_(the_settings().seed), laziness_(random_() % 4),
+    : random_(the_schedule().seed), laziness_(random_() % 4),
       legacy_(std::make_shared<stream_state>(stream_state{hipStreamDefault, 0, {}, {}, false, {}})) {
     watch_end_of_process();
     pthread_atfork([] { the_scheduler().before_fork(); }, [] { the_scheduler().after_fork(false); },
@@ -138,10 +106,10 @@ operation_ref scheduler::add(std::vector<operation_ref> after, work todo) {
 }
 
 void scheduler::go_on(lock & held, const operation_ref & added) {
-    switch (the_settings().how) {
-        case mode::in_order: finish(held, {added}); break;
-        case mode::late:     break;
-        case mode::shuffle:
+    switch (the_schedule().how) {
+        case schedule_mode::in_order: finish(held, {added}); break;
+        case schedule_mode::late:     break;
+        case schedule_mode::shuffle:
             while (random_() % 4 > laziness_ && run_any(held)) {
             }
             break;
@@ -149,7 +117,7 @@ void scheduler::go_on(lock & held, const operation_ref & added) {
 }
 
 void scheduler::finish(lock & held, const std::vector<operation_ref> & wanted) {
-    if (the_settings().how == mode::shuffle) {
+    if (the_schedule().how == schedule_mode::shuffle) {
         while (!std::all_of(wanted.begin(), wanted.end(), is_done)) {
             run_any(held);
         }
@@ -175,7 +143,7 @@ bool scheduler::ask(lock & held, const operation_ref & one) {
     if (one->is_done) {
         return true;
     }
-    if (the_settings().how == mode::shuffle) {
+    if (the_schedule().how == schedule_mode::shuffle) {
         run_any(held);
         return one->is_done;
     }
@@ -260,8 +228,5 @@ scheduler & the_scheduler() {
     return *made;
 }
 
-const std::string & schedule_name() { return the_settings().name; }
 bool is_inherited() { return the_scheduler().is_inherited(); }
-uint64_t shuffle_seed() { return the_settings().seed; }
-
 } // namespace patchkit

@@ -1,10 +1,10 @@
 // Streams, events and functions of the host between them.
 
 #include "answers.hpp"
-#include "emulation.hpp"
 #include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 

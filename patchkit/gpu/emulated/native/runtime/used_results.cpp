@@ -1,7 +1,7 @@
 #include "used_results.hpp"
 
-#include "emulation.hpp"
 #include "recorder.hpp"
+#include "settings.hpp"
 
 #include <dlfcn.h>
 
