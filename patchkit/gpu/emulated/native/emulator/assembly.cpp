@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <stdexcept>
 
 namespace patchkit::gpu {
@@ -140,6 +141,15 @@ const std::string * statement::modifier(std::string_view wanted) const {
     return found == modifiers.end() ? nullptr : &found->second;
 }
 
+const std::pair<std::string, std::string> * statement::lane_pattern() const {
+    const auto found = std::find_if(modifiers.begin(), modifiers.end(), [](const auto & m) {
+        const std::string & name = m.first;
+        return name == "dpp8" || name == "quad_perm" || name.starts_with("row_sh") || name.starts_with("row_ro") ||
+               name.ends_with("mirror") || name == "row_xmask";
+    });
+    return found == modifiers.end() ? nullptr : &*found;
+}
+
 std::vector<std::string> parts_of_list(std::string_view list) {
     const std::vector<std::string_view> parts = split(list.substr(1, list.size() - 2), ',');
     return {parts.begin(), parts.end()};
@@ -156,6 +166,12 @@ std::vector<statement> parse_line(std::string_view text) {
         }
         begin = end + 4;
     }
+}
+
+std::optional<int> parse_number(std::string_view text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
 } // namespace patchkit::gpu

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace patchkit::gpu {
@@ -41,11 +43,17 @@ struct statement {
 
     const std::string * modifier(std::string_view name) const;
     bool has(std::string_view name) const { return modifier(name) != nullptr; }
+
+    // The modifier that says which lanes the first source comes from (DPP); null when there is none.
+    const std::pair<std::string, std::string> * lane_pattern() const;
 };
 
 // What stands in a list in brackets: v3 and v[5:6] of [v3, v[5:6]].
 std::vector<std::string> parts_of_list(std::string_view list);
 
 std::vector<statement> parse_line(std::string_view text);
+
+// A decimal number, nothing when the text is none.
+std::optional<int> parse_number(std::string_view text);
 
 } // namespace patchkit::gpu

@@ -1,7 +1,5 @@
 #include "bytes.hpp"
 
-#include "code_object.hpp"
-
 #include <bit>
 #include <cstdio>
 

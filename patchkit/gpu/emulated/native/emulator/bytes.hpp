@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +13,11 @@
 namespace patchkit::gpu {
 
 using bytes = std::span<const std::byte>;
+
+// What is wrong, and where.
+struct bad_code_object : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 
 // Throws bad_code_object.
 [[noreturn]] void refuse(const std::string & why);

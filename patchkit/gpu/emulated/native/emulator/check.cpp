@@ -1,325 +1,23 @@
 #include "check.hpp"
 
 #include "access.hpp"
-#include "program.hpp"
+#include "bytes.hpp"
+#include "executor.hpp"
+#include "global_races.hpp"
+#include "hidden.hpp"
+#include "numbers.hpp"
+#include "uninitialised.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
 
 namespace patchkit::gpu {
 
-std::string register_set::first_of_both(const register_set & other) const {
-    const words both = all() & other.all();
-    for (int n = 0; n < 1024; ++n) {
-        if (((both[n / 64] >> (n % 64)) & 1) == 0) {
-            continue;
-        }
-        if (n >= 2 * most_vgprs) {
-            const int s = n / 2 - most_vgprs;
-            return s == slot::vcc ? "vcc_lo" : s == slot::vcc + 1 ? "vcc_hi" : s == slot::m0 ? "m0"
-                   : s == slot::exec ? "exec_lo" : "s" + std::to_string(s);
-        }
-        return "v" + std::to_string(n / 2) + (n % 2 == 1 ? ".h" : "");
-    }
-    return "a register";
-}
-
-void register_set::renew_hints() {
-    u64 even = 0, odd = 0; // words of registers 0 to 31 modulo 64, and of the others
-    for (int word = 0; word < 16; word += 2) {
-        even |= whole_registers(bits[word]);
-        odd |= whole_registers(bits[word + 1]);
-    }
-    // Every second bit, next to each other.
-    const auto packed = [](u64 word) {
-        for (int by = 1; by < 32; by *= 2) {
-            const u64 kept = ~u64(0) / ((u64(1) << (2 * by)) + 1); // groups of 2 * by bits, every second one
-            word = (word | word >> by) & kept;
-        }
-        return word;
-    };
-    hint = packed(even) | packed(odd) << 32;
-}
-
 namespace {
-
-enum class part : u8 { whole, low, high };
-
-void add_registers(register_set & to, const registers & r, part meant) {
-    for (int n = r.first; n < r.first + r.count; ++n) {
-        if (!r.is_vector) {
-            if (r.first == slot::null) { // written in pairs, and M0 lies behind it
-                return;
-            }
-            if (n < slot::null || n == slot::m0 || n == slot::exec) {
-                to.add_slot(n);
-            }
-            continue;
-        }
-        const bool low = r.is_half ? !r.is_high : meant != part::high;
-        const bool high = r.is_half ? r.is_high : meant != part::low;
-        if (low) {
-            to.add_half(n, false);
-        }
-        if (high) {
-            to.add_half(n, true);
-        }
-    }
-}
-
-// The registers of an operand, without the signs around it.
-void add_operand(register_set & to, std::string_view text, part meant = part::whole) {
-    for (const std::string_view front : {"neg(", "abs(", "-", "|"}) {
-        if (text.starts_with(front)) {
-            text.remove_prefix(front.size());
-        }
-    }
-    while (text.ends_with(")") || text.ends_with("|")) {
-        text.remove_suffix(1);
-    }
-    if (text.starts_with("|")) { // -|v0|
-        text.remove_prefix(1);
-    }
-    if (const auto found = parse_registers(text)) {
-        add_registers(to, *found, meant);
-    }
-}
-
-// Bytes that the name of a memory instruction says: global_load_d16_hi_u8 1, ds_store_b128 16.
-u32 size_of(std::string_view name) {
-    if (name.find("_pk_") != std::string_view::npos) {
-        return 4;
-    }
-    for (size_t end = name.size(); end != 0;) {
-        const size_t begin = name.rfind('_', end - 1);
-        const std::string_view word = name.substr(begin + 1, end - begin - 1);
-        u32 bits = 0;
-        const auto [rest, error] = std::from_chars(word.data() + 1, word.data() + word.size(), bits);
-        const bool is_type = word.size() > 1 && std::string_view("biuf").find(word[0]) != std::string_view::npos;
-        if (is_type && error == std::errc() && rest == word.data() + word.size()) {
-            return bits / 8;
-        }
-        if (begin == std::string_view::npos) {
-            break;
-        }
-        end = begin;
-    }
-    return 0;
-}
-
-bool holds(std::string_view text, std::string_view part_of_it) { return text.find(part_of_it) != std::string_view::npos; }
-
-// Memory by a description in scalar registers, a counter or a place that M0 or the lane's number says: what is read and
-// left counts, where it lies is held against the allocations by the access itself.
-bool is_described(std::string_view name) {
-    return name.starts_with("buffer_") || name.starts_with("image_") || name.starts_with("s_buffer_load") || holds(name, "addtid") ||
-           name == "ds_append" || name == "ds_consume";
-}
-
-void add_described_facts(facts & to, const statement & s, const std::string & name) {
-    const bool is_atomic = holds(name, "_atomic_");
-    const std::string * temporal = s.modifier("th");
-    const bool returns = s.has("glc") || (temporal != nullptr && holds(*temporal, "RETURN"));
-    const bool gives = !holds(name, "_store_") && (!is_atomic || returns);
-    to.queues = name.starts_with("s_")    ? queue::scalar
-                : name.starts_with("ds_") ? queue::lds
-                : gives                   ? queue::vector_load
-                                          : queue::vector_store;
-    to.is_given = true; // not to be tried with other values: it changes memory
-    for (size_t n = 0; n < s.operands.size(); ++n) {
-        const std::string & text = s.operands[n];
-        for (const std::string & one : text.starts_with("[") ? parts_of_list(text) : std::vector<std::string>{text}) {
-            if (n == 0 && gives) {
-                add_operand(to.writes, one);
-            }
-            if (n != 0 || !gives || is_atomic) {
-                add_operand(to.reads, one);
-            }
-        }
-    }
-}
-
-void add_memory_facts(facts & to, const statement & s, const std::string & name) {
-    if (is_described(name)) {
-        add_described_facts(to, s, name);
-        return;
-    }
-    to.size = size_of(name);
-    to.is_atomic = holds(name, "_atomic_") || (name.starts_with("ds_") && !holds(name, "_load_") &&
-                                               !holds(name, "_store_") && !holds(name, "perm") && !holds(name, "swizzle"));
-    to.is_store = holds(name, "_store_") || to.is_atomic;
-    to.is_high = to.is_store && holds(name, "d16_hi");
-    to.is_flag = !to.is_store && (s.has("glc") || s.has("scope"));
-    const std::vector<std::string> & o = s.operands;
-    bool gives = !holds(name, "_store_");
-    if (name.starts_with("s_load")) {
-        to.where = space::scalar;
-        to.queues = queue::scalar;
-    } else if (name.starts_with("ds_")) {
-        to.queues = queue::lds;
-        to.where = holds(name, "perm") || holds(name, "swizzle") ? space::none : space::lds;
-        gives = holds(name, "_load_") || holds(name, "_rtn_") || to.where == space::none;
-        if (holds(name, "2addr")) {
-            to.accesses = 2;
-            to.unit = to.size * (holds(name, "stride64") ? 64 : 1);
-        }
-    } else {
-        const bool is_flat = name.starts_with("flat_");
-        to.where = is_flat ? space::flat : name.starts_with("scratch_") ? space::scratch : space::global;
-        if (to.is_atomic) {
-            gives = o.size() > size_t(is_flat ? 2 : 3);
-        }
-        to.queues = gives ? queue::vector_load : queue::vector_store;
-        if (is_flat) {
-            to.queues |= queue::lds;
-        }
-    }
-    // Loads into a half leave the other alone.
-    const bool is_high = holds(name, "d16_hi");
-    const part meant = holds(name, "d16_hi") ? part::high : holds(name, "d16") || to.size == 2 || to.size == 1 ? part::low
-                                                                                                        : part::whole;
-    const bool fills_half = holds(name, "d16");
-    to.filled = fills_half && gives ? 2 : 0;
-    to.shift = is_high ? 16 : 0;
-    to.is_signed = holds(name, "_i8") || holds(name, "_i16");
-    to.is_exchange = holds(name, "xchg") || holds(name, "_swap_");
-    to.is_lanewise = false;
-    to.moves_bits = true; // between lanes
-    const size_t address = gives ? 1 : 0;
-    const bool has_data = to.is_store || name.starts_with("ds_");
-    for (size_t n = 0; n < o.size(); ++n) {
-        if (n == 0 && gives) {
-            add_operand(to.writes, o[n], fills_half ? meant : part::whole);
-            continue;
-        }
-        const bool is_data = has_data && (name.starts_with("ds_") ? n > address : n == address + 1);
-        add_operand(to.reads, o[n], is_data && holds(name, "_store_") ? meant : part::whole);
-        if (!is_data) {
-            add_operand(to.address, o[n]);
-        }
-    }
-}
-
-void add_computation_facts(facts & to, const statement & s, const std::string & name, const definition & d) {
-    const std::vector<std::string> & o = s.operands;
-    for (size_t n = 0; n < o.size(); ++n) {
-        if (n < d.to.size()) {
-            add_operand(to.writes, o[n]);
-            if ((d.traits & trait::accumulates) != 0 && n == 0) {
-                add_operand(to.reads, o[n]);
-            }
-        } else {
-            add_operand(to.reads, o[n]);
-        }
-    }
-    if ((d.traits & trait::reads_vcc) != 0 || name.starts_with("s_cbranch_vcc")) {
-        to.reads.add_slot(slot::vcc);
-    }
-    if (name.starts_with("v_swap")) {
-        add_operand(to.writes, o[1]);
-    }
-    const auto is_any_of = [&](std::initializer_list<std::string_view> fronts) {
-        return std::any_of(fronts.begin(), fronts.end(), [&](std::string_view front) { return name.starts_with(front); });
-    };
-    to.is_scalar = name.starts_with("s_");
-    to.is_branch = is_any_of({"s_cbranch_scc", "s_cbranch_vcc"});
-    to.is_jump = is_any_of({"s_setpc", "s_swappc"});
-    to.is_given = to.is_jump || is_any_of({"s_getpc", "s_movrel", "s_getreg", "s_sendmsg", "s_memtime", "s_memrealtime"});
-    to.is_moved = is_any_of({"v_movrel", "v_swaprel"});
-    const bool has_dpp = std::any_of(s.modifiers.begin(), s.modifiers.end(),
-                                     [](const auto & m) { return is_lane_pattern(m.first); });
-    const bool crosses = has_dpp || is_any_of({"v_read", "v_write", "v_perml", "v_wmma", "v_swmmac", "v_movrel"});
-    const auto is_16 = [](format f) { return f == format::b16 || f == format::f16 || f == format::bf16; };
-    const bool keeps = crosses || std::any_of(d.to.begin(), d.to.end(), is_16) || name == "v_swap_b32" ||
-                       is_any_of({"s_cmov", "s_bitset"});
-    to.moves_bits = is_any_of({"v_mov", "s_mov", "v_cndmask", "s_cselect", "v_perm", "v_alignb", "v_read", "v_write",
-                               "v_swap", "v_pack", "s_pack", "v_and", "s_and", "v_or", "s_or", "v_bf", "s_bf", "v_lsh",
-                               "s_lsh", "v_dual_mov"});
-    to.is_lanewise = !to.is_scalar && !crosses;
-    to.is_whole = !keeps;
-}
-
-// SIMM16 of a scalar instruction without operands.
-u32 immediate_of(const std::byte * code) {
-    u16 value;
-    std::memcpy(&value, code, sizeof(value));
-    return value;
-}
-
-// ISA guides, S_WAITCNT (RDNA3, 16.5) and S_WAIT_*CNT (RDNA4, 16.5).
-void add_waits(facts & to, const std::string & name, const std::byte * code) {
-    const u32 bits = immediate_of(code);
-    constexpr u8 both = queue::lds | queue::scalar;
-    if (name == "s_waitcnt") {
-        constexpr u32 most_loads = 63, most_others = 63;
-        const u32 loads = bits >> 10 & most_loads, others = bits >> 4 & most_others;
-        to.waits = {wait{loads == most_loads ? u8(0) : queue::vector_load, loads},
-                    wait{others == most_others ? u8(0) : both, others}};
-    } else if (name == "s_waitcnt_vmcnt" || name == "s_wait_loadcnt") {
-        to.waits[0] = {queue::vector_load, bits & 63};
-    } else if (name == "s_waitcnt_lgkmcnt") {
-        to.waits[0] = {both, bits & 63};
-    } else if (name == "s_waitcnt_vscnt" || name == "s_wait_storecnt") {
-        to.waits[0] = {queue::vector_store, bits & 63};
-    } else if (name == "s_wait_dscnt") {
-        to.waits[0] = {queue::lds, bits & 63};
-    } else if (name == "s_wait_kmcnt") {
-        to.waits[0] = {queue::scalar, bits & 31};
-    } else if (name == "s_wait_loadcnt_dscnt" || name == "s_wait_storecnt_dscnt") {
-        to.waits = {wait{name == "s_wait_loadcnt_dscnt" ? queue::vector_load : queue::vector_store, bits >> 8 & 63},
-                    wait{queue::lds, bits & 63}};
-    } else if (name == "s_wait_idle") {
-        to.waits = {wait{u8(queue::vector_load | queue::vector_store), 0}, wait{both, 0}};
-    }
-}
 
 // Queues whose work is done in the order in which it began, if nothing else is in them.
 bool is_in_order(u8 queues) { return queues == queue::vector_load || queues == queue::lds; }
 
-} // namespace
-
-facts facts_of(const std::vector<statement> & parts, const std::vector<std::string> & names, const std::byte * code,
-               bool is_rdna4) {
-    facts result;
-    // Of a dual instruction both parts compute alike; what one of them does counts for both.
-    for (size_t n = 0; n < parts.size(); ++n) {
-        const definition * d = find_definition(names[n]);
-        if (d == nullptr) {
-            continue;
-        }
-        if ((d->traits & trait::memory) != 0) {
-            add_memory_facts(result, parts[n], names[n]);
-        } else if (names[n].starts_with("s_wait")) {
-            add_waits(result, names[n], code);
-        } else {
-            add_computation_facts(result, parts[n], names[n], *d);
-            for (const float_step & one : float_steps_of(*d, names[n])) {
-                result.floats.push_back(one);
-            }
-        }
-        if (is_rdna4 && (names[n].starts_with("image_sample") || names[n].starts_with("image_gather"))) {
-            result.queues = 0; // samples have a counter of their own there, which is not followed
-        }
-        if (names[n] == "s_sendmsg_rtn_b64") {
-            result.queues = queue::scalar;
-        }
-        // RDNA4 has the barrier in two instructions: what comes before the first is what others may rely on.
-        result.is_fence |= names[n] == "buffer_gl0_inv" || names[n] == "global_inv";
-        result.is_barrier |= names[n] == (is_rdna4 ? "s_barrier_signal" : "s_barrier");
-    }
-    result.touched = result.reads;
-    result.touched.join(result.writes);
-    result.reads.each_vgpr([&](int n) { result.vgprs_read.push_back(u8(n)); });
-    result.writes.each_vgpr([&](int n) { result.vgprs_written.push_back(u8(n)); });
-    result.reads.each_slot([&](int n) { result.slots_read.push_back(u8(n)); });
-    result.writes.each_slot([&](int n) { result.slots_written.push_back(u8(n)); });
-    return result;
-}
-
 // ---- Waits
-
-namespace {
 
 void use_of_pending(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
@@ -334,9 +32,9 @@ void use_of_pending(const instruction * i, wave & w, const facts & f) {
             continue;
         }
         const std::string name = to.first_of_both(reads ? f.reads : f.writes);
-        report(i, w, kinds::waits,
-               std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
-               &one.number);
+        w.on->report(i, w, kinds::waits,
+                     std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
+                     &one.number);
         one.is_told = true;
     }
 }
@@ -440,12 +138,6 @@ void begin(const instruction * i, const wave & w, wave_checks & c, const facts &
 
 const char * verb_of(const facts & f) { return f.is_atomic ? "changes " : f.is_store ? "writes " : "reads "; }
 
-std::string hex(u64 value) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
 std::string goes_to(const facts & f, int lane) {
     const std::string who = lane < 0 ? "the wave" : "lane " + std::to_string(lane);
     return who + " " + verb_of(f) + std::to_string(f.size) + (f.size == 1 ? " byte " : " bytes ");
@@ -453,12 +145,12 @@ std::string goes_to(const facts & f, int lane) {
 
 void report_memory(const instruction * i, wave & w, const std::string & what) {
     if (w.checks->wanted.memory) {
-        report(i, w, kinds::memory, what);
+        w.on->report(i, w, kinds::memory, what);
     }
 }
 
 const char * what_is_constant(const wave & w, u64 address) {
-    return is_of_code(w, address) ? "code or constants" : "the arguments of the kernel";
+    return w.on->is_of_code(address) ? "code or constants" : "the arguments of the kernel";
 }
 
 // Lanes whose access lies in no allocation, and a finding of the first of them.
@@ -468,17 +160,17 @@ u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, con
     for (u32 left = unsure; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         if (!remembered_range(i, w).holds(addresses[lane], f.size) &&
-            !look_for_range(i, w, addresses[lane], f.size)) {
+            !w.on->look_for_range(i, w, addresses[lane], f.size)) {
             outside |= 1u << lane;
         }
     }
     if (outside != 0) {
         const int lane = std::countr_zero(outside);
-        if (is_refused(w, addresses[lane])) [[unlikely]] {
-            find_range(i + 1, w, addresses[lane], f.size, lane);
+        if (w.on->is_refused(addresses[lane])) [[unlikely]] {
+            w.on->find_range(i + 1, w, addresses[lane], f.size, lane);
         }
         report_memory(i, w,
-               goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + describe(w, addresses[lane], f.size));
+               goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + w.on->describe(addresses[lane], f.size));
     }
     const u32 rest = exec & ~outside;
     if (f.is_store && rest != 0 && remembered_range(i, w).is_constant) {
@@ -603,10 +295,10 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
     const auto conflict = [&](const char * what, u32 waves, u32 by) {
         if (is_same) { // waves that write the same to one place are in nobody's way, if they always do
             if (b.is_new_hidden(i->number, by)) {
-                note_hidden(i, w, words(what, waves), by);
+                w.on->note_hidden(i, w, words(what, waves), by);
             }
         } else {
-            report(i, w, kinds::races, words(what, waves), &by);
+            w.on->report(i, w, kinds::races, words(what, waves), &by);
         }
     };
     const bool was_atomic = t.atomic[n] == epoch;
@@ -938,10 +630,10 @@ void meet_stores(const instruction * i, wave & w, const facts & f, u32 exec) {
             return;
         }
         reported = found->second.number;
-        report(i, w, kinds::waits,
-               goes_to(f, lane) + "at " + hex(4 * n) + ", which wave " + std::to_string(found->second.wave) +
-                   " stored to before it came to a barrier without waiting for that",
-               &reported);
+        w.on->report(i, w, kinds::waits,
+                     goes_to(f, lane) + "at " + hex(4 * n) + ", which wave " + std::to_string(found->second.wave) +
+                         " stored to before it came to a barrier without waiting for that",
+                     &reported);
     });
 }
 
@@ -980,9 +672,9 @@ void check_registers(const instruction * i, wave & w) {
 void come_back(wave & w) {
     wave_checks & c = *w.checks;
     const u32 lanes_there = c.started & ~c.skipped;
-    report(c.skipped_at, w, kinds::barriers,
-           "comes to a barrier with " + std::to_string(std::popcount(lanes_there)) + " of its " +
-               std::to_string(std::popcount(c.started)) + " lanes: the others go on behind it");
+    w.on->report(c.skipped_at, w, kinds::barriers,
+                 "comes to a barrier with " + std::to_string(std::popcount(lanes_there)) + " of its " +
+                     std::to_string(std::popcount(c.started)) + " lanes: the others go on behind it");
     c.skipped = 0;
 }
 
@@ -1013,12 +705,12 @@ void check_access(const instruction * i, wave & w) {
     if (f.where != space::none) { // also where it is not asked for: it would end the program
         if (f.where == space::scalar) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
-            if (!remembered_range(i, w).holds(place, f.size) && !look_for_range(i, w, place, f.size)) {
-                if (is_refused(w, place)) {
-                    find_range(i + 1, w, place, f.size, -1);
+            if (!remembered_range(i, w).holds(place, f.size) && !w.on->look_for_range(i, w, place, f.size)) {
+                if (w.on->is_refused(place)) {
+                    w.on->find_range(i + 1, w, place, f.size, -1);
                 }
-                note_left_out(w);
-                report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
+                w.on->note_left_out();
+                report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + w.on->describe(place, f.size));
                 if (c.wanted.uninitialised) {
                     follow_access(i, w, f, ~0u);
                 }
@@ -1029,7 +721,7 @@ void check_access(const instruction * i, wave & w) {
             bad = bad_lanes(i, w, f);
         }
         if (bad != 0) [[unlikely]] {
-            note_left_out(w);
+            w.on->note_left_out();
         }
         if ((c.skipped & w.exec()) != 0 && f.where != space::scratch) [[unlikely]] { // spills are of all lanes
             come_back(w);
@@ -1113,10 +805,10 @@ void check_barrier(const instruction * i, wave & w) {
     }
     for (pending_load & one : c.queue) {
         if (one.is_in_lds && one.queues != 0) {
-            report(i, w, kinds::waits,
-                   std::string("comes to the barrier while ") + (one.what->is_store ? "a write to" : "a read of") +
-                       " LDS is under way, which other waves may overtake",
-                   &one.number);
+            w.on->report(i, w, kinds::waits,
+                         std::string("comes to the barrier while ") + (one.what->is_store ? "a write to" : "a read of") +
+                             " LDS is under way, which other waves may overtake",
+                         &one.number);
         }
     }
     leave_stores(w);
@@ -1125,7 +817,7 @@ void check_barrier(const instruction * i, wave & w) {
 
 } // namespace
 
-handler check_before(const facts & known, const checks & wanted) {
+handler checker::before(const facts & known) const {
     if (known.where != space::none || (known.queues != 0 && wanted.waits)) {
         return check_access;
     }
@@ -1148,7 +840,7 @@ handler check_before(const facts & known, const checks & wanted) {
     return looks_at_registers && !known.touched.is_empty() ? check_registers : nullptr;
 }
 
-i64 at_hand(const facts & known) {
+i64 checker::at_hand(const facts & known) const {
     const auto & [first, second] = known.waits;
     if (first.queues == 0 && second.queues == 0) {
         return known.is_moved ? ~i64(0) : i64(known.touched.hints());
@@ -1156,8 +848,11 @@ i64 at_hand(const facts & known) {
     return i64(first.queues | first.left << 8 | u32(second.queues) << 16 | u64(second.left) << 24);
 }
 
-handler check_behind(const facts & known, const checks & wanted) {
-    return check_before(known, wanted) == check_access ? check_done : nullptr;
+handler checker::behind(const facts & known) const { return before(known) == check_access ? check_done : nullptr; }
+
+bool checker::tries(const facts & known) const {
+    const bool computes = known.where == space::none && !known.touched.is_empty();
+    return (wanted.uninitialised || wanted.numbers) && computes && !known.is_given && !known.is_branch;
 }
 
 // With -fsanitize=array-bounds or local-bounds, and -fsanitize-minimal-runtime, the compiler calls one of these with the
@@ -1169,7 +864,7 @@ void check_call(const instruction * i, wave & w, std::string_view callee) {
         return;
     }
     if (w.checks != nullptr && w.checks->wanted.memory && w.exec() != 0) {
-        report(i, w, kinds::memory,
+        w.on->report(i, w, kinds::memory,
                "lane " + std::to_string(std::countr_zero(w.exec())) +
                    (is_index ? " uses an index that its array does not have" : " goes beyond the variable that its address is made of"));
     }
@@ -1193,7 +888,7 @@ static void check_meeting(const std::vector<wave *> & waves) {
         }
         const u32 number = barrier_of(*one)->number, other = barrier_of(*first)->number;
         if (number != other) {
-            report(barrier_of(*one), *one, kinds::barriers,
+            one->on->report(barrier_of(*one), *one, kinds::barriers,
                    "waits at a barrier while wave " + std::to_string(first->number) + " waits at another one", &other);
         }
         std::vector<u32> & passed = one->checks->passed;
@@ -1209,60 +904,26 @@ static void check_meeting(const std::vector<wave *> & waves) {
     for (const wave * one : waves) {
         const std::vector<u32> & passed = one->checks->passed;
         if (one->state == standing::ended && std::find(passed.begin(), passed.end(), number) != passed.end()) {
-            report(barrier_of(waiting), waiting, kinds::barriers,
-                   "waits once more at a barrier, to which wave " + std::to_string(one->number) +
-                       " came before: it has ended");
+            waiting.on->report(barrier_of(waiting), waiting, kinds::barriers,
+                               "waits once more at a barrier, to which wave " + std::to_string(one->number) +
+                                   " came before: it has ended");
             return;
         }
     }
-    report_note(barrier_of(waiting), waiting, kinds::barriers,
-                "waits at a barrier, to which wave " + std::to_string(ended->number) +
-                    " does not come: it has ended; not portable");
+    waiting.on->report_note(barrier_of(waiting), waiting, kinds::barriers,
+                            "waits at a barrier, to which wave " + std::to_string(ended->number) +
+                                " does not come: it has ended; not portable");
 }
 
 // The wave has ended: lanes that were left out at a barrier did not come back.
 static void check_ended(wave & w) {
     wave_checks & c = *w.checks;
     if (c.skipped != 0) {
-        report_note(c.skipped_at, w, kinds::barriers,
-                    "comes to a barrier without " + std::to_string(std::popcount(c.skipped)) + " of its " +
-                        std::to_string(std::popcount(c.started)) + " lanes, which have ended; not portable");
+        w.on->report_note(c.skipped_at, w, kinds::barriers,
+                          "comes to a barrier without " + std::to_string(std::popcount(c.skipped)) + " of its " +
+                              std::to_string(std::popcount(c.started)) + " lanes, which have ended; not portable");
         c.skipped = 0;
     }
-}
-
-// What another wave gave a sign of, and what that one knew: behind a fence, or at once, it comes before what follows.
-void wave_checks::see(u32 wave, const wave_checks & of, u32 below, bool at_once) {
-    const u32 all = 1u << wave | of.met;
-    for (u32 left = all; left != 0; left &= left - 1) {
-        const int n = std::countr_zero(left);
-        const u32 known = u32(n) == wave ? below : of.seen_below[n];
-        seen_below[n] = ((seen | met) >> n & 1) != 0 ? std::max(seen_below[n], known) : known;
-    }
-    (at_once ? met : seen) |= all;
-}
-
-void hold_look(block_checks & b, held_look one) {
-    constexpr size_t most_held = 4096;
-    const bool is_known = std::any_of(b.looks.begin(), b.looks.end(), [&](const held_look & known) {
-        return known.place == one.place && known.i == one.i && known.wave == one.wave && known.look == one.look;
-    });
-    if (!is_known && b.looks.size() < most_held && !b.first_looks.contains(one.look)) {
-        b.looks.push_back(std::move(one));
-    }
-}
-
-void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave) {
-    std::erase_if(b.looks, [&](held_look & one) {
-        if (one.place < place / 4 * 4 || one.place >= place + size || (one.readers >> wave & 1) == 0) {
-            return false;
-        }
-        if (std::has_single_bit(one.readers)) {
-            b.first_looks.insert(one.look);
-        }
-        one.readers &= ~(1u << wave);
-        return one.is_any || one.readers == 0;
-    });
 }
 
 // Tells the looks that no wave redeemed.
@@ -1274,8 +935,8 @@ static void tell_looks(block_checks & b, const std::vector<wave *> & waves) {
         }
         wave & w = *waves[one.wave];
         const u32 number = u32(one.other);
-        one.is_in_memory ? report_touch(one.i, w, kinds::races, one.what, one.other)
-                         : report(one.i, w, kinds::races, one.what, &number);
+        one.is_in_memory ? w.on->report_touch(one.i, w, kinds::races, one.what, one.other)
+                         : w.on->report(one.i, w, kinds::races, one.what, &number);
     }
     b.looks.clear();
 }
@@ -1292,63 +953,6 @@ void check_halted(block_checks & b, const std::vector<wave *> & waves, const che
     for (wave * one : waves) {
         check_ended(*one);
     }
-}
-
-static void for_each_trace(lds_traces & lds, const auto & use) {
-    for (lds_cells * cells : {&lds.dwords, &lds.bytes}) {
-        for (std::vector<u32> * one : {&cells->written, &cells->read, &cells->readers}) {
-            use(*one, cells == &lds.dwords ? 1 : 4);
-        }
-    }
-    for (std::vector<u32> * one :
-         {&lds.written_by, &lds.read_by, &lds.read_before, &lds.atomic, &lds.flagged, &lds.flagging, &lds.mixed}) {
-        use(*one, 1);
-    }
-}
-
-void lds_traces::resize(size_t dwords_in_all) {
-    for_each_trace(*this, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords_in_all); });
-}
-
-void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode) {
-    pass_barrier();
-    is_spread = is_in_wgp_mode && wave_count > 1;
-    hanging.clear();
-    hanging_first = ~u64(0);
-    hanging_end = 0;
-    const size_t dwords = (lds_bytes + 3) / 4;
-    lds.resize(dwords);
-    again = nullptr;
-    hidden.clear();
-    looks.clear();
-    lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));
-    waves.resize(wave_count);
-    for (wave_checks & one : waves) {
-        one.pending = {};
-        one.queue.clear();
-        one.overlaps = false;
-        one.stores.clear();
-        one.wanted = wanted;
-        one.skipped = 0;
-        one.passed.clear();
-        one.executed_then = 0;
-        one.renew_hints();
-    }
-}
-
-void block_checks::pass_barrier() {
-    epoch += 1;
-    reads.clear();
-    constexpr u32 most_epochs = 1u << 22;
-    if (epoch == most_epochs) {
-        epoch = 1;
-        last_odd = last_noted = 0;
-        for_each_trace(lds, [](std::vector<u32> & one, size_t) { std::fill(one.begin(), one.end(), 0); });
-    }
-    for (wave_checks & one : waves) {
-        one.met = one.seen = 0;
-    }
-    memory.pass_barrier(is_spread);
 }
 
 } // namespace patchkit::gpu

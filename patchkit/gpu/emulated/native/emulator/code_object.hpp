@@ -4,6 +4,9 @@
 // what is wrong is a bad_code_object that says what and where.
 #pragma once
 
+#include "bytes.hpp"
+#include "metadata.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,18 +18,6 @@
 #include <vector>
 
 namespace patchkit::gpu {
-
-struct bad_code_object : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-// One argument of a kernel as its metadata has it; hidden ones begin with "hidden_". Bytes from the start of the
-// kernarg segment.
-struct argument {
-    std::string kind; // .value_kind: by_value, global_buffer, hidden_block_count_x, ...
-    uint32_t offset;
-    uint32_t size;
-};
 
 // One kernel: its descriptor (LLVM's AMDGPU user guide, "Kernel Descriptor") and its metadata. Sizes in bytes.
 struct kernel_code {

@@ -115,9 +115,9 @@ int main(int argc, char ** argv) {
     }
     try {
         disassembler reader(argv[1], argv[2]);
-        const bool is_rdna4 = std::string_view(argv[2]).starts_with("gfx12");
+        const architecture & arch = architecture_of(argv[2]);
         std::map<std::string, known> all;
-        for (const encoding & each : is_rdna4 ? of_rdna4() : of_rdna3()) {
+        for (const encoding & each : arch.has_long_memory_encodings ? of_rdna4() : of_rdna3()) {
             for (u32 operation = 0; operation < each.operations; ++operation) {
                 for (const auto & operands : each.operands) {
                     const u32 words[3] = {(each.first + (operation << each.shift)) | operands[0], operands[1], operands[2]};
@@ -127,7 +127,7 @@ int main(int argc, char ** argv) {
                     if (read.text.empty() || read.text.find("/*Invalid") != std::string::npos) {
                         continue;
                     }
-                    const std::string why = why_refused(reader, code.first(read.size), is_rdna4);
+                    const std::string why = why_refused(reader, code.first(read.size), arch);
                     for (const statement & part : parse_line(read.text)) {
                         known & one = all[base_name(part.name)];
                         one.family = one.family.empty() ? each.family : one.family;

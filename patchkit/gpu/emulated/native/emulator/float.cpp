@@ -646,9 +646,10 @@ definitions float_instructions() {
         op<[](f32x a) { return without_subnormals(wave_of<true>(without_subnormals(a))); }, F32, F32>("v_sin_f32",
                                                                                                 tolerance),
         op<[](f32x a) { return wave_of<false>(without_subnormals(a)); }, F32, F32>("v_cos_f32", tolerance),
-        {"v_div_scale_f32", div_scale<f32x, F32>, {format::f32, format::lanes}, {format::f32, format::f32, format::f32}},
-        op<div_fmas<f32x>, F32, F32, F32, F32, Lanes>("v_div_fmas_f32", trait::reads_vcc),
-        op<div_fixup<f32x>, F32, F32, F32, F32>("v_div_fixup_f32"),
+        {"v_div_scale_f32", div_scale<f32x, F32>, {format::f32, format::lanes}, {format::f32, format::f32, format::f32},
+         trait::is_step},
+        op<div_fmas<f32x>, F32, F32, F32, F32, Lanes>("v_div_fmas_f32", trait::reads_vcc | trait::is_step),
+        op<div_fixup<f32x>, F32, F32, F32, F32>("v_div_fixup_f32", trait::is_fixup),
         op<legacy_mullit, F32, F32, F32, F32>("v_mullit_f32"),
         // f64
         op<[](f64x a, f64x b) { return a + b; }, F64, F64, F64>("v_add_f64"),
@@ -667,10 +668,11 @@ definitions float_instructions() {
         op<rcp_wide, F64, F64>("v_rcp_f64", tolerance),
         op<rsq_wide, F64, F64>("v_rsq_f64", tolerance),
         op<sqrt_wide, F64, F64>("v_sqrt_f64", tolerance),
-        {"v_div_scale_f64", div_scale<f64x, F64>, {format::f64, format::lanes}, {format::f64, format::f64, format::f64}},
-        op<div_fmas<f64x>, F64, F64, F64, F64, Lanes>("v_div_fmas_f64", trait::reads_vcc),
-        op<div_fixup<f64x>, F64, F64, F64, F64>("v_div_fixup_f64"),
-        op<trig_preop, F64, F64, U32>("v_trig_preop_f64"),
+        {"v_div_scale_f64", div_scale<f64x, F64>, {format::f64, format::lanes}, {format::f64, format::f64, format::f64},
+         trait::is_step},
+        op<div_fmas<f64x>, F64, F64, F64, F64, Lanes>("v_div_fmas_f64", trait::reads_vcc | trait::is_step),
+        op<div_fixup<f64x>, F64, F64, F64, F64>("v_div_fixup_f64", trait::is_fixup),
+        op<trig_preop, F64, F64, U32>("v_trig_preop_f64", trait::is_step),
         // f16
         op<[](f32x a, f32x b) { return a + b; }, F16, F16, F16>("v_add_f16"),
         op<[](f32x a, f32x b) { return a - b; }, F16, F16, F16>("v_sub_f16"),
@@ -712,11 +714,14 @@ definitions float_instructions() {
         op<sqrt_of_half, F16, F16>("v_sqrt_f16", tolerance),
         op<wave_of<true>, F16, F16>("v_sin_f16", tolerance),
         op<wave_of<false>, F16, F16>("v_cos_f16", tolerance),
-        op<div_fixup<f32x>, F16, F16, F16, F16>("v_div_fixup_f16"),
+        op<div_fixup<f32x>, F16, F16, F16, F16>("v_div_fixup_f16", trait::is_fixup),
         // f16 and f32
-        {"v_fma_mix_f32", fma_mix<half_of::none>, {format::f32}, {format::whole, format::whole, format::whole}},
-        {"v_fma_mixlo_f16", fma_mix<half_of::low>, {format::b32}, {format::whole, format::whole, format::whole}},
-        {"v_fma_mixhi_f16", fma_mix<half_of::high>, {format::b32}, {format::whole, format::whole, format::whole}},
+        {"v_fma_mix_f32", fma_mix<half_of::none>, {format::f32}, {format::whole, format::whole, format::whole},
+         trait::mixes},
+        {"v_fma_mixlo_f16", fma_mix<half_of::low>, {format::b32}, {format::whole, format::whole, format::whole},
+         trait::mixes | trait::mixes_low},
+        {"v_fma_mixhi_f16", fma_mix<half_of::high>, {format::b32}, {format::whole, format::whole, format::whole},
+         trait::mixes | trait::mixes_high},
     };
 }
 

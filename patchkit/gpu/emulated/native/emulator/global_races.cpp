@@ -1,7 +1,8 @@
 #include "global_races.hpp"
 
 #include "access.hpp"
-#include "check.hpp"
+#include "check_state.hpp"
+#include "executor.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -9,170 +10,6 @@
 #include <thread>
 
 namespace patchkit::gpu {
-
-// ---- What the blocks of a launch know of each other
-
-namespace {
-
-constexpr u32 first_of_block = u32(1) << 31;
-
-// Kernels that give more signs are in an order that nobody can follow in reasonable time.
-constexpr u64 most_signs = u64(1) << 23;
-constexpr size_t most_followed = 4096;
-constexpr size_t most_noticed = 4096, most_atomics = 1 << 16;
-
-} // namespace
-
-u32 launch_traces::draw(u32 block, bool is_first) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    if (order.next->load(std::memory_order_relaxed) >= most_numbers) {
-        is_over = true;
-        return 0;
-    }
-    const u32 who = order.next->fetch_add(1, std::memory_order_relaxed);
-    owners.resize(std::max<size_t>(owners.size(), who - order.first + 1));
-    owners[who - order.first] = block | (is_first ? first_of_block : 0);
-    return who;
-}
-
-u32 launch_traces::block_of(u32 who) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    return owners[who - order.first] & ~first_of_block;
-}
-
-bool launch_traces::is_first_of_block(u32 who) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    return (owners[who - order.first] & first_of_block) != 0;
-}
-
-void launch_traces::give_sign(u64 place, u32 block, u32 bound) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    if (is_over || ((owners[bound - order.first] & first_of_block) != 0 && !known.contains(block))) {
-        return; // there is nothing that it could say
-    }
-    meeting_place & here = places[place];
-    std::vector<std::pair<size_t, u32>> & own = here.of_block[block];
-    if (!own.empty() && own.back().second == bound) {
-        return;
-    }
-    own.emplace_back(here.signs.size(), bound);
-    here.signs.push_back({block, bound});
-    signs += 1;
-    is_over |= signs > most_signs;
-    meetings.store(places.size(), std::memory_order_relaxed);
-}
-
-void launch_traces::see_signs(u64 place, u32 block) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    const auto found = places.find(place);
-    if (found != places.end()) {
-        known[block].places[&found->second] = found->second.signs.size();
-    }
-}
-
-void launch_traces::see_store(u32 block, u32 who) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    u32 & bound = known[block].blocks[owners[who - order.first] & ~first_of_block];
-    bound = std::max(bound, who);
-}
-
-bool launch_traces::knows(u32 block, u32 who, bool is_read) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    if (is_over) {
-        return true;
-    }
-    const u32 wanted = owners[who - order.first] & ~first_of_block;
-    const auto suffices = [&](u32 bound) { return is_read ? bound >= who : bound > who; };
-    const auto says_so = [&](const knowledge & of) {
-        const auto direct = of.blocks.find(wanted);
-        if (direct != of.blocks.end() && suffices(direct->second)) {
-            return true;
-        }
-        return std::any_of(of.places.begin(), of.places.end(), [&](const auto & one) {
-            const auto own = one.first->of_block.find(wanted);
-            return own != one.first->of_block.end() &&
-                   std::any_of(own->second.begin(), own->second.end(), [&](const auto & sign) {
-                       return sign.first < one.second && suffices(sign.second);
-                   });
-        });
-    };
-    // What those know whose signs it saw, it knows too.
-    std::vector<u32> open{block};
-    std::unordered_set<u32> seen{block};
-    for (size_t n = 0; n < open.size(); ++n) {
-        if (open.size() > most_followed) {
-            return true;
-        }
-        const auto found = known.find(open[n]);
-        if (found == known.end()) {
-            continue;
-        }
-        if (says_so(found->second)) {
-            u32 & bound = known[block].blocks[wanted]; // it is asked again
-            bound = std::max(bound, is_read ? who : who + 1);
-            return true;
-        }
-        const auto follow = [&](u32 other) {
-            if (known.contains(other) && seen.insert(other).second) {
-                open.push_back(other);
-            }
-        };
-        for (const auto & [other, bound] : found->second.blocks) {
-            follow(other);
-        }
-        for (const auto & [place, count] : found->second.places) {
-            for (size_t k = 0; k < count && open.size() <= most_followed; ++k) {
-                follow(place->signs[k].block);
-            }
-        }
-    }
-    return false;
-}
-
-void block_traces::begin(launch_traces * of, u32 number, u32 waves) {
-    all = of;
-    if (all == nullptr) {
-        return;
-    }
-    block = number;
-    run = previous = who = since = all->draw(block, true);
-    epoch = waves > 1 ? 1 : untracked;
-    needs_number = false;
-    is_touching = has_waited = false;
-    unwaited = 0;
-    last_atomic = ~0u;
-    atomics.clear();
-    noticed.clear();
-    noticed_at.clear();
-    looked_at.clear();
-    flags.clear();
-}
-
-// Flags that it looked at count from now on.
-static void know_what_was_noticed(block_traces & b) {
-    for (const u32 who : b.noticed) {
-        b.all->see_store(b.block, who);
-    }
-    for (const u64 place : b.noticed_at) {
-        b.all->see_signs(place, b.block);
-    }
-    b.noticed.clear();
-    b.noticed_at.clear();
-}
-
-void block_traces::pass_barrier(bool is_spread) {
-    if (all != nullptr) {
-        unwaited = is_spread ? unwaited : 0;
-        has_waited |= unwaited == 0;
-        know_what_was_noticed(*this);
-        if (epoch != untracked) {
-            epoch = epoch % most_epochs + 1;
-            needs_number |= epoch == 1;
-            since = who;
-            barriers += 1;
-        }
-    }
-}
 
 void pass_store_wait(wave & w) {
     block_traces & b = checks_of(w).memory;
@@ -185,11 +22,13 @@ void pass_fence(wave & w) {
     block_traces & b = checks_of(w).memory;
     if (b.all != nullptr) {
         b.has_waited |= (b.unwaited >> w.number & 1) == 0;
-        know_what_was_noticed(b);
+        b.know_what_was_noticed();
     }
 }
 
 namespace {
+
+constexpr size_t most_noticed = 4096, most_atomics = 1 << 16;
 
 // ---- What one instruction of one wave touches
 
@@ -360,7 +199,7 @@ bool is_before(const toucher & t, u64 other) {
 
 std::string words_of(const toucher & t, const dword & d, const char * did, u64 other) {
     const bool is_of_launch = t.is_of_launch(other);
-    const dimensions & me = block_index(t.w);
+    const dimensions & me = t.w.on->block_index(t.w);
     const std::string verb = t.f.is_atomic ? "changes " : t.is_store ? "writes " : "reads ";
     std::string who;
     if (is_of_launch) {
@@ -369,7 +208,7 @@ std::string words_of(const toucher & t, const dword & d, const char * did, u64 o
     const u64 byte = d.address() + u64(std::countr_zero(d.bytes)) - d.range.begin;
     return who + verb + "byte " + std::to_string(byte) + " of an allocation of " +
            std::to_string(d.range.end - d.range.begin) + " bytes, which " +
-           describe_touch(t.w, other, is_of_launch ? t.all.block_of(touch::who(other)) : 0) + did +
+           t.w.on->describe_touch(other, is_of_launch ? t.all.block_of(touch::who(other)) : 0) + did +
            ": nothing orders the two";
 }
 
@@ -401,7 +240,8 @@ bool comes_to_memory(const dword & d) {
 void conflict(const toucher & t, const dword & d, const char * did, u64 other) {
     const checks & wanted = t.w.checks->wanted;
     if (t.is_of_launch(other) ? wanted.races : wanted.asynchrony) {
-        report_touch(t.i, t.w, t.is_of_launch(other) ? kinds::races : kinds::asynchrony, words_of(t, d, did, other), other);
+        t.w.on->report_touch(t.i, t.w, t.is_of_launch(other) ? kinds::races : kinds::asynchrony,
+                             words_of(t, d, did, other), other);
     }
 }
 
@@ -477,10 +317,10 @@ std::string words_of_waves(const toucher & t, const dword & d, const char * did,
 void conflict_of_waves(const toucher & t, const dword & d, const char * did, u64 other) {
     if (t.is_store && !t.f.is_atomic && is_in_memory(d)) { // waves that write the same are in nobody's way, if they always do
         if (checks_of(t.w).is_new_hidden(t.i->number, touch::instruction(other))) {
-            note_hidden(t.i, t.w, words_of_waves(t, d, did, other), touch::instruction(other));
+            t.w.on->note_hidden(t.i, t.w, words_of_waves(t, d, did, other), touch::instruction(other));
         }
     } else if (t.w.checks->wanted.races) {
-        report_touch(t.i, t.w, kinds::races, words_of_waves(t, d, did, other), other);
+        t.w.on->report_touch(t.i, t.w, kinds::races, words_of_waves(t, d, did, other), other);
     }
 }
 
@@ -695,11 +535,11 @@ void look_for_own_stores(const toucher & t, const memory_range & range, u64 plac
         const u64 written = get(range.traced->written[(at - range.traced->begin) / 4]);
         const bool is_store = t.is_of_launch(written) && !touch::is_atomic(written);
         if (is_store && t.all.block_of(touch::who(written)) == t.b.block && t.w.checks->wanted.races) {
-            report_touch(t.i, t.w, kinds::races,
-                         "the wave reads byte " + std::to_string(at - range.begin) + " of an allocation of " +
-                             std::to_string(range.end - range.begin) +
-                             " bytes by a scalar load, which its own block wrote: scalar loads do not see that",
-                         written);
+            t.w.on->report_touch(t.i, t.w, kinds::races,
+                                 "the wave reads byte " + std::to_string(at - range.begin) + " of an allocation of " +
+                                     std::to_string(range.end - range.begin) +
+                                     " bytes by a scalar load, which its own block wrote: scalar loads do not see that",
+                                 written);
             return;
         }
     }
@@ -903,7 +743,7 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
         }
         before = t.is_store && !t.f.is_atomic ? 0 : place; // stores of several lanes may differ
         if (!range.holds(place, size)) {
-            if (!look_for_range(t.i, t.w, place, size)) {
+            if (!t.w.on->look_for_range(t.i, t.w, place, size)) {
                 continue;
             }
             range = remembered_range(t.i, t.w);
@@ -983,7 +823,7 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
             b.noticed_at.insert(place);
         }
         const instruction * before = i - 2; // it found the allocation
-        if (!remembered_range(before, w).holds(place, f.size) && !look_for_range(before, w, place, f.size)) {
+        if (!remembered_range(before, w).holds(place, f.size) && !w.on->look_for_range(before, w, place, f.size)) {
             continue;
         }
         const memory_range & range = remembered_range(before, w);
@@ -1002,7 +842,7 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
     }
     b.looked_at.clear();
     if (at_once) {
-        know_what_was_noticed(b);
+        b.know_what_was_noticed();
     }
 }
 

@@ -14,8 +14,7 @@
 
 #include "hazards.hpp"
 
-#include "check.hpp"
-#include "program.hpp"
+#include "facts.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -34,7 +33,7 @@ struct item {
     std::string text;
     facts known;
     bool is_pair = false, has_dpp = false, waits_for_results = false;
-    bool invalidates = false, skips_between = false, ends = false;
+    bool invalidates = false, skips_between = false;
     u32 wait_states = 1;
     std::optional<u32> target; // of a branch
     bool falls_through = true;
@@ -52,7 +51,7 @@ using fresh_registers = std::map<int, written>;
 struct reader_of_function {
     disassembler & reader;
     std::span<const std::byte> code;
-    bool is_rdna4;
+    const architecture & arch;
 
     std::vector<item> items() {
         std::vector<item> result;
@@ -71,31 +70,28 @@ struct reader_of_function {
         item made;
         made.offset = offset;
         made.text = text;
-        const std::vector<statement> parts = parse_line(text);
-        std::vector<std::string> names;
-        for (const statement & one : parts) {
-            names.push_back(base_name(one.name));
-            made.has_dpp |= std::any_of(one.modifiers.begin(), one.modifiers.end(),
-                                        [](const auto & m) { return is_lane_pattern(m.first); });
+        const std::vector<parsed_instruction> parts = parse_instructions(text);
+        for (const parsed_instruction & one : parts) {
+            made.has_dpp |= one.text.lane_pattern() != nullptr;
         }
         const std::byte * here = code.data() + offset;
-        made.known = facts_of(parts, names, here, is_rdna4);
+        made.known = facts_of(parts, here, arch);
         made.is_pair = parts.size() == 2;
         if (made.is_pair) {
             add_sources(made, parts);
         }
-        const std::string & name = names[0];
+        const definition * row = parts[0].row;
+        const auto is = [row](u32 trait) { return row != nullptr && row->is(trait); };
         made.invalidates = made.known.is_fence;
-        made.skips_between = name.starts_with("s_wait") || name == "s_barrier_wait" || name == "s_nop" ||
-                             name == "s_delay_alu" || name.starts_with("s_clause");
-        made.ends = name == "s_endpgm" || name == "s_setpc_b64" || name == "s_trap";
-        made.falls_through = !made.ends && name != "s_branch";
+        made.skips_between = is(trait::only_waits);
+        made.falls_through = !is(trait::ends);
         i16 immediate;
         std::memcpy(&immediate, here, sizeof(immediate));
+        const std::string & name = parts[0].name;
         if (name == "s_nop") {
             made.wait_states = 1 + u32(immediate & 15);
         }
-        if (name == "s_branch" || name.starts_with("s_cbranch")) {
+        if (is(trait::branches) && row->to.empty()) {
             made.target = u32(i64(offset) + size + 4 * i64(immediate));
         }
         // VA_VDST is the upper 4 bits (RDNA3 ISA guide, S_WAITCNT_DEPCTR): 0 waits for all results.
@@ -104,14 +100,14 @@ struct reader_of_function {
     }
 
     // v_dual_fmac_f32 v0, v1, v2: the destination, then the two places. A constant between them (fmamk) is none.
-    static void add_sources(item & made, const std::vector<statement> & parts) {
-        for (const statement & one : parts) {
+    static void add_sources(item & made, const std::vector<parsed_instruction> & parts) {
+        for (const parsed_instruction & one : parts) {
             size_t place = 0;
             for (size_t n = 1; n < one.operands.size() && place < 2; ++n) {
-                const auto found = parse_registers(one.operands[n]);
-                if (found && found->is_vector) {
-                    made.sources[place].push_back(found->first);
-                } else if (n != 1 && one.name.find("fmamk") != std::string::npos) {
+                const std::vector<registers> & named = one.operands[n].named;
+                if (!named.empty() && named[0].is_vector) {
+                    made.sources[place].push_back(named[0].first);
+                } else if (n != 1) {
                     continue;
                 }
                 place += 1;
@@ -296,9 +292,8 @@ class looker {
 
 } // namespace
 
-function_look look_at(disassembler & reader, std::span<const std::byte> code, std::string_view arch) {
-    const bool has_dual_hazard = arch.starts_with("gfx11");
-    return looker(reader_of_function{reader, code, arch.starts_with("gfx12")}.items(), has_dual_hazard).result;
+function_look look_at(disassembler & reader, std::span<const std::byte> code, const architecture & arch) {
+    return looker(reader_of_function{reader, code, arch}.items(), arch.has_dual_hazard).result;
 }
 
 } // namespace patchkit::gpu

@@ -2,6 +2,7 @@
 // executing it. A look at every path of the function, and at no value.
 #pragma once
 
+#include "architecture.hpp"
 #include "assembly.hpp"
 #include "wave.hpp"
 
@@ -33,7 +34,7 @@ struct function_look {
     u64 same_parity = 0;  // of them, those whose two halves read registers of one parity at the same place
 };
 
-// `arch` as LLVM names processors: gfx1151. Code that LLVM does not decode is stepped over.
-function_look look_at(disassembler & reader, std::span<const std::byte> code, std::string_view arch);
+// Code that LLVM does not decode is stepped over.
+function_look look_at(disassembler & reader, std::span<const std::byte> code, const architecture & arch);
 
 } // namespace patchkit::gpu

@@ -1,7 +1,8 @@
 #include "hidden.hpp"
 
 #include "access.hpp"
-#include "check.hpp"
+#include "check_state.hpp"
+#include "executor.hpp"
 
 namespace patchkit::gpu {
 

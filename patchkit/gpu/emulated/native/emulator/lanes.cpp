@@ -1,6 +1,7 @@
 // Instructions that move values between lanes, or between a lane and a scalar register. Semantics: RDNA3 and RDNA3.5
 // ISA guides, chapters 7 and 16.
 
+#include "executor.hpp"
 #include "table.hpp"
 
 namespace patchkit::gpu {
@@ -94,7 +95,7 @@ void permlane64(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 int moved(const instruction * i, wave & w) {
     const u32 by = w.scalar[slot::m0];
     if (by > 255) {
-        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
     }
     return int(by);
 }
@@ -103,7 +104,7 @@ int moved(const instruction * i, wave & w) {
 u32x & moved_register(const instruction * i, wave & w, operand o) {
     const int by = moved(i, w);
     if (by > i->immediate) {
-        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
     }
     return vector_at(w, o, by);
 }
@@ -122,7 +123,7 @@ void movrels(const instruction * i, wave & w) {
 // 16 behind the destination.
 u32x & moved_by(const instruction * i, wave & w, operand o, u32 by, u32 most) {
     if (by > most) {
-        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
     }
     return vector_at(w, o, int(by));
 }
@@ -158,31 +159,40 @@ void swaprel(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
-
 } // namespace
 
 definitions lane_instructions() {
     return {
-        {"v_readfirstlane_b32", readfirstlane, {format::scalar}, {format::b32}},
-        {"v_readlane_b32", readlane, {format::scalar}, {format::b32, format::scalar}},
-        {"v_writelane_b32", writelane, {format::b32}, {format::scalar, format::scalar}},
-        {"v_swap_b32", swap, {format::b32}, {format::b32}},
-        {"v_swap_b16", swap_halves, {format::b16}, {format::b16}},
+        {"v_readfirstlane_b32", readfirstlane, {format::scalar}, {format::b32}, trait::crosses_lanes | trait::moves_bits},
+        {"v_readlane_b32", readlane, {format::scalar}, {format::b32, format::scalar},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_writelane_b32", writelane, {format::b32}, {format::scalar, format::scalar},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_swap_b32", swap, {format::b32}, {format::b32}, trait::swaps | trait::may_keep | trait::moves_bits},
+        {"v_swap_b16", swap_halves, {format::b16}, {format::b16}, trait::swaps | trait::moves_bits},
         {"v_mbcnt_lo_u32_b32", mbcnt_lo, {format::b32}, {format::b32, format::b32}},
         {"v_mbcnt_hi_u32_b32", mbcnt_hi, {format::b32}, {format::b32, format::b32}},
-        {"v_permlane16_b32", permlane16<false>, {format::b32}, {format::b32, format::scalar, format::scalar}},
-        {"v_permlanex16_b32", permlane16<true>, {format::b32}, {format::b32, format::scalar, format::scalar}},
-        {"v_permlane16_var_b32", permlane16_var<false>, {format::b32}, {format::b32, format::b32}},
-        {"v_permlanex16_var_b32", permlane16_var<true>, {format::b32}, {format::b32, format::b32}},
-        {"v_permlane64_b32", permlane64, {format::b32}, {format::b32}},
-        {"v_movreld_b32", movreld, {format::b32}, {format::b32}},
-        {"v_movrels_b32", movrels, {format::b32}, {format::b32}},
-        {"v_movrelsd_b32", movrelsd, {format::b32}, {format::b32}},
-        {"v_movrelsd_2_b32", movrelsd_2, {format::b32}, {format::b32}},
-        {"v_swaprel_b32", swaprel, {format::b32}, {format::b32}},
-        {"v_nop", nothing, {}, {}},
-        {"v_pipeflush", nothing, {}, {}},
+        {"v_permlane16_b32", permlane16<false>, {format::b32}, {format::b32, format::scalar, format::scalar},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_permlanex16_b32", permlane16<true>, {format::b32}, {format::b32, format::scalar, format::scalar},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_permlane16_var_b32", permlane16_var<false>, {format::b32}, {format::b32, format::b32},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_permlanex16_var_b32", permlane16_var<true>, {format::b32}, {format::b32, format::b32},
+         trait::crosses_lanes | trait::moves_bits},
+        {"v_permlane64_b32", permlane64, {format::b32}, {format::b32}, trait::crosses_lanes | trait::moves_bits},
+        {"v_movreld_b32", movreld, {format::b32}, {format::b32},
+         trait::moves_target | trait::crosses_lanes | trait::moves_bits},
+        {"v_movrels_b32", movrels, {format::b32}, {format::b32},
+         trait::moves_source | trait::crosses_lanes | trait::moves_bits},
+        {"v_movrelsd_b32", movrelsd, {format::b32}, {format::b32},
+         trait::moves_source | trait::moves_target | trait::crosses_lanes | trait::moves_bits},
+        {"v_movrelsd_2_b32", movrelsd_2, {format::b32}, {format::b32},
+         trait::moves_source | trait::moves_target | trait::crosses_lanes | trait::moves_bits},
+        {"v_swaprel_b32", swaprel, {format::b32}, {format::b32},
+         trait::moves_source | trait::moves_target | trait::swaps | trait::moves_bits},
+        {"v_nop", nullptr, {}, {}},
+        {"v_pipeflush", nullptr, {}, {}},
     };
 }
 

@@ -102,7 +102,7 @@ class looking {
                 }
                 std::printf("lacks %s\n", on_one_line(all).c_str());
                 for (const std::string & one : held) {
-                    if (one.starts_with("gfx11") || one.starts_with("gfx12")) {
+                    if (patchkit::gpu::find_architecture(one) != nullptr) {
                         code = patchkit::gpu::find_in_bundle(begin, one, storage, held);
                         break;
                     }
@@ -126,6 +126,10 @@ class looking {
         }
         file.close();
         std::printf("object %s %s\n", name.c_str(), loaded->arch().c_str());
+        // Code of other families is looked at as well, for what all have.
+        static constexpr patchkit::gpu::architecture other{};
+        const auto * known = patchkit::gpu::find_architecture(loaded->arch());
+        const patchkit::gpu::architecture & family = known == nullptr ? other : *known;
         std::optional<patchkit::gpu::disassembler> reader; // takes a moment
         uint64_t instructions = 0, pairs = 0, same_parity = 0;
         for (const auto & [address, function] : loaded->functions()) {
@@ -136,7 +140,7 @@ class looking {
                 reader.emplace(library, loaded->arch());
             }
             const auto & where = function.second;
-            const auto seen = patchkit::gpu::look_at(*reader, {where.address, size_t(where.size)}, loaded->arch());
+            const auto seen = patchkit::gpu::look_at(*reader, {where.address, size_t(where.size)}, family);
             instructions += seen.instructions;
             pairs += seen.pairs;
             same_parity += seen.same_parity;

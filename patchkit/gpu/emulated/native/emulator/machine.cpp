@@ -4,13 +4,11 @@
 // block whose waves all rest waits for another one (a flag in memory, a grid-wide barrier): it is put aside, and the
 // worker takes the next.
 
-#include "machine.hpp"
-
 #include "check.hpp"
-
-#include "emulator.hpp"
-#include "program.hpp"
+#include "executor.hpp"
+#include "hidden.hpp"
 #include "recording.hpp"
+#include "uninitialised.hpp"
 
 #include <cxxabi.h>
 #include <unistd.h>
@@ -165,11 +163,11 @@ constexpr u32 private_buffer = 1u << 0, dispatch = 1u << 1, queue = 1u << 2, arg
 
 constexpr u32 most_user_sgprs = 16;
 
-// Trap registers that RDNA4 sets for a kernel, one bit each: ttmp9 is the block's x, ttmp7 its y and z, ttmp8 has the number
-// of the wave in its block (LLVM, llvm.amdgcn.workgroup.id.* and llvm.amdgcn.wave.id; ROCdbgapi, gfx12_architecture_t).
-// Other GPUs set none for a kernel.
-u32 ttmps_of(const kernel_code & kernel, bool is_rdna4) {
-    if (!is_rdna4) {
+// Trap registers that the GPU sets for a kernel, one bit each: ttmp9 is the block's x, ttmp7 its y and z, ttmp8 has the
+// number of the wave in its block (LLVM, llvm.amdgcn.workgroup.id.* and llvm.amdgcn.wave.id; ROCdbgapi,
+// gfx12_architecture_t).
+u32 ttmps_of(const kernel_code & kernel, const architecture & arch) {
+    if (!arch.has_numbers_in_ttmps) {
         return 0;
     }
     const bool has_yz = (kernel.rsrc2 & (enables::block_y | enables::block_z)) != 0;
@@ -178,7 +176,7 @@ u32 ttmps_of(const kernel_code & kernel, bool is_rdna4) {
 
 // What all blocks of a launch begin with alike: the scalar file but for the numbers of the block, and of each wave which
 // threads it has. Their numbers are in VGPR 0 as x | y << 10 | z << 20, as far as the kernel wants them, else 0.
-void begin_waves(job & on, u64 queue, u64 dispatch) {
+void begin_waves(job & on, const architecture & arch, u64 queue, u64 dispatch) {
     u32 * scalar = on.scalar.data();
     std::memset(scalar, never_written, sizeof(on.scalar));
     scalar[slot::null] = scalar[slot::null + 1] = 0;
@@ -204,7 +202,7 @@ void begin_waves(job & on, u64 queue, u64 dispatch) {
     on.given = next;
     on.block_ids = std::max(next, int((kernel.rsrc2 >> 1) & 31));
     // Bits 0 to 24 are the number of the packet in its queue, bit 30 says that ttmp7 is set, bit 31 is a debugger's.
-    scalar[slot::ttmp + 8] = (u32(dispatch) & 0x1ffffff) | (ttmps_of(kernel, true) >> 7 & 1) << 30;
+    scalar[slot::ttmp + 8] = (u32(dispatch) & 0x1ffffff) | (ttmps_of(kernel, arch) >> 7 & 1) << 30;
 
     const dimensions & size = on.wanted->block;
     const u32 wanted_ids = kernel.rsrc2 >> 11 & 3;
@@ -247,9 +245,31 @@ constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps"
 
 } // namespace
 
-class worker {
+class worker final : public executor {
   public:
     worker(machine & owner, bool counts) : owner(owner), counts(counts) {}
+
+    void fault(const instruction * at, const wave & w, const std::string & what) override;
+    void rest(const instruction * next, wave & w, standing how) override;
+    const std::byte * address_behind(const instruction * i) override;
+    const instruction * instruction_at(const instruction * i, wave & w, u64 address) override;
+    void serve_host_calls(wave & w) override;
+    const image * image_at(u64 number) override;
+    bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) override;
+    void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads) override;
+
+    void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) override;
+    void report_note(const instruction * i, wave & w, const char * kind, const std::string & what) override;
+    void report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other) override;
+    std::string describe_touch(u64 other, u32 block) override;
+    void note_hidden(const instruction * i, wave & w, const std::string & what, u32 other) override;
+    u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) override;
+    void note_left_out() override { current->has_left_out = true; }
+    bool is_refused(u64 address) override;
+    bool is_of_code(u64 address) override;
+    std::string describe(u64 address, u32 size) override;
+    const dimensions & block_index(const wave & w) override { return w.owner->index; }
+    wave & spare_wave() override;
 
     void work(job & on);
 
@@ -306,6 +326,8 @@ class worker {
 };
 
 namespace {
+
+worker & worker_of(const wave & w) { return static_cast<worker &>(*w.on); }
 
 // Threads that work on each job besides the one that offers it.
 class pool {
@@ -385,8 +407,12 @@ struct machine final : emulator {
     }
 
     machine(const configuration & wanted, memory_map & memory)
-        : settings(wanted), memory(memory), reader(wanted.disassembler, wanted.arch),
-          is_rdna4(wanted.arch.starts_with("gfx12")) {
+        : settings(wanted), memory(memory), reader(wanted.disassembler, wanted.arch), arch(architecture_of(wanted.arch)) {
+        if (!settings.record_to.empty()) {
+            looks = std::make_unique<recorder>();
+        } else if (settings.looks_for.any()) {
+            looks = std::make_unique<checker>(settings.looks_for);
+        }
         const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
         const unsigned count = settings.threads == 0 ? cores : settings.threads;
         for (unsigned n = 0; n < count; ++n) {
@@ -445,7 +471,7 @@ struct machine final : emulator {
         if (settings.most_blocks != 0 && settings.record_to.empty() && !wanted.is_cooperative) {
             on.blocks = std::min(on.blocks, settings.most_blocks);
         }
-        begin_waves(on, memory.queue(), launches);
+        begin_waves(on, arch, memory.queue(), launches);
         shuffle(on);
         if (!settings.record_to.empty()) {
             const u64 held = held_by_one(settings.on, kernel.vgprs, on.lds, on.waves);
@@ -530,25 +556,25 @@ struct machine final : emulator {
     configuration settings;
     memory_map & memory;
     disassembler reader;
-    bool is_rdna4;
+    const architecture & arch;
+    std::unique_ptr<observer> looks; // null: nothing does
     std::mutex running; // launches, one after the other
 
     library & library_of(code_object & code, const kernel_code & kernel) {
         // Kernels of one code object may have different float modes and registers.
         const float_mode mode = mode_of(kernel);
-        const u32 ttmps = ttmps_of(kernel, is_rdna4);
+        const u32 ttmps = ttmps_of(kernel, arch);
         const key_of_library key{&code, kernel.vgprs, ttmps, mode.flushes_f32, mode.is_ieee};
         std::unique_ptr<library> & made = libraries[key];
         if (made == nullptr) {
-            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4, ttmps,
-                                             !settings.record_to.empty());
+            made = std::make_unique<library>(reader, kernel.vgprs, arch, looks.get(), ttmps);
         }
         return *made;
     }
 
     float_mode mode_of(const kernel_code & kernel) const {
         // COMPUTE_PGM_RSRC1 (LLVM's AMDGPU user guide): rounding in bits 12 to 15, subnormals in 16 to 19, clamp of
-        // NaN in 21 and IEEE mode in 23, which RDNA4 does not have.
+        // NaN in 21 and IEEE mode in 23, where the GPU has it.
         const u32 r = kernel.rsrc1;
         const u32 rounding = (r >> 12) & 15, subnormals_32 = (r >> 16) & 3, subnormals_64 = (r >> 18) & 3;
         const auto refuse = [&](const char * what) {
@@ -560,10 +586,10 @@ struct machine final : emulator {
         if ((subnormals_32 != 0 && subnormals_32 != 3) || subnormals_64 != 3) {
             refuse("it wants a treatment of subnormal floats that is not emulated");
         }
-        if (!is_rdna4 && ((r >> 21) & 1) == 0) {
+        if (arch.has_ieee_mode && ((r >> 21) & 1) == 0) {
             refuse("it wants clamp to keep NaN (DX10_CLAMP off), which is not emulated");
         }
-        return {subnormals_32 == 0, !is_rdna4 && ((r >> 23) & 1) != 0};
+        return {subnormals_32 == 0, arch.has_ieee_mode && ((r >> 23) & 1) != 0};
     }
 
     std::vector<finding> findings() override {
@@ -587,7 +613,7 @@ struct machine final : emulator {
     }
 
     void add_hidden(const instruction * i, const wave & w, const std::string & what, u32 other) {
-        job & on = *w.on->current;
+        job & on = *worker_of(w).current;
         const dimensions &grid = on.wanted->grid, &b = w.owner->index;
         {
             const std::lock_guard<std::mutex> guard(of_findings);
@@ -674,7 +700,7 @@ struct machine final : emulator {
     }
 
     void add_conflict(const instruction * i, const wave & w, const char * kind, const std::string & what, u64 other) {
-        const job & on = *w.on->current;
+        const job & on = *worker_of(w).current;
         const traced_launch * of = launch_of(other);
         // Other operations are told apart by what they are, not by when they ran.
         const bool is_own = other >= touch::made(on.wanted->order->first, 0);
@@ -723,12 +749,12 @@ struct machine final : emulator {
     // The kernel and block of a wave, in words.
     static std::string heading(const wave & w) {
         const dimensions & b = w.owner->index;
-        return "kernel " + shown_name(w.on->current->wanted->kernel->name) + ", block (" + std::to_string(b.x) + ", " +
+        return "kernel " + shown_name(worker_of(w).current->wanted->kernel->name) + ", block (" + std::to_string(b.x) + ", " +
                std::to_string(b.y) + ", " + std::to_string(b.z) + ")";
     }
 
     std::string position(const instruction * i, const wave & w) {
-        library & code = *w.on->current->code;
+        library & code = *worker_of(w).current->code;
         const program * p = code.program_of(i);
         if (p == nullptr) {
             return "at an unknown instruction";
@@ -775,12 +801,12 @@ struct machine final : emulator {
     }
 
     static key_of_finding key_of(const instruction * i, const wave & w, const std::string & kind, const u32 * other) {
-        return {w.on->current->code, kind, i->number, other == nullptr ? ~0u : *other};
+        return {worker_of(w).current->code, kind, i->number, other == nullptr ? ~0u : *other};
     }
 
     static finding made_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
                                 const u32 * other) {
-        const job & on = *w.on->current;
+        const job & on = *worker_of(w).current;
         finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
                      on.wanted->called_from, {}, false};
         if (other != nullptr) {
@@ -843,13 +869,13 @@ struct machine final : emulator {
         if ((kernel.properties & (enables::private_buffer | enables::flat_scratch)) != 0) {
             refuse("it wants the address of its scratch in SGPRs, which no GPU that is emulated sets");
         }
-        if (is_rdna4 && (kernel.rsrc2 & enables::block_info) != 0) {
+        if (arch.has_numbers_in_ttmps && (kernel.rsrc2 & enables::block_info) != 0) {
             refuse("it wants information on its block in an SGPR (TG_SIZE), which RDNA4 does not set");
         }
         if ((kernel.rsrc2 >> 11 & 3) == 3) {
             refuse("its descriptor does not say which numbers of its threads it wants");
         }
-        if (is_rdna4 && (wanted.grid.y > 65536 || wanted.grid.z > 65536)) {
+        if (wanted.grid.y > arch.most_blocks_yz || wanted.grid.z > arch.most_blocks_yz) {
             refuse("a grid of " + std::to_string(wanted.grid.y) + " by " + std::to_string(wanted.grid.z) +
                    " blocks in y and z: RDNA4 has 16 bits for each of these numbers");
         }
@@ -1043,7 +1069,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.scalar[slot::exec] = begun.active;
     int next = on.block_ids; // the first SGPR behind what a wave is given
     const auto wants = [&kernel](u32 what) { return (kernel.rsrc2 & what) != 0; };
-    if (owner.is_rdna4) {
+    if (owner.arch.has_numbers_in_ttmps) {
         // What the kernel does not want is 0: one that wants y alone takes all of ttmp7 for it.
         const u32 y = wants(enables::block_y) ? b.index.y : 0, z = wants(enables::block_z) ? b.index.z : 0;
         w.scalar[slot::ttmp + 7] = (y & 0xffff) | z << 16;
@@ -1383,10 +1409,10 @@ void worker::run_one(job & on, std::span<wave_registers> waves) {
     current = nullptr;
 }
 
-void fault(const instruction * at, const wave & w, const std::string & what) {
+void worker::fault(const instruction * at, const wave & w, const std::string & what) {
     leave(at, const_cast<wave &>(w)); // counts what ran until here
-    const job & on = *w.on->current;
-    throw kernel_fault(machine::heading(w) + ", wave " + std::to_string(w.number) + ", " + w.on->owner.position(at, w) +
+    const job & on = *current;
+    throw kernel_fault(machine::heading(w) + ", wave " + std::to_string(w.number) + ", " + owner.position(at, w) +
                            ": " + what,
                        on.wanted->kernel->name, {{w.number, "stopped", machine::place_of_number(on, at->number)}});
 }
@@ -1406,14 +1432,14 @@ u64 digest(u64 result, const void * from, size_t size) {
 // All that decides what a wave does next, but for memory.
 u64 state_of(const wave & w, const instruction * next) {
     const u64 result = digest(u64(next) * 0x9e3779b97f4a7c15 + w.scc, w.scalar, slot::nowhere * sizeof(u32));
-    return digest(result, &const_cast<wave &>(w).vgpr(0), sizeof(u32x) * w.on->current->vgprs);
+    return digest(result, &const_cast<wave &>(w).vgpr(0), sizeof(u32x) * worker_of(w).current->vgprs);
 }
 
 // Where a wave goes round in no loop that `spins` sees, so many instructions after an access was left out.
 constexpr u64 enough_instructions = u64(1) << 31;
 
 bool is_lost(wave & w) {
-    if (!w.on->current->has_left_out) {
+    if (!worker_of(w).current->has_left_out) {
         return false;
     }
     u64 & then = w.checks->executed_then;
@@ -1423,7 +1449,7 @@ bool is_lost(wave & w) {
 
 } // namespace
 
-void rest(const instruction * next, wave & w, standing how) {
+void worker::rest(const instruction * next, wave & w, standing how) {
     w.next = next;
     w.state = how;
     if (w.watched != nullptr) {
@@ -1443,12 +1469,12 @@ void rest(const instruction * next, wave & w, standing how) {
     if (w.owner->checked.again != nullptr && w.executed > replay::most_instructions) {
         throw kernel_fault("it takes too long");
     }
-    const u64 most = w.on->owner.settings.most_instructions;
+    const u64 most = owner.settings.most_instructions;
     const bool is_over = most != 0 && w.executed >= most;
     if (!is_over && !is_lost(w)) {
         return;
     }
-    const job & on = *w.on->current;
+    const job & on = *current;
     std::string text = is_over ? "it does not end: "
                                : "it makes no progress since an access was left out, which is a finding: ";
     text += std::to_string(w.executed) + " instructions were executed" +
@@ -1457,23 +1483,23 @@ void rest(const instruction * next, wave & w, standing how) {
     for (size_t n = 0; n < w.owner->waves.size(); ++n) {
         const wave & other = w.owner->at(n);
         const instruction * at = place_of(other);
-        text += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " + w.on->owner.position(at, other);
+        text += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " + owner.position(at, other);
         waves.push_back({other.number, doing[int(other.state)], machine::place_of_number(on, at->number)});
     }
     leave(next, w); // counts what ran until here
     throw kernel_fault(machine::heading(w) + ", wave " + std::to_string(w.number) + ", " +
-                           w.on->owner.position(next, w) + ": " + text,
+                           owner.position(next, w) + ": " + text,
                        on.wanted->kernel->name, std::move(waves));
 }
 
-const std::byte * address_behind(const instruction * i, const wave & w) {
-    const program * p = w.on->current->code->program_of(i);
+const std::byte * worker::address_behind(const instruction * i) {
+    const program * p = current->code->program_of(i);
     const u32 n = i->number - p->first_number;
     return p->begin + p->offsets[n + 1];
 }
 
-const instruction * instruction_at(const instruction * i, wave & w, u64 address) {
-    job & on = *w.on->current;
+const instruction * worker::instruction_at(const instruction * i, wave & w, u64 address) {
+    job & on = *current;
     const auto * place = reinterpret_cast<const std::byte *>(address);
     const auto * known = on.wanted->code == nullptr ? nullptr : on.wanted->code->function_at(place);
     if (known == nullptr) {
@@ -1490,11 +1516,11 @@ const instruction * instruction_at(const instruction * i, wave & w, u64 address)
         fault(i, w, "it jumps into the middle of an instruction");
     }
     // The function may be new: its instructions want counters, too.
-    w.marks = w.on->marks_of(*on.code);
+    w.marks = marks_of(*on.code);
     return to.steps + to.entries[size_t(found - to.offsets.begin())];
 }
 
-void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+void worker::report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
     if (replay * const again = w.owner->checked.again; again != nullptr) {
         if (kind == std::string_view(kinds::races) && other != nullptr) {
             again->saw({i->number, *other}, true);
@@ -1504,57 +1530,52 @@ void report(const instruction * i, wave & w, const char * kind, const std::strin
     if (kind == std::string_view(kinds::races) && !w.checks->wanted.races) {
         return;
     }
-    w.on->owner.add_finding(i, w, kind, what, other);
+    owner.add_finding(i, w, kind, what, other);
 }
 
-void note_hidden(const instruction * i, wave & w, const std::string & what, u32 other) {
+void worker::note_hidden(const instruction * i, wave & w, const std::string & what, u32 other) {
     if (replay * const again = w.owner->checked.again; again != nullptr) {
         again->saw({i->number, other}, false);
     } else if (w.checks->wanted.hidden) {
-        w.on->owner.add_hidden(i, w, what, other);
+        owner.add_hidden(i, w, what, other);
     }
 }
 
-void report_note(const instruction * i, wave & w, const char * kind, const std::string & what) {
+void worker::report_note(const instruction * i, wave & w, const char * kind, const std::string & what) {
     if (w.owner->checked.again != nullptr) {
         return;
     }
-    w.on->owner.add_finding(i, w, kind, what, nullptr, true);
+    owner.add_finding(i, w, kind, what, nullptr, true);
 }
 
-void note_left_out(wave & w) { w.on->current->has_left_out = true; }
+bool worker::is_refused(u64 address) { return owner.memory.is_refused(address); }
 
-bool is_refused(const wave & w, u64 address) { return w.on->owner.memory.is_refused(address); }
-
-void report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other) {
-    w.on->owner.add_conflict(i, w, kind, what, other);
+void worker::report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other) {
+    owner.add_conflict(i, w, kind, what, other);
 }
 
-std::string describe_touch(const wave & w, u64 other, u32 block) {
-    return w.on->owner.words_of(*w.on->current, other, block);
+std::string worker::describe_touch(u64 other, u32 block) {
+    return owner.words_of(*current, other, block);
 }
 
-const dimensions & block_index(const wave & w) { return w.owner->index; }
-
-std::string describe(const wave & w, u64 address, u32 size) {
-    const job & on = *w.on->current;
+std::string worker::describe(u64 address, u32 size) {
+    const job & on = *current;
     const memory_range & arguments = on.argument_range;
     if (address >= arguments.begin && address < arguments.end) {
         return std::to_string(address - arguments.begin) + " bytes into the kernel's arguments, which have " +
                std::to_string(arguments.end - arguments.begin);
     }
-    return w.on->owner.memory.describe(address, size);
+    return owner.memory.describe(address, size);
 }
 
-u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+u32 worker::hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
     if (w.owner->checked.again != nullptr) {
         return 0;
     }
-    return w.on->owner.hold_back(i, w, kind, what, other);
+    return owner.hold_back(i, w, kind, what, other);
 }
 
-wave & spare_wave(wave & w) {
-    auto & spare = w.on->spare;
+wave & worker::spare_wave() {
     if (spare == nullptr) {
         constexpr size_t most_vgprs = 257; // and the one of dual instructions
         spare.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(sizeof(wave) + most_vgprs * sizeof(u32x), 128))));
@@ -1565,25 +1586,23 @@ wave & spare_wave(wave & w) {
     return *reinterpret_cast<wave *>(spare.get());
 }
 
-bool is_of_code(const wave & w, u64 address) {
-    code_object * code = w.on->current->wanted->code;
+bool worker::is_of_code(u64 address) {
+    code_object * code = current->wanted->code;
     return code != nullptr && !code->constants_at(reinterpret_cast<const std::byte *>(address)).empty();
 }
 
-block_checks & checks_of(const wave & w) { return w.owner->checked; }
-
-void serve_host_calls(wave & w) {
-    if (w.owner->checked.again == nullptr && w.on->owner.memory.serve_host_calls()) {
+void worker::serve_host_calls(wave & w) {
+    if (w.owner->checked.again == nullptr && owner.memory.serve_host_calls()) {
         note_change(w);
     }
 }
 
-const image * image_at(const wave & w, u64 number) { return w.on->owner.memory.find_image(number); }
+const image * worker::image_at(u64 number) { return owner.memory.find_image(number); }
 
-bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
-    memory_range found = w.on->owner.memory.find(address);
+bool worker::look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
+    memory_range found = owner.memory.find(address);
     // Arguments and the packet are memory that kernels read, too.
-    const job & on = *w.on->current;
+    const job & on = *current;
     const memory_range packet{uintptr_t(&on.packet), uintptr_t(&on.packet) + sizeof(on.packet)};
     std::span<std::byte> constants;
     if (on.wanted->code != nullptr) {
@@ -1608,21 +1627,21 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
         w.watched->is_for_host |= found.is_for_host;
     }
     const size_t place = place_of_range(i);
-    if (w.on->ranges[place].end == 0) {
-        w.on->remembered.push_back(place);
+    if (ranges[place].end == 0) {
+        remembered.push_back(place);
     }
-    w.on->ranges[place] = found;
+    ranges[place] = found;
     return true;
 }
 
-void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads) {
+void worker::find_range(const instruction * i, wave & w, u64 address, u32 size, int lane, bool reads) {
     if (look_for_range(i, w, address, size)) {
         return;
     }
     if (w.watched != nullptr) {
         w.watched->is_for_host = true; // nothing is known of who writes there
     }
-    if (!(reads && w.on->owner.memory.is_readable(address, size))) {
+    if (!(reads && owner.memory.is_readable(address, size))) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
         fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +
@@ -1643,9 +1662,9 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     launch wanted{};
     wanted.kernel = &kernel;
     wanted.block = {u32(lanes * waves.size()), 1, 1};
-    library own(reader, kernel.vgprs, settings.looks_for, is_rdna4);
+    library own(reader, kernel.vgprs, arch, looks.get());
     const library::extent where{kernel.name, with_end.data(), with_end.data() + with_end.size()};
-    const float_mode modes{((mode >> 4) & 3) == 0, !is_rdna4};
+    const float_mode modes{((mode >> 4) & 3) == 0, arch.has_ieee_mode};
     job on{};
     on.wanted = &wanted;
     on.code = &own;
@@ -1657,7 +1676,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.scratch = u32(rounded(scratch, 4));
     on.vgprs = kernel.vgprs;
     on.step = 1;
-    begin_waves(on, 0, 0);
+    begin_waves(on, arch, 0, 0);
     worker alone(*this, false);
     alone.run_one(on, waves);
 }

@@ -6,6 +6,7 @@
 // EXEC counts for nothing. How the hardware rounds within a sum is not published: here every step is one fused
 // multiply-add in f32, in order of k.
 
+#include "executor.hpp"
 #include "table.hpp"
 
 namespace patchkit::gpu {
@@ -68,7 +69,7 @@ u32 repetition_of(const instruction * i, wave & w, int source) {
 // k, the same in A and B; the sum over k is then the same whichever copy the hardware takes. Anything else is a guess.
 void check_replicas(const instruction * i, wave & w) {
     if ((repetition_of(i, w, 0) & repetition_of(i, w, 1)) == 0) {
-        fault(i, w, "lanes 16 to 31 of A and B do not repeat lanes 0 to 15, as they must on RDNA3");
+        w.on->fault(i, w, "lanes 16 to 31 of A and B do not repeat lanes 0 to 15, as they must on RDNA3");
     }
 }
 
@@ -214,7 +215,7 @@ template <element e, int depth> void wmma_i32(const instruction * i, wave & w) {
 definitions matrix_instructions() {
     const std::vector<format> sources{format::whole, format::whole, format::whole};
     const std::vector<format> to{format::whole};
-    constexpr u32 tolerance = trait::has_tolerance;
+    constexpr u32 matrix = trait::is_matrix | trait::crosses_lanes, tolerance = matrix | trait::has_tolerance;
     return {
         {"v_wmma_f32_16x16x16_f16", wmma_f32<element::f16>, to, sources, tolerance},
         {"v_wmma_f32_16x16x16_bf16", wmma_f32<element::bf16>, to, sources, tolerance},
@@ -224,9 +225,9 @@ definitions matrix_instructions() {
         {"v_wmma_f32_16x16x16_bf8_bf8", wmma_f32<element::bf8>, to, sources, tolerance},
         {"v_wmma_f16_16x16x16_f16", wmma_16<element::f16>, to, sources, tolerance},
         {"v_wmma_bf16_16x16x16_bf16", wmma_16<element::bf16>, to, sources, tolerance},
-        {"v_wmma_i32_16x16x16_iu8", wmma_i32<element::u8, 16>, to, sources},
-        {"v_wmma_i32_16x16x16_iu4", wmma_i32<element::u4, 16>, to, sources},
-        {"v_wmma_i32_16x16x32_iu4", wmma_i32<element::u4, 32>, to, sources},
+        {"v_wmma_i32_16x16x16_iu8", wmma_i32<element::u8, 16>, to, sources, matrix},
+        {"v_wmma_i32_16x16x16_iu4", wmma_i32<element::u4, 16>, to, sources, matrix},
+        {"v_wmma_i32_16x16x32_iu4", wmma_i32<element::u4, 32>, to, sources, matrix},
     };
 }
 

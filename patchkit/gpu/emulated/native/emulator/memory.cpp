@@ -6,7 +6,7 @@
 // address is a pointer. Execution is in order: waits and caches have nothing to do.
 
 #include "access.hpp"
-#include "machine.hpp"
+#include "executor.hpp"
 #include "table.hpp"
 
 #include <array>
@@ -98,7 +98,7 @@ far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 
         for (u32 left = exec; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
             if (!remembered_range(i, w).holds(addresses[lane], size)) {
-                find_range(i, w, addresses[lane], size, lane, true);
+                w.on->find_range(i, w, addresses[lane], size, lane, true);
             }
         }
     }
@@ -109,7 +109,7 @@ far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 
 
 void check_lds(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.lds_size || w.lds_size - offset < size) {
-        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of LDS for " +
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of LDS for " +
                         std::to_string(size) + " bytes, the block has " + std::to_string(w.lds_size));
     }
 }
@@ -333,9 +333,6 @@ template <int dwords, class Places> void store_dwords(wave & w, operand from, co
     }
 }
 
-// Parts of a register. `high`: the upper half of the register is meant; loads into a half keep the other.
-enum class into : u8 { whole, low, high };
-
 template <class T, class Places> u32x gathered(const Places & places) {
     return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(load_lanes<T>(places)));
 }
@@ -396,12 +393,16 @@ template <class What, class Places> void store_noting(wave & w, operand from, co
 // What an instruction moves: `size` bytes, from memory and into it. `write` is for scratch, which is the wave's own.
 template <int n> struct Dwords {
     static constexpr u32 size = 4 * n;
+    static constexpr into of = into::whole;
+    static constexpr bool is_signed = false;
     static void load(wave & w, operand to, const auto & places) { load_dwords<n>(w, to, places); }
     static void store(wave & w, operand from, const auto & places) { store_noting<Dwords>(w, from, places); }
     static void write(wave & w, operand from, const auto & places) { store_dwords<n>(w, from, places); }
 };
 template <class T, into part = into::whole> struct Part {
     static constexpr u32 size = sizeof(T);
+    static constexpr into of = part;
+    static constexpr bool is_signed = std::is_signed_v<T>;
     static void load(wave & w, operand to, const auto & places) { load_part<T, part>(w, to, places); }
     static void store(wave & w, operand from, const auto & places) { store_noting<Part>(w, from, places); }
     static void write(wave & w, operand from, const auto & places) { store_part<T, part>(w, from, places); }
@@ -411,7 +412,7 @@ template <class T, into part = into::whole> struct Part {
 
 void check_scratch(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.scratch_size || w.scratch_size - offset < size) {
-        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of its scratch for " +
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of its scratch for " +
                         std::to_string(size) + " bytes, it has " + std::to_string(w.scratch_size));
     }
 }
@@ -433,7 +434,7 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
         } else if (high == shared_aperture) {
             check_lds(i, w, lane, offset, What::size);
         } else {
-            find_range(i, w, addresses[lane], What::size, lane);
+            w.on->find_range(i, w, addresses[lane], What::size, lane);
         }
         if (is_store && high != private_aperture) {
             note_change(w); // taken for one, whether or not it is
@@ -614,7 +615,7 @@ template <class T, auto f, bool is_shared> T change(wave & w, u64 place, T value
 
 void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int lane) {
     if (place % size != 0) {
-        fault(i, w, "lane " + std::to_string(lane) + " has an atomic at an address that is no multiple of " +
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " has an atomic at an address that is no multiple of " +
                         std::to_string(size));
     }
 }
@@ -655,7 +656,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
         const u64 high = place >> 48 << 48;
         if (is_flat && high == shared_aperture) {
             if (w.lds_size < sizeof(T) || u32(place) > w.lds_size - sizeof(T)) {
-                fault(i, w, "an atomic outside of the block's LDS");
+                w.on->fault(i, w, "an atomic outside of the block's LDS");
             }
             place = u64(w.lds) + u32(place);
         } else if (is_flat && high == private_aperture && sizeof(T) == 4) {
@@ -663,7 +664,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
             place = scratch_place(w, lane, u32(place));
         } else {
             if (!remembered_range(i, w).holds(place, sizeof(T))) {
-                find_range(i, w, place, sizeof(T), lane);
+                w.on->find_range(i, w, place, sizeof(T), lane);
             }
         }
         check_alignment(i, w, place, sizeof(T), lane);
@@ -682,12 +683,13 @@ template <class T, auto f> void atomic_lds(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-template <class F, bool takes_second = false> struct change_by : F {
-    static constexpr bool needs_second = takes_second;
+template <class F, bool takes_second = false, bool exchanges = false> struct change_by : F {
+    static constexpr bool needs_second = takes_second, is_exchange = exchanges;
 };
 template <class F> constexpr change_by<F> by(F f) { return {f}; }
 
-constexpr auto swapped = by([](auto, auto v, auto) { return v; });
+constexpr auto swapped_f = [](auto, auto v, auto) { return v; };
+constexpr change_by<decltype(swapped_f), false, true> swapped{swapped_f};
 constexpr auto added = by([](auto m, auto v, auto) { return m + v; });
 constexpr auto subtracted = by([](auto m, auto v, auto) { return m - v; });
 constexpr auto reversed = by([](auto m, auto v, auto) { return v - m; });
@@ -891,7 +893,7 @@ buffer_place buffer_places(const instruction * i, wave & w, u32 size) {
     const u64 start = v[0] | u64(v[1] & 0xffff) << 32;
     const u32 stride = v[1] >> 16 & 0x3fff, records = v[2], range = v[3] >> 28 & 3;
     if (v[1] >> 30 != 0 || (v[3] >> 23 & 1) != 0) {
-        fault(i, w, "a buffer whose elements are swizzled, or counted by lanes, is not emulated");
+        w.on->fault(i, w, "a buffer whose elements are swizzled, or counted by lanes, is not emulated");
     }
     const bool has_index = (i->immediate & buffer_index) != 0, has_offset = (i->immediate & buffer_offset) != 0;
     const u32x first = has(i->from[address]) ? read_bits(i, w, i->from[address]) : splat<u32x>(0);
@@ -940,7 +942,7 @@ template <class T, auto f> void atomic_buffer(const instruction * i, wave & w) {
         T old{};
         if ((where.inside >> lane & 1) != 0) {
             const u64 place = where.addresses[lane];
-            find_range(i, w, place, sizeof(T), lane);
+            w.on->find_range(i, w, place, sizeof(T), lane);
             check_alignment(i, w, place, sizeof(T), lane);
             const T value = lane_value<T>(w, i->from[data], lane);
             const T second = f.needs_second ? lane_value<T>(w, i->from[data], lane, sizeof(T) / 4) : T{};
@@ -966,7 +968,7 @@ template <class T, int count> void load_scalar_buffer(const instruction * i, wav
         found[n] = 0;
         const u64 at = offset + n * sizeof(T);
         if (at + sizeof(T) <= length) {
-            find_range(i, w, start + at, sizeof(T), -1, true);
+            w.on->find_range(i, w, start + at, sizeof(T), -1, true);
             found[n] = u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(start + at)));
         }
     }
@@ -979,7 +981,7 @@ template <class T, int count> void load_scalar_buffer(const instruction * i, wav
 template <int dwords> void load_scalar(const instruction * i, wave & w) {
     const u64 place = scalar_address(i, w) & ~u64(3);
     if (!remembered_range(i, w).holds(place, 4 * dwords)) {
-        find_range(i, w, place, 4 * dwords, -1, true);
+        w.on->find_range(i, w, place, 4 * dwords, -1, true);
     }
     std::memcpy(reinterpret_cast<char *>(&w) + i->to[0].offset(), reinterpret_cast<const void *>(place), 4 * dwords);
     PATCHKIT_NEXT(i, w);
@@ -987,63 +989,88 @@ template <int dwords> void load_scalar(const instruction * i, wave & w) {
 
 template <class T> void load_scalar_part(const instruction * i, wave & w) {
     const u64 place = scalar_address(i, w);
-    find_range(i, w, place, sizeof(T), -1, true);
+    w.on->find_range(i, w, place, sizeof(T), -1, true);
     write_scalar(w, i->to[0], u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(place))));
     PATCHKIT_NEXT(i, w);
 }
 
-definition made(std::string_view name, handler run) { return {name, run, {}, {}, trait::memory}; }
+definition made(std::string_view name, handler run, const memory_form & form) { return {name, run, {}, {}, 0, form}; }
 
 std::string_view kept_name(std::string name) {
     static std::deque<std::string> names; // as long as the table
     return names.emplace_back(std::move(name));
 }
 
-// Loads and stores of global memory go by buffers as well, under the same names.
-template <class What, bool is_store> void add_buffer(definitions & to, std::string_view global) {
-    const std::string name = "buffer_" + std::string(global.substr(global.find('_') + 1));
-    if constexpr (is_store) {
-        to.push_back(made(kept_name(name), store_buffer<What>));
-    } else {
-        to.push_back(made(kept_name(name), load_buffer<What>));
-    }
+template <class What> constexpr memory_form moving(route by, action does) {
+    return {.by = by, .does = does, .size = What::size, .part = What::of, .is_signed = What::is_signed};
+}
+
+template <class T, auto f> constexpr memory_form changing(route by, bool returns = false) {
+    return {.by = by, .does = action::atomic, .size = sizeof(T), .returns = returns, .is_exchange = f.is_exchange};
+}
+
+// Global memory goes by buffers as well, under the same names.
+std::string_view buffer_name(std::string_view global) {
+    return kept_name("buffer_" + std::string(global.substr(global.find('_') + 1)));
 }
 
 template <class What> void add_loads(definitions & to, std::string_view global, std::string_view flat,
                                      std::string_view scratch, std::string_view lds) {
-    to.push_back(made(global, load_global<What, false>));
-    to.push_back(made(flat, load_global<What, true>));
-    to.push_back(made(scratch, scratch_access<What, false>));
-    add_buffer<What, false>(to, global);
-    if (!lds.empty()) {
-        to.push_back(made(lds, load_lds<What>));
-    }
+    to.push_back(made(global, load_global<What, false>, moving<What>(route::global, action::load)));
+    to.push_back(made(flat, load_global<What, true>, moving<What>(route::flat, action::load)));
+    to.push_back(made(scratch, scratch_access<What, false>, moving<What>(route::scratch, action::load)));
+    to.push_back(made(buffer_name(global), load_buffer<What>, moving<What>(route::buffer, action::load)));
+    to.push_back(made(lds, load_lds<What>, moving<What>(route::lds, action::load)));
 }
 
 template <class What> void add_stores(definitions & to, std::string_view global, std::string_view flat,
                                       std::string_view scratch, std::string_view lds) {
-    to.push_back(made(global, store_global<What, false>));
-    to.push_back(made(flat, store_global<What, true>));
-    to.push_back(made(scratch, scratch_access<What, true>));
-    add_buffer<What, true>(to, global);
-    if (!lds.empty()) {
-        to.push_back(made(lds, store_lds<What>));
-    }
+    to.push_back(made(global, store_global<What, false>, moving<What>(route::global, action::store)));
+    to.push_back(made(flat, store_global<What, true>, moving<What>(route::flat, action::store)));
+    to.push_back(made(scratch, scratch_access<What, true>, moving<What>(route::scratch, action::store)));
+    to.push_back(made(buffer_name(global), store_buffer<What>, moving<What>(route::buffer, action::store)));
+    to.push_back(made(lds, store_lds<What>, moving<What>(route::lds, action::store)));
 }
 
 template <class T, auto f> void add_atomics(definitions & to, std::string_view global, std::string_view flat,
                                             std::string_view lds = {}, std::string_view lds_returning = {}) {
     if (!global.empty()) {
-        to.push_back(made(global, atomic_global<T, f, false>));
-        to.push_back(made(flat, atomic_global<T, f, true>));
-        to.push_back(made(kept_name("buffer_" + std::string(global.substr(global.find('_') + 1))), atomic_buffer<T, f>));
+        to.push_back(made(global, atomic_global<T, f, false>, changing<T, f>(route::global)));
+        to.push_back(made(flat, atomic_global<T, f, true>, changing<T, f>(route::flat)));
+        to.push_back(made(buffer_name(global), atomic_buffer<T, f>, changing<T, f>(route::buffer)));
     }
     if (!lds.empty()) {
-        to.push_back(made(lds, atomic_lds<T, f>));
+        to.push_back(made(lds, atomic_lds<T, f>, changing<T, f>(route::lds)));
     }
     if (!lds_returning.empty()) {
-        to.push_back(made(lds_returning, atomic_lds<T, f>));
+        to.push_back(made(lds_returning, atomic_lds<T, f>, changing<T, f>(route::lds, true)));
     }
+}
+
+// LDS at two offsets, which count units of so many times the size.
+template <int dwords, int unit> void add_pairs(definitions & to, std::string_view load, std::string_view store,
+                                               std::string_view exchange) {
+    using T = std::conditional_t<dwords == 1, u32, u64>;
+    memory_form form = moving<Dwords<dwords>>(route::lds, action::load);
+    form.accesses = 2;
+    form.unit = unit * form.size;
+    to.push_back(made(load, load_lds_2<dwords, unit>, form));
+    form.does = action::store;
+    to.push_back(made(store, store_lds_2<dwords, unit>, form));
+    form.does = action::atomic;
+    form.returns = form.is_exchange = true;
+    to.push_back(made(exchange, exchange_lds_2<T, unit>, form));
+}
+
+template <int dwords> void add_scalar_loads(definitions & to, std::string_view load, std::string_view of_buffer) {
+    to.push_back(made(load, load_scalar<dwords>, moving<Dwords<dwords>>(route::scalar, action::load)));
+    to.push_back(made(of_buffer, load_scalar_buffer<u32, dwords>,
+                      moving<Dwords<dwords>>(route::scalar_buffer, action::load)));
+}
+
+template <class T> void add_scalar_parts(definitions & to, std::string_view load, std::string_view of_buffer) {
+    to.push_back(made(load, load_scalar_part<T>, moving<Part<T>>(route::scalar, action::load)));
+    to.push_back(made(of_buffer, load_scalar_buffer<T, 1>, moving<Part<T>>(route::scalar_buffer, action::load)));
 }
 
 } // namespace
@@ -1135,38 +1162,42 @@ definitions memory_instructions() {
     add_atomics<f64, larger_number>(all, "", "", "ds_max_f64", "ds_max_rtn_f64");
     add_atomics<u32, halves_added>(all, "global_atomic_pk_add_f16", "flat_atomic_pk_add_f16", "ds_pk_add_f16",
                                    "ds_pk_add_rtn_f16");
-    for (const definition & one : {
-             made("ds_load_2addr_b32", load_lds_2<1, 1>), made("ds_load_2addr_b64", load_lds_2<2, 1>),
-             made("ds_load_2addr_stride64_b32", load_lds_2<1, 64>),
-             made("ds_load_2addr_stride64_b64", load_lds_2<2, 64>), made("ds_store_2addr_b32", store_lds_2<1, 1>),
-             made("ds_store_2addr_b64", store_lds_2<2, 1>), made("ds_store_2addr_stride64_b32", store_lds_2<1, 64>),
-             made("ds_store_2addr_stride64_b64", store_lds_2<2, 64>),
-             made("ds_storexchg_2addr_rtn_b32", exchange_lds_2<u32, 1>),
-             made("ds_storexchg_2addr_rtn_b64", exchange_lds_2<u64, 1>),
-             made("ds_storexchg_2addr_stride64_rtn_b32", exchange_lds_2<u32, 64>),
-             made("ds_storexchg_2addr_stride64_rtn_b64", exchange_lds_2<u64, 64>), made("ds_bpermute_b32", bpermute),
-             made("ds_bpermute_fi_b32", bpermute_all), made("ds_permute_b32", permute),
-             made("ds_swizzle_b32", swizzle), made("ds_append", count_lanes<true>),
-             made("ds_consume", count_lanes<false>), made("ds_load_addtid_b32", lds_by_lane<false>),
-             made("ds_store_addtid_b32", lds_by_lane<true>),
-             made("global_load_addtid_b32", global_by_lane<false>),
-             made("global_store_addtid_b32", global_by_lane<true>),
-             made("s_buffer_load_b32", load_scalar_buffer<u32, 1>),
-             made("s_buffer_load_b64", load_scalar_buffer<u32, 2>),
-             made("s_buffer_load_b96", load_scalar_buffer<u32, 3>),
-             made("s_buffer_load_b128", load_scalar_buffer<u32, 4>),
-             made("s_buffer_load_b256", load_scalar_buffer<u32, 8>),
-             made("s_buffer_load_b512", load_scalar_buffer<u32, 16>),
-             made("s_buffer_load_u8", load_scalar_buffer<u8, 1>),
-             made("s_buffer_load_i8", load_scalar_buffer<int8_t, 1>),
-             made("s_buffer_load_u16", load_scalar_buffer<u16, 1>),
-             made("s_buffer_load_i16", load_scalar_buffer<i16, 1>), made("s_load_b32", load_scalar<1>), made("s_load_b64", load_scalar<2>),
-             made("s_load_b96", load_scalar<3>), made("s_load_b128", load_scalar<4>),
-             made("s_load_b256", load_scalar<8>), made("s_load_b512", load_scalar<16>),
-             made("s_load_u8", load_scalar_part<u8>), made("s_load_i8", load_scalar_part<int8_t>),
-             made("s_load_u16", load_scalar_part<u16>), made("s_load_i16", load_scalar_part<i16>),
-         }) {
-        all.push_back(one);
+    add_pairs<1, 1>(all, "ds_load_2addr_b32", "ds_store_2addr_b32", "ds_storexchg_2addr_rtn_b32");
+    add_pairs<2, 1>(all, "ds_load_2addr_b64", "ds_store_2addr_b64", "ds_storexchg_2addr_rtn_b64");
+    add_pairs<1, 64>(all, "ds_load_2addr_stride64_b32", "ds_store_2addr_stride64_b32",
+                     "ds_storexchg_2addr_stride64_rtn_b32");
+    add_pairs<2, 64>(all, "ds_load_2addr_stride64_b64", "ds_store_2addr_stride64_b64",
+                     "ds_storexchg_2addr_stride64_rtn_b64");
+    const memory_form between = moving<Dwords<1>>(route::between_lanes, action::load);
+    all.push_back(made("ds_bpermute_b32", bpermute, between));
+    all.push_back(made("ds_bpermute_fi_b32", bpermute_all, between));
+    all.push_back(made("ds_permute_b32", permute, between));
+    all.push_back(made("ds_swizzle_b32", swizzle, between));
+    const memory_form by_m0 = moving<Dwords<1>>(route::lds_by_m0, action::load);
+    all.push_back(made("ds_append", count_lanes<true>, by_m0));
+    all.push_back(made("ds_consume", count_lanes<false>, by_m0));
+    all.push_back(made("ds_load_addtid_b32", lds_by_lane<false>, by_m0));
+    all.push_back(made("ds_store_addtid_b32", lds_by_lane<true>, moving<Dwords<1>>(route::lds_by_m0, action::store)));
+    all.push_back(made("global_load_addtid_b32", global_by_lane<false>,
+                       moving<Dwords<1>>(route::global_by_lane, action::load)));
+    all.push_back(made("global_store_addtid_b32", global_by_lane<true>,
+                       moving<Dwords<1>>(route::global_by_lane, action::store)));
+    add_scalar_loads<1>(all, "s_load_b32", "s_buffer_load_b32");
+    add_scalar_loads<2>(all, "s_load_b64", "s_buffer_load_b64");
+    add_scalar_loads<3>(all, "s_load_b96", "s_buffer_load_b96");
+    add_scalar_loads<4>(all, "s_load_b128", "s_buffer_load_b128");
+    add_scalar_loads<8>(all, "s_load_b256", "s_buffer_load_b256");
+    add_scalar_loads<16>(all, "s_load_b512", "s_buffer_load_b512");
+    add_scalar_parts<u8>(all, "s_load_u8", "s_buffer_load_u8");
+    add_scalar_parts<int8_t>(all, "s_load_i8", "s_buffer_load_i8");
+    add_scalar_parts<u16>(all, "s_load_u16", "s_buffer_load_u16");
+    add_scalar_parts<i16>(all, "s_load_i16", "s_buffer_load_i16");
+    // Memory is one, and nothing is held back from it.
+    for (const std::string_view name : {"buffer_gl1_inv", "global_wb", "global_wbinv", "ds_nop"}) {
+        all.push_back({name, nullptr, {}, {}});
+    }
+    for (const std::string_view name : {"buffer_gl0_inv", "global_inv"}) {
+        all.push_back({name, nullptr, {}, {}, trait::is_fence});
     }
     return all;
 }

@@ -5,12 +5,19 @@
 #pragma once
 
 #include "bytes.hpp"
-#include "code_object.hpp"
 
 #include <string>
 #include <vector>
 
 namespace patchkit::gpu {
+
+// One argument of a kernel as its metadata has it; hidden ones begin with "hidden_". Bytes from the start of the
+// kernarg segment.
+struct argument {
+    std::string kind; // .value_kind: by_value, global_buffer, hidden_block_count_x, ...
+    uint32_t offset;
+    uint32_t size;
+};
 
 struct kernel_metadata {
     std::string name;

@@ -3,9 +3,10 @@
 //
 // The instruction is run by itself, and what it leaves is looked at before it is run in earnest. Scalar floats
 // (RDNA3.5's s_add_f32 and its like) are not looked at.
-#include "check.hpp"
+#include "numbers.hpp"
 
 #include "access.hpp"
+#include "executor.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,18 +16,6 @@
 namespace patchkit::gpu {
 
 namespace {
-
-bool is_float(format f) {
-    return f == format::f16 || f == format::bf16 || f == format::f32 || f == format::f64 || f == format::half_pairs;
-}
-
-// Sources whose formats the table leaves to the handler.
-format known_source(const definition & d, std::string_view name, size_t n) {
-    if (n < 2 && name.starts_with("v_dot2")) {
-        return name.ends_with("bf16") ? format::int_pairs : format::half_pairs; // pairs of bf16 are not looked at
-    }
-    return d.from[n];
-}
 
 // Lanes with a result that is not finite.
 u32 not_finite(const wave & w, operand o, format f) {
@@ -84,29 +73,8 @@ std::string text_of(double value) {
 
 } // namespace
 
-std::vector<float_step> float_steps_of(const definition & d, std::string_view name) {
-    const bool is_mix = name.starts_with("v_fma_mix");
-    // A division is several instructions; the last has what is divided, and by what, behind its first source.
-    const bool is_fixup = name.starts_with("v_div_fixup");
-    const bool is_part = (name.starts_with("v_div_") && !is_fixup) || name.starts_with("v_trig");
-    if (!name.starts_with("v_") || d.to.empty() || is_part || (!is_mix && !is_float(d.to[0]))) {
-        return {};
-    }
-    float_step made;
-    made.run = d.run;
-    made.is_mix = is_mix;
-    made.first = is_fixup ? 1 : 0;
-    made.to = name == "v_fma_mixlo_f16" || name == "v_fma_mixhi_f16" ? format::f16 : d.to[0];
-    made.is_high = name == "v_fma_mixhi_f16";
-    for (size_t n = 0; n < d.from.size() && n < made.from.size(); ++n) {
-        made.from[n] = is_mix ? format::f32 : known_source(d, name, n);
-        made.sources = int(n) + 1;
-    }
-    return {made};
-}
-
 void check_numbers(const instruction * i, wave & w, const facts & f) {
-    wave & spare = spare_wave(w);
+    wave & spare = w.on->spare_wave();
     std::memcpy(static_cast<void *>(&spare), &w, sizeof(wave));
     spare.marks = nullptr;
     f.touched.each_vgpr([&](int n) { spare.vgpr(n) = w.vgpr(n); });
@@ -146,10 +114,10 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
             const values got = values_of(done, spare, to, known->to, lane, false);
             const double bad = got.count == 2 && std::isfinite(got.all[0]) ? got.all[1] : got.all[0];
             const bool is_half = known->to == format::f16 || known->to == format::half_pairs;
-            report(i, w, kinds::numbers,
-                   "lane " + std::to_string(lane) + " gets " + (std::isnan(bad) ? "NaN" : text_of(bad)) +
-                       (is_half && !std::isnan(bad) ? ", more than a half can be," : "") + " from " +
-                       (sources.empty() ? "integers" : sources));
+            w.on->report(i, w, kinds::numbers,
+                         "lane " + std::to_string(lane) + " gets " + (std::isnan(bad) ? "NaN" : text_of(bad)) +
+                             (is_half && !std::isnan(bad) ? ", more than a half can be," : "") + " from " +
+                             (sources.empty() ? "integers" : sources));
             break;
         }
     }

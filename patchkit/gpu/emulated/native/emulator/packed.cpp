@@ -180,6 +180,7 @@ template <auto widen_a, auto widen_b> void dot4_floats(const instruction * i, wa
 definitions packed_instructions() {
     const std::vector<format> dot{format::whole, format::whole, format::b32};
     const std::vector<format> dot_halves{format::half_pairs, format::half_pairs, format::f32};
+    const std::vector<format> dot_bf16{format::bf16_pairs, format::bf16_pairs, format::f32};
     constexpr u32 tolerance = trait::has_tolerance;
     return {
         op<[](f32p a, f32p b) { return a + b; }, PairsF16, PairsF16, PairsF16>("v_pk_add_f16"),
@@ -210,9 +211,9 @@ definitions packed_instructions() {
         {"v_dot4_f32_bf8_bf8", dot4_floats<widened_bf8, widened_bf8>, {format::f32}, dot, tolerance},
         {"v_dot2_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance},
         {"v_dot2acc_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance | trait::accumulates},
-        {"v_dot2_f32_bf16", dot2_f32<true>, {format::f32}, dot_halves, tolerance},
-        {"v_dot2acc_f32_bf16", dot2_f32<true>, {format::f32}, dot_halves, tolerance | trait::accumulates},
-        {"v_dot2_f16_f16", dot2_f16, {format::f16}, {format::whole, format::whole, format::f16}, tolerance},
+        {"v_dot2_f32_bf16", dot2_f32<true>, {format::f32}, dot_bf16, tolerance},
+        {"v_dot2acc_f32_bf16", dot2_f32<true>, {format::f32}, dot_bf16, tolerance | trait::accumulates},
+        {"v_dot2_f16_f16", dot2_f16, {format::f16}, {format::whole_halves, format::whole_halves, format::f16}, tolerance},
         {"v_dot2_bf16_bf16", dot2_bf16, {format::bf16}, {format::whole, format::whole, format::bf16}, tolerance},
         {"v_dot4_i32_iu8", dot_integers<8, false>, {format::b32}, dot},
         {"v_dot4_u32_u8", dot_integers<8, true>, {format::b32}, dot},

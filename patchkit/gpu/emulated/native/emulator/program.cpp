@@ -1,12 +1,9 @@
 #include "program.hpp"
 
 #include "access.hpp"
-#include "check.hpp"
+#include "executor.hpp"
 #include "image_access.hpp"
-#include "recording.hpp"
 #include "left_out.hpp"
-#include "machine.hpp"
-#include "table.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -15,62 +12,6 @@
 #include <unordered_map>
 
 namespace patchkit::gpu {
-
-const definition * find_definition(std::string_view name) {
-    static const auto * table = [] {
-        auto * made = new std::unordered_map<std::string_view, definition>;
-        for (const auto & family :
-             {scalar_instructions(), integer_instructions(), float_instructions(), conversion_instructions(),
-              compare_instructions(), packed_instructions(), matrix_instructions(), lane_instructions(),
-              memory_instructions(), image_instructions()}) {
-            for (const definition & one : family) {
-                made->emplace(one.name, one);
-            }
-        }
-        return made;
-    }();
-    const auto found = table->find(name);
-    return found == table->end() ? nullptr : &found->second;
-}
-
-namespace {
-
-std::string_view without_suffix(std::string_view name) {
-    for (const std::string_view suffix : {"_e64_dpp", "_e32", "_e64", "_dpp"}) {
-        if (name.ends_with(suffix)) {
-            return name.substr(0, name.size() - suffix.size());
-        }
-    }
-    return name;
-}
-
-// RDNA4 renamed instructions that do what they did. There min and max of floats are called _num_: of a NaN and a number
-// the number counts, as it does on RDNA3 outside of IEEE mode, which RDNA4 does not have.
-std::string rdna3_name(std::string name) {
-    static const std::unordered_map<std::string_view, std::string_view> renamed{
-        {"s_add_co_u32", "s_add_u32"},      {"s_sub_co_u32", "s_sub_u32"},      {"s_add_co_i32", "s_add_i32"},
-        {"s_sub_co_i32", "s_sub_i32"},      {"s_add_co_ci_u32", "s_addc_u32"},  {"s_sub_co_ci_u32", "s_subb_u32"},
-        {"s_addk_co_i32", "s_addk_i32"},    {"v_mad_co_u64_u32", "v_mad_u64_u32"},
-        {"v_mad_co_i64_i32", "v_mad_i64_i32"},
-    };
-    if (const auto found = renamed.find(name); found != renamed.end()) {
-        return std::string(found->second);
-    }
-    if (const size_t number = name.find("_num_"); number != std::string::npos) {
-        name.erase(number, 4);
-    }
-    return name;
-}
-
-} // namespace
-
-std::string base_name(std::string_view name) {
-    const std::string_view base = without_suffix(name);
-    if (base.starts_with("v_dual_")) {
-        return rdna3_name("v_" + std::string(base.substr(7)));
-    }
-    return rdna3_name(std::string(base));
-}
 
 namespace {
 
@@ -86,14 +27,14 @@ u64 float_constant(double value, format form) {
     // 1 / (2 pi), which is written with fewer digits than it has.
     if (std::fabs(value - 0.15915494309189532) < 1e-4) {
         switch (form) {
-            case format::f16: case format::half_pairs: return 0x3118;
+            case format::f16: case format::half_pairs: case format::bf16_pairs: return 0x3118;
             case format::bf16: return 0x3e23;
             case format::f64: case format::b64: case format::scalar_64: return 0x3fc45f306dc9c882;
             default: return 0x3e22f983;
         }
     }
     switch (form) {
-        case format::f16: case format::half_pairs: return half_bits(value);
+        case format::f16: case format::half_pairs: case format::bf16_pairs: return half_bits(value);
         case format::bf16: return as<u32>(f32(value)) >> 16;
         case format::f64: case format::b64: case format::scalar_64: return as<u64>(value);
         default: return as<u32>(f32(value)); // also of 16-bit integers
@@ -126,63 +67,7 @@ std::optional<u64> parse_constant(std::string_view text, format form) {
     return u64(std::strtoll(std::string(text).c_str(), nullptr, 10)); // the sign goes to bit 63
 }
 
-// ---- Registers
-
-std::optional<int> number(std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 } // namespace
-
-std::optional<registers> parse_registers(std::string_view text) {
-    static const std::unordered_map<std::string_view, registers> named{
-        {"vcc_lo", {false, slot::vcc, 1}},
-        {"vcc_hi", {false, slot::vcc + 1, 1}},
-        {"vcc", {false, slot::vcc, 2}},
-        {"exec_lo", {false, slot::exec, 1}},
-        {"exec_hi", {false, slot::exec + 1, 1}},
-        {"exec", {false, slot::exec, 2}},
-        {"m0", {false, slot::m0, 1}},
-        {"null", {false, slot::null, 2}},
-        {"src_shared_base", {false, slot::shared_base, 2}},
-        {"src_private_base", {false, slot::private_base, 2}},
-    };
-    if (const auto found = named.find(text); found != named.end()) {
-        return found->second;
-    }
-    registers result{text.starts_with("v"), 0, 1};
-    const bool is_trap = text.starts_with("ttmp");
-    if (!result.is_vector && !text.starts_with("s") && !is_trap) {
-        return std::nullopt;
-    }
-    text.remove_prefix(is_trap ? 4 : 1);
-    if (text.ends_with(".l") || text.ends_with(".h")) {
-        result.is_high = text.ends_with(".h");
-        result.is_half = true;
-        text.remove_suffix(2);
-    }
-    if (text.starts_with("[") && text.ends_with("]")) {
-        const size_t colon = text.find(':');
-        const auto first = number(text.substr(1, colon - 1));
-        const auto last = colon == std::string_view::npos ? first : number(text.substr(colon + 1, text.size() - colon - 2));
-        if (!first || !last || *last < *first) {
-            return std::nullopt;
-        }
-        result.first = *first;
-        result.count = *last - *first + 1;
-    } else if (const auto one = number(text)) {
-        result.first = *one;
-    } else {
-        return std::nullopt;
-    }
-    result.first += is_trap ? slot::ttmp : 0;
-    if (!result.is_vector && result.first + result.count > slot::nowhere) {
-        return std::nullopt;
-    }
-    return result;
-}
 
 namespace {
 
@@ -236,15 +121,6 @@ int dpp_source(int lane, const std::string & name, const std::string & value) {
     throw not_understood{"the lane pattern " + name + " is not emulated"};
 }
 
-} // namespace
-
-bool is_lane_pattern(const std::string & modifier) {
-    return modifier == "dpp8" || modifier == "quad_perm" || modifier.starts_with("row_sh") ||
-           modifier.starts_with("row_ro") || modifier.ends_with("mirror") || modifier == "row_xmask";
-}
-
-namespace {
-
 void fetch_by_pattern(const instruction * i, wave & w) {
     const auto & pattern = *static_cast<const lane_pattern *>(i->extra);
     const u32 exec = w.exec();
@@ -277,20 +153,20 @@ struct reason {
     std::string text;
 };
 
-void refuse(const instruction * i, wave & w) { fault(i, w, static_cast<const reason *>(i->extra)->text); }
+void refuse_to_run(const instruction * i, wave & w) { w.on->fault(i, w, static_cast<const reason *>(i->extra)->text); }
 
 // Behind an instruction that is run by itself.
 void stop(const instruction *, wave &) {}
 
-void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here without s_endpgm or a jump"); }
+void run_off(const instruction * i, wave & w) { w.on->fault(i, w, "the code ends here without s_endpgm or a jump"); }
 
 // ---- One function
 
 class decoder {
   public:
-    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4, u32 ttmps,
-            std::vector<const facts *> * known)
-        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4), ttmps(ttmps),
+    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, const observer * looks,
+            const architecture & arch, u32 ttmps, std::vector<const facts *> & known)
+        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), looks(looks), arch(arch), ttmps(ttmps),
           all_known(known) {}
 
     void decode() {
@@ -306,10 +182,10 @@ class decoder {
                 if (read.text.empty()) {
                     throw not_understood{"this is no instruction of the GPU"};
                 }
-                add_checked(read.text);
+                add_observed(parse_instructions(read.text));
             } catch (const not_understood & problem) {
                 steps.resize(first);
-                instruction & made = add(refuse);
+                instruction & made = add(refuse_to_run);
                 made.extra = kept(reason{problem.why + ", " + (read.text.empty() ? "unknown code" : read.text)});
             }
             at = behind;
@@ -318,7 +194,7 @@ class decoder {
         to.offsets.push_back(u32(to.end - to.begin));
         to.entries.push_back(u32(steps.size()));
         add(run_off);
-        if (wanted.uninitialised && !touches_any) {
+        if (looks != nullptr && looks->follows_values() && !touches_any) {
             to.touched = std::make_shared<const register_set>(touched);
         }
         for (const auto & [of, copied] : alone) {
@@ -334,10 +210,10 @@ class decoder {
     disassembler & reader;
     float_mode mode;
     int vgprs;
-    checks wanted;
-    bool is_rdna4;
+    const observer * looks; // null: nothing does
+    const architecture & arch;
     u32 ttmps; // see library
-    std::vector<const facts *> * all_known; // by number; null when they are not recorded
+    std::vector<const facts *> & all_known; // by number, where they are kept
     const std::byte * here = nullptr;
     const std::byte * behind = nullptr;
     u32 number = 0;
@@ -412,44 +288,29 @@ class decoder {
         }
     }
 
-    operand parse_to(const std::string & text) const {
-        const auto found = parse_registers(text);
-        if (!found) {
-            throw not_understood{"the destination " + text + " is not emulated"};
+    operand to_operand(const parsed_operand & o) const {
+        if (o.named.size() != 1) {
+            throw not_understood{"the destination " + o.text + " is not emulated"};
         }
-        return register_operand(*found, true);
+        return register_operand(o.named[0], true);
     }
 
     // Source `n`; sets its sign modifiers.
-    operand parse_from(instruction & made, std::string text, int n, format form) {
-        const auto unwrap = [&](std::string_view begin, std::string_view end, u32 bit) {
-            if (text.size() > begin.size() + end.size() && text.starts_with(begin) && text.ends_with(end)) {
-                text = text.substr(begin.size(), text.size() - begin.size() - end.size());
-                made.modifiers |= bit << n;
-                return true;
-            }
-            return false;
-        };
-        if (!unwrap("neg(", ")", modifier::neg_0) && !parse_constant(text, form)) {
-            unwrap("-", "", modifier::neg_0);
-        }
-        if (!unwrap("|", "|", modifier::abs_0)) {
-            unwrap("abs(", ")", modifier::abs_0);
-        }
-        if (const auto value = parse_constant(text, form)) {
+    operand from_operand(instruction & made, const parsed_operand & o, int n, format form) {
+        made.modifiers |= (o.is_negated ? modifier::neg_0 << n : 0) | (o.is_absolute ? modifier::abs_0 << n : 0);
+        if (const auto value = parse_constant(o.text, form)) {
             return constant(*value);
         }
-        if (text == "src_scc") {
+        if (o.text == "src_scc") {
             throw not_understood{"SCC as a source is not emulated"};
         }
-        if (text == "null") {
+        if (o.text == "null") {
             return constant(0);
         }
-        const auto found = parse_registers(text);
-        if (!found) {
-            throw not_understood{"the source " + text + " is not emulated"};
+        if (o.named.size() != 1) {
+            throw not_understood{"the source " + o.text + " is not emulated"};
         }
-        return register_operand(*found, false);
+        return register_operand(o.named[0], false);
     }
 
     static u32 bit_list(const statement & s, std::string_view name, u32 otherwise) {
@@ -468,7 +329,9 @@ class decoder {
     }
 
     static bool is_16(format form) { return form == format::b16 || form == format::f16 || form == format::bf16; }
-    static bool is_pairs(format form) { return form == format::int_pairs || form == format::half_pairs; }
+    static bool is_pairs(format form) {
+        return form == format::int_pairs || form == format::half_pairs || form == format::bf16_pairs;
+    }
 
     void set_modifiers(instruction & made, const statement & s, const definition & d) {
         if (s.has("clamp")) {
@@ -499,47 +362,36 @@ class decoder {
         }
     }
 
-    // A line with the steps that check it, if anything is looked for.
-    void add_checked(const std::string & text) {
-        const std::vector<statement> parts = parse_line(text);
-        if (!wanted.any() && all_known == nullptr) {
+    // A line with the steps that look at it.
+    void add_observed(const std::vector<parsed_instruction> & parts) {
+        if (looks == nullptr) {
             add_line(parts);
             return;
         }
-        std::vector<std::string> names;
-        for (const statement & one : parts) {
-            names.push_back(base_name(one.name));
-        }
-        facts known = facts_of(parts, names, here, is_rdna4);
-        if (all_known != nullptr) {
-            const facts * kept_known = kept(known);
-            all_known->resize(number + 1);
-            all_known->back() = kept_known;
-            if (const handler record = record_before(known); record != nullptr) {
-                add(record).extra = kept_known;
-            }
-            add_line(parts);
-            return;
-        }
+        facts known = facts_of(parts, here, arch);
         known.acquires = known.where != space::none && !known.is_store && is_followed_by_invalidation();
         touched.join(known.touched);
         touches_any |= known.is_jump || known.is_moved;
-        const handler before = check_before(known, wanted), behind = check_behind(known, wanted);
-        facts * kept_facts = before == nullptr ? nullptr : new facts(known); // kept, as above
+        const handler before = looks->before(known), after = looks->behind(known);
+        facts * kept_facts = nullptr;
+        if (before != nullptr || looks->keeps_facts()) {
+            kept_facts = new facts(known); // kept, as above
+            all_known.resize(number + 1);
+            all_known.back() = kept_facts;
+        }
         if (before != nullptr) {
             instruction & made = add(before);
             made.extra = kept_facts;
-            made.immediate = at_hand(known);
+            made.immediate = looks->at_hand(known);
         }
         const size_t first = steps.size();
         add_line(parts);
-        const bool computes = kept_facts != nullptr && known.where == space::none && !known.touched.is_empty();
-        if ((wanted.uninitialised || wanted.numbers) && computes && !known.is_given && !known.is_branch) {
+        if (before != nullptr && looks->tries(known)) {
             kept_facts->alone_steps = int(steps.size() - first);
             alone.emplace_back(kept_facts, std::vector(steps.begin() + i64(first), steps.end()));
         }
-        if (behind != nullptr) {
-            add(behind).extra = kept_facts;
+        if (after != nullptr) {
+            add(after).extra = kept_facts;
         }
     }
 
@@ -550,26 +402,27 @@ class decoder {
         const std::byte * at = behind;
         for (int n = 0; n < most_waits && at < to.end; ++n) {
             const line read = reader.one({at, size_t(to.end - at)}, u64(at));
-            if (read.text.starts_with("buffer_gl0_inv") || read.text.starts_with("global_inv")) {
-                return true;
-            }
-            if (!read.text.starts_with("s_wait")) {
+            const definition * row = parse_instructions(read.text)[0].row;
+            if (row == nullptr || !row->is(trait::is_fence | trait::only_waits)) {
                 return false;
+            }
+            if (row->is(trait::is_fence)) {
+                return true;
             }
             at += read.size;
         }
         return false;
     }
 
-    void add_line(const std::vector<statement> & parts) {
+    void add_line(const std::vector<parsed_instruction> & parts) {
         if (parts.size() == 1) {
-            add_statement(parts[0]);
+            add_instruction(parts[0]);
             return;
         }
         const size_t first = steps.size();
-        add_statement(parts[0]);
+        add_instruction(parts[0]);
         const size_t second = steps.size();
-        add_statement(parts[1]);
+        add_instruction(parts[1]);
         if (second != first + 1 || steps.size() != first + 2) {
             throw not_understood{"a dual instruction of this form is not emulated"};
         }
@@ -594,53 +447,48 @@ class decoder {
         made.from[0] = spare;
     }
 
-    void add_statement(const statement & s) {
-        const std::string name = base_name(s.name);
-        const definition * d = find_definition(name);
-        if (d == nullptr) {
-            const std::string_view reason = why_left_out(name);
+    void add_instruction(const parsed_instruction & p) {
+        if (p.row == nullptr) {
+            const std::string_view reason = why_left_out(p.name);
             throw not_understood{"this instruction is not emulated" + (reason.empty() ? "" : " (" + std::string(reason) + ")")};
         }
-        if ((d->traits & trait::memory) != 0) {
-            add_memory(s, name, *d);
-            return;
+        const definition & d = *p.row;
+        if (d.run == nullptr) {
+            return; // it does nothing here
         }
-        if (name.starts_with("s_branch") || name.starts_with("s_cbranch")) {
-            add(d->run);
+        if (d.goes_to_memory()) {
+            add_memory(p);
+        } else if (d.is(trait::branches)) {
+            instruction & made = add(d.run);
+            if (!d.to.empty()) {
+                made.to[0] = to_operand(p.operands.at(0));
+            }
             i16 distance;
             std::memcpy(&distance, here, sizeof(distance));
             jumps.emplace_back(steps.size() - 1, behind + 4 * i64(distance));
-            return;
+        } else if (d.to.empty() && d.from.empty()) {
+            instruction & made = add(d.run);
+            i16 value;
+            std::memcpy(&value, here, sizeof(value));
+            made.immediate = value;
+        } else if (p.name == "s_getreg_b32" || p.name == "s_sendmsg_rtn_b64") {
+            add_clock(p);
+        } else {
+            add_computation(p);
         }
-        if (name == "s_call_b64") {
-            instruction & made = add(d->run);
-            made.to[0] = parse_to(s.operands.at(0));
-            i16 distance;
-            std::memcpy(&distance, here, sizeof(distance));
-            jumps.emplace_back(steps.size() - 1, behind + 4 * i64(distance));
-            return;
-        }
-        if (d->to.empty() && d->from.empty()) {
-            add_plain(name, *d);
-            return;
-        }
-        if (name == "s_getreg_b32" || name == "s_sendmsg_rtn_b64") {
-            add_clock(s, *d);
-            return;
-        }
-        add_computation(s, name, *d);
     }
 
     // Of the registers of the hardware and of the messages with an answer, those that tell the time.
-    void add_clock(const statement & s, const definition & d) {
-        if (s.operands.size() != 2) {
+    void add_clock(const parsed_instruction & p) {
+        if (p.operands.size() != 2) {
             throw not_understood{"its operands are not as expected"};
         }
-        instruction made = add(d.run);
+        instruction made = add(p.row->run);
         steps.pop_back();
-        made.to[0] = parse_to(s.operands[0]);
-        made.immediate = d.run == find_definition("s_getreg_b32")->run ? clock_bits(s.operands[1]) : 0;
-        if (made.immediate == 0 && s.operands[1] != "sendmsg(MSG_RTN_GET_REALTIME)") {
+        made.to[0] = to_operand(p.operands[0]);
+        const std::string & what = p.operands[1].text;
+        made.immediate = p.name == "s_getreg_b32" ? clock_bits(what) : 0;
+        if (made.immediate == 0 && what != "sendmsg(MSG_RTN_GET_REALTIME)") {
             throw not_understood{"only the clock is emulated of what it can ask for"};
         }
         steps.push_back(made);
@@ -665,8 +513,8 @@ class decoder {
             if (!rest.starts_with(", ") || !rest.ends_with(")") || comma == std::string_view::npos) {
                 continue;
             }
-            const auto offset = gpu::number(rest.substr(2, comma - 2));
-            const auto count = gpu::number(rest.substr(comma + 2, rest.size() - comma - 3));
+            const auto offset = parse_number(rest.substr(2, comma - 2));
+            const auto count = parse_number(rest.substr(comma + 2, rest.size() - comma - 3));
             if (offset && count && *offset >= 0 && *count > 0 && *offset + *count <= 32) {
                 return (first + *offset) | *count << 8;
             }
@@ -674,90 +522,62 @@ class decoder {
         return 0;
     }
 
-    // Instructions without operands that we look at. Those that do nothing here have no step at all.
-    void add_plain(const std::string & name, const definition & d) {
-        if (d.run == find_definition("s_nop")->run) {
-            return;
-        }
-        instruction & made = add(d.run);
-        if (name == "s_trap") {
-            i16 value;
-            std::memcpy(&value, here, sizeof(value));
-            made.immediate = value;
-        }
-    }
-
-    void add_computation(const statement & s, const std::string & name, const definition & d) {
-        const auto dpp = std::find_if(s.modifiers.begin(), s.modifiers.end(),
-                                      [](const auto & m) { return is_lane_pattern(m.first); });
-        const bool has_dpp = dpp != s.modifiers.end();
-        if (has_dpp) {
-            add(fetch_by_pattern).extra = kept(pattern_of(s, *dpp));
+    void add_computation(const parsed_instruction & p) {
+        const definition & d = *p.row;
+        const auto * dpp = p.text.lane_pattern();
+        if (dpp != nullptr) {
+            add(fetch_by_pattern).extra = kept(pattern_of(p.text, *dpp));
         }
         const size_t fetch = steps.size() - 1;
         instruction made = add(d.run);
         steps.pop_back();
         size_t next = 0;
-        const auto take = [&]() -> const std::string & {
-            if (next >= s.operands.size()) {
+        const auto take = [&]() -> const parsed_operand & {
+            if (next >= p.operands.size()) {
                 throw not_understood{"it has fewer operands than expected"};
             }
-            return s.operands[next++];
+            return p.operands[next++];
         };
         for (size_t n = 0; n < d.to.size(); ++n) {
-            made.to[n] = parse_to(take());
+            made.to[n] = to_operand(take());
         }
-        const bool accumulates = (d.traits & trait::accumulates) != 0;
-        size_t written = d.from.size() - (accumulates ? 1 : 0);
-        if ((d.traits & trait::reads_vcc) != 0) {
-            written -= 1;
-        }
+        const bool accumulates = d.is(trait::accumulates), reads_vcc = d.is(trait::reads_vcc);
+        const size_t written = d.from.size() - (accumulates ? 1 : 0) - (reads_vcc ? 1 : 0);
         for (size_t n = 0; n < written; ++n) {
             // A dual v_cndmask does not write its VCC.
-            if (d.from[n] == format::lanes && next >= s.operands.size()) {
+            if (d.from[n] == format::lanes && next >= p.operands.size()) {
                 made.from[n] = register_operand({false, slot::vcc, 1}, false);
                 continue;
             }
-            made.from[n] = parse_from(made, take(), int(n), d.from[n]);
+            made.from[n] = from_operand(made, take(), int(n), d.from[n]);
         }
         if (accumulates) {
             made.from[written] = made.to[0];
-        } else if ((d.traits & trait::reads_vcc) != 0) {
+        } else if (reads_vcc) {
             made.from[written] = register_operand({false, slot::vcc, 1}, false);
         }
-        if (next != s.operands.size()) {
+        if (next != p.operands.size()) {
             throw not_understood{"it has more operands than expected"};
         }
-        set_modifiers(made, s, d);
+        set_modifiers(made, p.text, d);
         pick_halves(made, d);
-        if (const std::string * byte = s.modifier("byte_sel")) {
+        if (const std::string * byte = p.text.modifier("byte_sel")) {
             made.immediate = std::strtol(byte->c_str(), nullptr, 10);
         }
-        if (name.starts_with("s_")) {
+        if (d.is(trait::of_wave)) {
             made.modifiers &= modifier::flush_f32 | modifier::ieee; // scalar instructions have the kernel's modes only
-            extend_constant(made, name, s);
         }
-        if (name.starts_with("v_wmma")) {
-            made.immediate = parse_registers(s.operands[1])->count;
+        if (d.is(trait::short_constant | trait::unsigned_constant)) {
+            const u64 value = *parse_constant(p.operands.back().text, format::scalar);
+            made.from[written - 1] = constant(d.is(trait::unsigned_constant) ? value & 0xffff : u64(i64(i16(value))));
         }
-        if (name.starts_with("v_movrel") || name == "v_swaprel_b32") {
-            const auto behind = [&](size_t n) {
-                const auto moved = parse_registers(s.operands[n]);
-                return moved && moved->is_vector ? i64(vgprs - 1 - moved->first) : 0;
-            };
-            const bool moves_both = name.starts_with("v_movrelsd") || name == "v_swaprel_b32";
-            made.immediate = moves_both ? behind(1) | behind(0) << 16 : behind(name == "v_movreld_b32" ? 0 : 1);
+        if (d.is(trait::is_matrix)) {
+            made.immediate = p.operands[1].named.at(0).count;
         }
-        if (name.starts_with("s_movrel")) {
-            const int words = name.ends_with("_b64") ? 2 : 1;
-            const auto behind = [&](size_t n) {
-                const auto moved = parse_registers(s.operands[n]);
-                return moved && !moved->is_vector ? std::max(i64(slot::vcc) - words - moved->first, i64(0)) : 0;
-            };
-            made.immediate = name == "s_movrelsd_2_b32" ? behind(1) | behind(0) << 16
-                                                        : behind(name.starts_with("s_movreld") ? 0 : 1);
+        if (d.is(trait::moves_source | trait::moves_target)) {
+            made.immediate = registers_beyond(p);
         }
-        if (has_dpp) {
+        if (dpp != nullptr) {
             const operand spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
             if (!made.from[0].is(operand::vector)) {
                 throw not_understood{"a lane pattern on a source that is no VGPR"};
@@ -767,24 +587,30 @@ class decoder {
             made.from[0] = {spare.code | (made.from[0].code & operand::high)};
         }
         steps.push_back(made);
-        // Lanes that the pattern leaves out have no bit in the result, as those that are not active have none: EXEC is
-        // what v_cmpx left.
-        if (has_dpp && !name.starts_with("v_cmpx")) {
+        // Lanes that the pattern leaves out have no bit in the result, as those that are not active have none. One that
+        // has no result is v_cmpx: EXEC is what it left.
+        if (dpp != nullptr && !d.to.empty()) {
             add(restore_exec);
         }
     }
 
-    // The 16-bit constants of the K forms: signed, but for unsigned comparisons.
-    void extend_constant(instruction & made, const std::string & name, const statement & s) {
-        const bool is_k = name.starts_with("s_movk") || name.starts_with("s_cmovk") || name.starts_with("s_addk") ||
-                          name.starts_with("s_mulk") || name.starts_with("s_cmpk");
-        if (!is_k) {
-            return;
+    // Where M0 says which register is meant: how many there are beyond the one that is named. Of the destination above
+    // bit 16 where both are moved.
+    i64 registers_beyond(const parsed_instruction & p) const {
+        const definition & d = *p.row;
+        const auto beyond = [&](size_t n) -> i64 {
+            const bool is_of_wave = d.is(trait::of_wave);
+            const std::vector<registers> & named = p.operands[n].named;
+            if (named.empty() || named[0].is_vector == is_of_wave) {
+                return 0;
+            }
+            const int words = d.to[0] == format::scalar_64 ? 2 : 1;
+            return is_of_wave ? std::max(slot::vcc - words - named[0].first, 0) : vgprs - 1 - named[0].first;
+        };
+        if (d.is(trait::moves_source) && d.is(trait::moves_target)) {
+            return beyond(1) | beyond(0) << 16;
         }
-        const auto value = parse_constant(s.operands.back(), format::scalar);
-        const size_t place = name.starts_with("s_cmpk") ? 1 : 0;
-        const bool is_unsigned = name.ends_with("_u32");
-        made.from[place] = constant(is_unsigned ? *value & 0xffff : u64(i64(i16(*value))));
+        return beyond(d.is(trait::moves_target) ? 0 : 1);
     }
 
     lane_pattern pattern_of(const statement & s, const std::pair<std::string, std::string> & which) {
@@ -816,28 +642,25 @@ class decoder {
         return text == nullptr ? 0 : std::strtoll(text->c_str(), nullptr, 0);
     }
 
-    operand optional_from(const std::string & text) {
-        if (text == "off") {
+    operand optional_from(const parsed_operand & o) {
+        if (o.text == "off") {
             return {};
         }
-        const auto found = parse_registers(text);
-        if (!found) {
-            throw not_understood{"the operand " + text + " is not emulated"};
+        if (o.named.size() != 1) {
+            throw not_understood{"the operand " + o.text + " is not emulated"};
         }
-        return register_operand(*found, false);
+        return register_operand(o.named[0], false);
     }
 
     // Registers that hold one value each: v[3:4], v3, or [v3, v[5:6]].
-    std::vector<operand> one_by_one(std::string_view text) {
-        const bool is_list = text.starts_with("[") && text.ends_with("]");
+    std::vector<operand> one_by_one(const parsed_operand & o) {
         std::vector<operand> all;
-        for (const std::string & part : is_list ? parts_of_list(text) : std::vector<std::string>{std::string(text)}) {
-            const auto found = parse_registers(part);
-            if (!found || !found->is_vector) {
-                throw not_understood{"the operand " + part + " is not emulated"};
+        for (const registers & part : o.named) {
+            if (!part.is_vector) {
+                throw not_understood{"the operand " + o.text + " is not emulated"};
             }
-            for (int n = 0; n < found->count; ++n) {
-                all.push_back(register_operand({true, found->first + n, 1}, false));
+            for (int n = 0; n < part.count; ++n) {
+                all.push_back(register_operand({true, part.first + n, 1}, false));
             }
         }
         return all;
@@ -856,33 +679,33 @@ class decoder {
         return found->second;
     }
 
-    // See image.cpp.
-    void add_image(const statement & s, const std::string & name, const definition & d) {
-        const bool is_buffer = name.starts_with("buffer_");
-        const std::vector<std::string> & o = s.operands;
+    // See images.cpp.
+    void add_image(const parsed_instruction & p) {
+        const statement & s = p.text;
+        const bool is_buffer = p.row->memory.by == route::buffer;
         const auto unusual = [&s](const char * modifier) { return s.has(modifier); };
         constexpr const char * modifiers[] = {"d16", "a16", "tfe", "lwe", "offen", "offset"};
         if (std::any_of(std::begin(modifiers), std::end(modifiers), unusual) || (is_buffer && !s.has("idxen")) ||
-            o.size() < 3) {
+            p.operands.size() < 3) {
             throw not_understood{"an image instruction of this form is not emulated"};
         }
         using what = image_access::what;
         image_access how;
-        how.does = name == "image_store"                   ? what::store
-                   : name.starts_with("image_sample")      ? what::sample
-                   : name.starts_with("image_gather4")     ? what::gather
-                                                           : what::load;
+        how.does = p.row->memory.does == action::store   ? what::store
+                   : !p.row->memory.is_sample            ? what::load
+                   : p.name.starts_with("image_gather4") ? what::gather
+                                                         : what::sample;
         if (is_buffer) {
-            how.channels = (1u << name.substr(name.rfind('_') + 1).size()) - 1;
+            how.channels = (1u << p.name.substr(p.name.rfind('_') + 1).size()) - 1;
         } else {
             std::tie(how.dimensions, how.has_layer) = dimensions_of(s);
             how.channels = s.has("dmask") ? u32(offset_of(s, "dmask")) & 15 : 1;
         }
-        const std::vector<operand> address = one_by_one(o[1]), data = one_by_one(o[0]);
+        const std::vector<operand> address = one_by_one(p.operands[1]), data = one_by_one(p.operands[0]);
         // Derivatives lie before the coordinates, in halves of two directions each: images have one level here.
-        const size_t before = name == "image_sample_d"       ? size_t(2 * how.dimensions)
-                              : name == "image_sample_d_g16" ? size_t(how.dimensions == 3 ? 4 : 2)
-                                                             : 0;
+        const size_t before = p.name == "image_sample_d"       ? size_t(2 * how.dimensions)
+                              : p.name == "image_sample_d_g16" ? size_t(how.dimensions == 3 ? 4 : 2)
+                                                               : 0;
         const size_t wanted = size_t(how.dimensions + int(how.has_layer));
         const size_t moved = how.does == what::gather ? 4 : size_t(std::popcount(how.channels));
         if (address.size() < before + wanted || data.size() < moved || how.channels == 0) {
@@ -890,108 +713,71 @@ class decoder {
         }
         std::copy_n(address.begin() + i64(before), wanted, how.coordinates.begin());
         how.data = data[0];
-        const auto description = parse_registers(o[2]);
-        if (!description || description->is_vector || description->count < (is_buffer ? 4 : 8)) {
+        const std::vector<registers> & description = p.operands[2].named;
+        if (description.size() != 1 || description[0].is_vector || description[0].count < (is_buffer ? 4 : 8)) {
             throw not_understood{"its operands are not as expected"};
         }
-        how.description = register_operand(*description, false);
-        add(d.run).extra = kept(how);
+        how.description = register_operand(description[0], false);
+        add(p.row->run).extra = kept(how);
     }
 
-    // See memory.cpp for what goes where.
-    void add_memory(const statement & s, const std::string & name, const definition & d) {
+    // See access.hpp for what goes where.
+    void add_memory(const parsed_instruction & p) {
+        const statement & s = p.text;
+        const memory_form & form = p.row->memory;
         if (s.has("gds") || s.has("lds")) {
             throw not_understood{"GDS and loads straight to LDS are not emulated"};
         }
-        if (name.starts_with("image_") || name.starts_with("buffer_load_format_")) {
-            add_image(s, name, d);
+        if (form.size == 0) { // as many bytes as its description and its channels say
+            add_image(p);
             return;
         }
-        instruction made = add(d.run);
+        if (!p.has_expected_operands || (form.by == route::buffer && s.has("tfe"))) {
+            throw not_understood{"its operands are not as expected"};
+        }
+        instruction made = add(p.row->run);
         steps.pop_back();
         made.immediate = offset_of(s, "offset");
-        const std::vector<std::string> & o = s.operands;
-        const bool is_store = name.find("_store_") != std::string::npos && !name.starts_with("ds_storexchg");
-        const auto expect = [&](bool holds) {
-            if (!holds) {
-                throw not_understood{"its operands are not as expected"};
-            }
-        };
-        if (name.starts_with("buffer_")) {
-            expect(o.size() == 4 && !s.has("tfe"));
-            const bool is_atomic = name.find("_atomic_") != std::string::npos;
-            const std::string * temporal = s.modifier("th"); // RDNA4
-            const bool returns = s.has("glc") || (temporal != nullptr && temporal->find("RETURN") != std::string::npos);
-            if (!is_store && (!is_atomic || returns)) {
-                made.to[0] = parse_to(o[0]);
-            }
-            if (is_store || is_atomic) {
-                made.from[1] = optional_from(o[0]);
-            }
-            made.from[0] = optional_from(o[1]);
-            made.from[2] = optional_from(o[2]);
-            if (o[3] != "0" && o[3] != "null") {
-                made.from[3] = parse_from(made, o[3], 3, format::scalar);
-            }
+        if (form.by == route::buffer) {
             made.immediate |= (s.has("idxen") ? buffer_index : 0) | (s.has("offen") ? buffer_offset : 0);
-        } else if (name.starts_with("s_load") || name.starts_with("s_buffer_load")) {
-            expect(o.size() == 3);
-            made.to[0] = parse_to(o[0]);
-            made.from[0] = optional_from(o[1]);
-            if (const auto value = parse_constant(o[2], format::scalar_64)) {
-                made.immediate += i64(*value);
-            } else if (o[2] != "null") {
-                made.from[1] = optional_from(o[2]);
-            }
-        } else if (name == "ds_append" || name == "ds_consume" || name == "ds_load_addtid_b32") {
-            expect(o.size() == 1);
-            made.to[0] = parse_to(o[0]);
-        } else if (name == "ds_store_addtid_b32") {
-            expect(o.size() == 1);
-            made.from[1] = optional_from(o[0]);
-        } else if (name == "global_load_addtid_b32" || name == "global_store_addtid_b32") {
-            expect(o.size() == 2);
-            (is_store ? made.from[1] : made.to[0]) = is_store ? optional_from(o[0]) : parse_to(o[0]);
-            made.from[2] = optional_from(o[1]);
-        } else if (name.starts_with("ds_")) {
+        }
+        if (form.by == route::lds || form.by == route::between_lanes) {
             made.immediate |= offset_of(s, "offset0") | (offset_of(s, "offset1") << 8);
-            if (name == "ds_swizzle_b32") {
-                u16 pattern;
-                std::memcpy(&pattern, here, sizeof(pattern));
-                made.extra = kept(swizzle_sources(pattern));
+        }
+        for (const parsed_operand & o : p.operands) {
+            switch (o.role) {
+                case operand_role::source: break;
+                case operand_role::result: made.to[0] = to_operand(o); break;
+                case operand_role::data: made.from[role::data] = optional_from(o); break;
+                case operand_role::result_and_data:
+                    made.to[0] = to_operand(o);
+                    made.from[role::data] = optional_from(o);
+                    break;
+                case operand_role::address: made.from[role::address] = optional_from(o); break;
+                case operand_role::base: made.from[role::base] = optional_from(o); break;
+                case operand_role::more_data: made.from[role::more_data] = optional_from(o); break;
+                case operand_role::offset: add_offset(made, o, form.by); break;
             }
-            const bool gives = name.find("_load_") != std::string::npos || name.find("_rtn_") != std::string::npos ||
-                               name.find("perm") != std::string::npos || name == "ds_swizzle_b32";
-            size_t next = 0;
-            if (gives) {
-                made.to[0] = parse_to(o.at(next++));
-            }
-            made.from[0] = optional_from(o.at(next++));
-            if (next < o.size()) {
-                made.from[1] = optional_from(o[next++]);
-            }
-            if (next < o.size()) {
-                made.from[3] = optional_from(o[next++]);
-            }
-            expect(next == o.size());
-        } else {
-            const bool is_atomic = name.find("_atomic_") != std::string::npos;
-            const bool is_flat = name.starts_with("flat_");
-            const size_t without_result = (is_store || is_atomic ? 2 : 1) + (is_flat ? 0 : 1);
-            size_t next = 0;
-            if (o.size() > without_result || (!is_store && !is_atomic)) {
-                made.to[0] = parse_to(o.at(next++));
-            }
-            made.from[0] = optional_from(o.at(next++));
-            if (is_store || is_atomic) {
-                made.from[1] = optional_from(o.at(next++));
-            }
-            if (!is_flat) {
-                made.from[2] = optional_from(o.at(next++));
-            }
-            expect(next == o.size());
+        }
+        if (p.name == "ds_swizzle_b32") {
+            u16 pattern;
+            std::memcpy(&pattern, here, sizeof(pattern));
+            made.extra = kept(swizzle_sources(pattern));
         }
         steps.push_back(made);
+    }
+
+    // What is added to the address of all lanes.
+    void add_offset(instruction & made, const parsed_operand & o, route by) {
+        if (by == route::buffer) {
+            if (o.text != "0" && o.text != "null") {
+                made.from[role::more_data] = from_operand(made, o, role::more_data, format::scalar);
+            }
+        } else if (const auto value = parse_constant(o.text, format::scalar_64)) {
+            made.immediate += i64(*value);
+        } else if (o.text != "null") {
+            made.from[role::data] = optional_from(o);
+        }
     }
 
     // Constants and steps into one piece of memory, so that the distance between them fits.
@@ -1023,7 +809,7 @@ class decoder {
             if (is_inside) {
                 to.steps[step].target = to.steps + to.entries[size_t(found - to.offsets.begin())];
             } else {
-                to.steps[step].run = refuse;
+                to.steps[step].run = refuse_to_run;
                 to.steps[step].extra = kept(reason{"the branch leaves its function"});
             }
         }
@@ -1046,7 +832,7 @@ const program & library::at(const std::byte * address, float_mode mode, const st
     made->begin = where->begin;
     made->end = where->end;
     made->first_number = next_number;
-    decoder(*made, reader, mode, vgprs, wanted, is_rdna4, ttmps, records ? &known : nullptr).decode();
+    decoder(*made, reader, mode, vgprs, looks, arch, ttmps, known).decode();
     next_number += u32(made->offsets.size());
     return *(programs[made->end] = std::move(made));
 }
@@ -1088,12 +874,12 @@ void library::each(const std::function<void(const program &)> & use) {
     }
 }
 
-std::string why_refused(disassembler & reader, std::span<const std::byte> code, bool is_rdna4) {
+std::string why_refused(disassembler & reader, std::span<const std::byte> code, const architecture & arch) {
     constexpr u32 most_vgprs = 256;
-    library own(reader, most_vgprs, {}, is_rdna4);
+    library own(reader, most_vgprs, arch);
     const program & made = own.at(code.data(), {false, false}, library::extent{"", code.data(), code.data() + code.size()});
     const instruction & first = made.steps[made.entries[0]];
-    const bool is_refused = first.run == refuse && made.entries[0] != made.entries.back();
+    const bool is_refused = first.run == refuse_to_run && made.entries[0] != made.entries.back();
     const std::string why = is_refused ? static_cast<const reason *>(first.extra)->text : "";
     return why.starts_with("the branch leaves") ? "" : why; // it is alone here
 }

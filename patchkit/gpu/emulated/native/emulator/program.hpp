@@ -2,20 +2,39 @@
 #pragma once
 
 #include "assembly.hpp"
-#include "code_object.hpp"
-#include "wave.hpp"
+#include "facts.hpp"
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 namespace patchkit::gpu {
 
+// What looks at a kernel while it runs, by steps around its instructions.
+class observer {
+  public:
+    virtual ~observer() = default;
+
+    // The step before an instruction of which this is known; null where there is none. What it is given is in its `extra`
+    // (the facts) and its immediate.
+    virtual handler before(const facts & known) const = 0;
+    virtual i64 at_hand(const facts & /*known*/) const { return 0; }
+
+    // The step behind it, with the same `extra`; only where there is one before.
+    virtual handler behind(const facts & /*known*/) const { return nullptr; }
+
+    // Whether the step before runs the instruction by itself (facts::alone).
+    virtual bool tries(const facts & /*known*/) const { return false; }
+
+    // Whether it follows the values of registers (program::touched), and asks for facts by number.
+    virtual bool follows_values() const { return false; }
+    virtual bool keeps_facts() const { return false; }
+};
+
 // One function or kernel, ready to run. Its instructions are one after the other; an instruction that is run in
 // several steps (a dual one, one with DPP) has several entries of the same number.
-class register_set; // see check.hpp
-
 struct program {
     std::string name;
     const std::byte * begin;
@@ -31,22 +50,6 @@ struct program {
     bool holds(const std::byte * address) const { return begin <= address && address < end; }
 };
 
-// Registers as the text of an operand names them; scalar ones by slot (wave.hpp). `is_high`: v1.h.
-struct registers {
-    bool is_vector;
-    int first;
-    int count;
-    bool is_high = false;
-    bool is_half = false;
-};
-
-// Nothing when the text names none.
-std::optional<registers> parse_registers(std::string_view text);
-
-// The name that the table of instructions has, by the one that LLVM writes: without the suffix of the encoding, and that
-// of RDNA3 where RDNA4 has another one.
-std::string base_name(std::string_view name);
-
 // The float mode of a kernel, as the MODE register begins with it.
 struct float_mode {
     bool flushes_f32;
@@ -56,9 +59,10 @@ struct float_mode {
 // All that was decoded of one code object, or of a piece of code by itself.
 class library {
   public:
-    // `ttmps`: trap registers that the GPU sets before the first instruction, one bit each.
-    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4, u32 ttmps = 0, bool records = false)
-        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4), ttmps(ttmps), records(records) {}
+    // `looks`: null when nothing does; it outlives this. `ttmps`: trap registers that the GPU sets before the first
+    // instruction, one bit each.
+    library(disassembler & reader, u32 vgprs, const architecture & arch, const observer * looks = nullptr, u32 ttmps = 0)
+        : reader(reader), vgprs(vgprs), arch(arch), looks(looks), ttmps(ttmps) {}
 
     // The function that begins at or holds an address; `find` says where a function lies that was not seen yet.
     // Throws kernel_fault.
@@ -79,8 +83,8 @@ class library {
     std::string text(const program & p, u32 number);
     u32 numbers() const { return next_number; }
 
-    // Of a library that records; null of what is none of its instructions.
-    const struct facts * facts_of_number(u32 number) const {
+    // Where they are kept; null of what is none of its instructions.
+    const facts * facts_of_number(u32 number) const {
         return number < known.size() ? known[number] : nullptr;
     }
 
@@ -89,10 +93,9 @@ class library {
   private:
     disassembler & reader;
     u32 vgprs; // of a wave: what lies behind them is no register
-    checks wanted;
-    bool is_rdna4;
+    const architecture & arch;
+    const observer * looks;
     u32 ttmps;
-    bool records; // see recording.hpp
     u32 next_number = 0;
     std::vector<const facts *> known; // by number
     std::mutex mutex;
@@ -100,7 +103,7 @@ class library {
 };
 
 // Why an instruction cannot be run, in words, by its code; empty when it can.
-std::string why_refused(disassembler & reader, std::span<const std::byte> code, bool is_rdna4);
+std::string why_refused(disassembler & reader, std::span<const std::byte> code, const architecture & arch);
 
 // Whether an instruction's result is not defined to the bit, by its name as LLVM writes it.
 bool has_tolerance(std::string_view name);

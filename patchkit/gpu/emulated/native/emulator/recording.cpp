@@ -1,6 +1,7 @@
 #include "recording.hpp"
 
 #include "access.hpp"
+#include "executor.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -321,6 +322,6 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
     }
 }
 
-handler record_before(const facts & known) { return known.where == space::none ? nullptr : record_access; }
+handler recorder::before(const facts & known) const { return known.where == space::none ? nullptr : record_access; }
 
 } // namespace patchkit::gpu

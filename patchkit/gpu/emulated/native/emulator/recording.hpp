@@ -10,7 +10,7 @@
 //   sampled N N N           the numbers of the sampled blocks, x first
 //   at NUMBER OFFSET WHERE STORE SIZE QUEUES WAITS READS WRITES TEXT
 //                           an instruction: OFFSET in bytes, counted through all functions; WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
-//                           bytes of one access of a lane; QUEUES (check.hpp) that it goes into; WAITS
+//                           bytes of one access of a lane; QUEUES (table.hpp) that it goes into; WAITS
 //                           QUEUES:LEFT+QUEUES:LEFT; registers as v1,v2,s0 or -
 //   again NUMBER LINES HELD of the LINES that this instruction touches in some blocks behind those that were seen, each
 //                           once in a block, these had touched HELD
@@ -24,7 +24,6 @@
 // words for each line of 128 bytes. Of each block that was seen the number of its lines, and two words for each.
 #pragma once
 
-#include "check.hpp"
 #include "program.hpp"
 
 #include <mutex>
@@ -77,7 +76,11 @@ class launch_record {
     std::string what_comes_again(const library & code) const; // lines of text of the file
 };
 
-// The step before an instruction that goes to memory, null before others.
-handler record_before(const facts & known);
+// A step before each instruction that goes to memory, which notes where.
+class recorder final : public observer {
+  public:
+    handler before(const facts & known) const override;
+    bool keeps_facts() const override { return true; }
+};
 
 } // namespace patchkit::gpu

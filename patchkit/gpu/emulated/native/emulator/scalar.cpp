@@ -1,7 +1,7 @@
 // Scalar instructions: one value for the wave, and what steers it. Semantics: RDNA3, RDNA3.5 (scalar floats) and RDNA4
 // ISA guides, chapters 5 and 16.
 
-#include "machine.hpp"
+#include "executor.hpp"
 #include "table.hpp"
 
 namespace patchkit::gpu {
@@ -164,8 +164,8 @@ template <auto f> void compare_bit_64(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-template <auto f, class K> definition comparing(std::string_view name) {
-    return {name, compare<f, K>, {}, {K::form, K::form}};
+template <auto f, class K> definition comparing(std::string_view name, u32 traits = 0) {
+    return {name, compare<f, K>, {}, {K::form, K::form}, traits};
 }
 template <auto f> definition comparing_floats(std::string_view name) {
     return comparing<[](u32 a, u32 b) { return f(float_of(a), float_of(b)); }, S32>(name);
@@ -194,8 +194,8 @@ template <auto f, bool keeps_exec> void save_exec(const instruction * i, wave & 
     PATCHKIT_NEXT(i, w);
 }
 
-template <auto f> definition saving(std::string_view name) {
-    return {name, save_exec<f, true>, {format::scalar}, {format::scalar}};
+template <auto f> definition saving(std::string_view name, u32 traits = 0) {
+    return {name, save_exec<f, true>, {format::scalar}, {format::scalar}, traits};
 }
 
 // The same of 64 lanes, of which a wave has the lower 32.
@@ -218,7 +218,7 @@ template <bool wanted> void bitset_64(const instruction * i, wave & w) {
 // Registers by number plus M0. `immediate` is how many SGPRs there are behind the operand.
 i32 moved_bytes(const instruction * i, wave & w, u32 by, i64 most) {
     if (i64(by) > most) {
-        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
     }
     return i32(4 * by) << 3;
 }
@@ -248,7 +248,7 @@ void move_relative_both(const instruction * i, wave & w) {
 
 // Its target is decoded as that of a branch.
 void call(const instruction * i, wave & w) {
-    write_scalar_64(w, i->to[0], u64(address_behind(i, w)));
+    write_scalar_64(w, i->to[0], u64(w.on->address_behind(i)));
     const instruction * target = i->target;
     leave(i, w);
     enter(target, w);
@@ -299,28 +299,30 @@ template <when condition> void branch(const instruction * i, wave & w) {
     leave(i, w);
     enter(target, w);
     if (target <= i && --w.patience == 0) [[unlikely]] {
-        return rest(target, w);
+        return w.on->rest(target, w);
     }
     PATCHKIT_GO_ON(target, w);
 }
 
-template <when condition> definition branching(std::string_view name) { return {name, branch<condition>, {}, {}}; }
+template <when condition> definition branching(std::string_view name, u32 traits = 0) {
+    return {name, branch<condition>, {}, {}, trait::branches | traits};
+}
 
 void getpc(const instruction * i, wave & w) {
-    write_scalar_64(w, i->to[0], u64(address_behind(i, w)));
+    write_scalar_64(w, i->to[0], u64(w.on->address_behind(i)));
     PATCHKIT_NEXT(i, w);
 }
 
 void setpc(const instruction * i, wave & w) {
-    const instruction * target = instruction_at(i, w, read_scalar_64(i, w, i->from[0]));
+    const instruction * target = w.on->instruction_at(i, w, read_scalar_64(i, w, i->from[0]));
     leave(i, w);
     enter(target, w);
     PATCHKIT_GO_ON(target, w);
 }
 
 void swappc(const instruction * i, wave & w) {
-    const instruction * target = instruction_at(i, w, read_scalar_64(i, w, i->from[0]));
-    write_scalar_64(w, i->to[0], u64(address_behind(i, w)));
+    const instruction * target = w.on->instruction_at(i, w, read_scalar_64(i, w, i->from[0]));
+    write_scalar_64(w, i->to[0], u64(w.on->address_behind(i)));
     leave(i, w);
     enter(target, w);
     PATCHKIT_GO_ON(target, w);
@@ -341,21 +343,19 @@ void barrier(const instruction * i, wave & w) {
 void sleep(const instruction * i, wave & w) {
     leave(i, w);
     enter(i + 1, w);
-    serve_host_calls(w);
-    rest(i + 1, w, standing::sleeping);
+    w.on->serve_host_calls(w);
+    w.on->rest(i + 1, w, standing::sleeping);
 }
 
 void trap(const instruction * i, wave & w) {
-    fault(i, w, "the kernel gave up (s_trap " + std::to_string(i->immediate) +
+    w.on->fault(i, w, "the kernel gave up (s_trap " + std::to_string(i->immediate) +
                     "): an assertion, __trap() or __builtin_trap()");
 }
 
 void send_message(const instruction * i, wave & w) {
-    serve_host_calls(w);
+    w.on->serve_host_calls(w);
     PATCHKIT_NEXT(i, w);
 }
-
-void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 
 // Clocks count instructions: the emulated GPU has no time, and a program may only ask that they move.
 u64 clock_at(const instruction * i, const wave & w) { return w.executed + i->number - w.entered; }
@@ -378,14 +378,16 @@ void read_clock_bits(const instruction * i, wave & w) {
 
 definitions scalar_instructions() {
     definitions made{
-        scalar<[](u32 a) { return a; }, S32, S32>("s_mov_b32"),
-        scalar<[](u64 a) { return a; }, S64, S64>("s_mov_b64"),
-        scalar<[](u32 a) { return a; }, S32, S32>("s_movk_i32"),
-        {"s_cmov_b32", cmovk, {format::scalar}, {format::scalar}},
-        {"s_cmovk_i32", cmovk, {format::scalar}, {format::scalar}},
-        {"s_cmov_b64", cmov_64, {format::scalar_64}, {format::scalar_64}},
-        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc ? a : b; }, S32, S32, S32>("s_cselect_b32"),
-        scalar_scc<[](bool & scc, u64 a, u64 b) { return scc ? a : b; }, S64, S64, S64>("s_cselect_b64"),
+        scalar<[](u32 a) { return a; }, S32, S32>("s_mov_b32", trait::moves_bits),
+        scalar<[](u64 a) { return a; }, S64, S64>("s_mov_b64", trait::moves_bits),
+        scalar<[](u32 a) { return a; }, S32, S32>("s_movk_i32", trait::moves_bits | trait::short_constant),
+        {"s_cmov_b32", cmovk, {format::scalar}, {format::scalar}, trait::may_keep},
+        {"s_cmovk_i32", cmovk, {format::scalar}, {format::scalar}, trait::may_keep | trait::short_constant},
+        {"s_cmov_b64", cmov_64, {format::scalar_64}, {format::scalar_64}, trait::may_keep},
+        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc ? a : b; }, S32, S32, S32>(
+            "s_cselect_b32", trait::moves_bits),
+        scalar_scc<[](bool & scc, u64 a, u64 b) { return scc ? a : b; }, S64, S64, S64>(
+            "s_cselect_b64", trait::moves_bits),
         // sums
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = u32(a + b) < a, a + b; }, S32, S32, S32>("s_add_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = (b > a), a - b; }, S32, S32, S32>("s_sub_u32"),
@@ -413,18 +415,19 @@ definitions scalar_instructions() {
             i32 sum;
             scc = __builtin_add_overflow(i32(a), i32(b), &sum);
             return u32(sum);
-        }, S32, S32, S32>("s_addk_i32", trait::accumulates),
-        scalar<[](u32 b, u32 a) { return a * b; }, S32, S32, S32>("s_mulk_i32", trait::accumulates),
+        }, S32, S32, S32>("s_addk_i32", trait::accumulates | trait::short_constant),
+        scalar<[](u32 b, u32 a) { return a * b; }, S32, S32, S32>(
+            "s_mulk_i32", trait::accumulates | trait::short_constant),
         scalar<[](u64 a, u64 b) { return a + b; }, S64, S64, S64>("s_add_nc_u64"),
         scalar<[](u64 a, u64 b) { return a - b; }, S64, S64, S64>("s_sub_nc_u64"),
         scalar<[](u64 a, u64 b) { return a * b; }, S64, S64, S64>("s_mul_u64"),
         scalar<[](u32 a, u32 b) { return a * b; }, S32, S32, S32>("s_mul_i32"),
         scalar<[](u32 a, u32 b) { return u32((u64(a) * b) >> 32); }, S32, S32, S32>("s_mul_hi_u32"),
         scalar<[](u32 a, u32 b) { return u32((i64(i32(a)) * i32(b)) >> 32); }, S32, S32, S32>("s_mul_hi_i32"),
-        scalar_scc<shifted_sum<1>, S32, S32, S32>("s_lshl1_add_u32"),
-        scalar_scc<shifted_sum<2>, S32, S32, S32>("s_lshl2_add_u32"),
-        scalar_scc<shifted_sum<3>, S32, S32, S32>("s_lshl3_add_u32"),
-        scalar_scc<shifted_sum<4>, S32, S32, S32>("s_lshl4_add_u32"),
+        scalar_scc<shifted_sum<1>, S32, S32, S32>("s_lshl1_add_u32", trait::moves_bits),
+        scalar_scc<shifted_sum<2>, S32, S32, S32>("s_lshl2_add_u32", trait::moves_bits),
+        scalar_scc<shifted_sum<3>, S32, S32, S32>("s_lshl3_add_u32", trait::moves_bits),
+        scalar_scc<shifted_sum<4>, S32, S32, S32>("s_lshl4_add_u32", trait::moves_bits),
         scalar_scc<[](bool & scc, u32 a) {
             const u32 result = i32(a) < 0 ? 0 - a : a;
             scc = result != 0;
@@ -442,39 +445,52 @@ definitions scalar_instructions() {
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = a < b, scc ? a : b; }, S32, S32, S32>("s_min_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = a >= b, scc ? a : b; }, S32, S32, S32>("s_max_u32"),
         // shifts and fields
-        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return a << (b & 31); }>, S32, S32, S32>("s_lshl_b32"),
-        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return (a >> (b & 31)); }>, S32, S32, S32>("s_lshr_b32"),
+        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return a << (b & 31); }>, S32, S32, S32>(
+            "s_lshl_b32", trait::moves_bits),
+        scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return (a >> (b & 31)); }>, S32, S32, S32>(
+            "s_lshr_b32", trait::moves_bits),
         scalar_scc<with_scc_if_not_zero<[](u32 a, u32 b) { return u32(i32(a) >> (b & 31)); }>, S32, S32, S32>(
             "s_ashr_i32"),
-        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return a << (b & 63); }>, S64, S64, S32>("s_lshl_b64"),
-        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return (a >> (b & 63)); }>, S64, S64, S32>("s_lshr_b64"),
+        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return a << (b & 63); }>, S64, S64, S32>(
+            "s_lshl_b64", trait::moves_bits),
+        scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return (a >> (b & 63)); }>, S64, S64, S32>(
+            "s_lshr_b64", trait::moves_bits),
         scalar_scc<with_scc_if_not_zero<[](u64 a, u32 b) { return u64(i64(a) >> (b & 63)); }>, S64, S64, S32>(
             "s_ashr_i64"),
-        scalar_scc<with_scc_if_not_zero<field>, S32, S32, S32>("s_bfe_u32"),
-        scalar_scc<with_scc_if_not_zero<signed_field>, S32, S32, S32>("s_bfe_i32"),
-        scalar_scc<with_scc_if_not_zero<field_64>, S64, S64, S32>("s_bfe_u64"),
-        scalar_scc<with_scc_if_not_zero<signed_field_64>, S64, S64, S32>("s_bfe_i64"),
-        scalar<[](u32 a, u32 b) { return ((1u << (a & 31)) - 1) << (b & 31); }, S32, S32, S32>("s_bfm_b32"),
-        scalar<[](u32 a, u32 b) { return ((u64(1) << (a & 63)) - 1) << (b & 63); }, S64, S32, S32>("s_bfm_b64"),
+        scalar_scc<with_scc_if_not_zero<field>, S32, S32, S32>("s_bfe_u32", trait::moves_bits),
+        scalar_scc<with_scc_if_not_zero<signed_field>, S32, S32, S32>("s_bfe_i32", trait::moves_bits),
+        scalar_scc<with_scc_if_not_zero<field_64>, S64, S64, S32>("s_bfe_u64", trait::moves_bits),
+        scalar_scc<with_scc_if_not_zero<signed_field_64>, S64, S64, S32>("s_bfe_i64", trait::moves_bits),
+        scalar<[](u32 a, u32 b) { return ((1u << (a & 31)) - 1) << (b & 31); }, S32, S32, S32>(
+            "s_bfm_b32", trait::moves_bits),
+        scalar<[](u32 a, u32 b) { return ((u64(1) << (a & 63)) - 1) << (b & 63); }, S64, S32, S32>(
+            "s_bfm_b64", trait::moves_bits),
         {"s_bitset0_b64", bitset_64<false>, {format::scalar_64}, {format::scalar, format::scalar_64},
-         trait::accumulates},
+         trait::accumulates | trait::may_keep},
         {"s_bitset1_b64", bitset_64<true>, {format::scalar_64}, {format::scalar, format::scalar_64},
-         trait::accumulates},
+         trait::accumulates | trait::may_keep},
         scalar<sign_bits_64, S32, S64>("s_cls_i32_i64"),
         scalar_scc<with_scc_if_not_zero<[](u64 a) { return u32(std::popcount(~a)); }>, S32, S64>("s_bcnt0_i32_b64"),
         scalar_scc<with_scc_if_not_zero<whole_quads_64>, S64, S64>("s_wqm_b64"),
         scalar_scc<with_scc_if_not_zero<quad_mask_64>, S64, S64>("s_quadmask_b64"),
-        {"s_movrels_b32", move_relative<false, false>, {format::scalar}, {format::scalar}},
-        {"s_movrels_b64", move_relative<false, true>, {format::scalar_64}, {format::scalar_64}},
-        {"s_movreld_b32", move_relative<true, false>, {format::scalar}, {format::scalar}},
-        {"s_movreld_b64", move_relative<true, true>, {format::scalar_64}, {format::scalar_64}},
-        {"s_movrelsd_2_b32", move_relative_both, {format::scalar}, {format::scalar}},
+        {"s_movrels_b32", move_relative<false, false>, {format::scalar}, {format::scalar},
+         trait::moves_bits | trait::moves_source | trait::is_given},
+        {"s_movrels_b64", move_relative<false, true>, {format::scalar_64}, {format::scalar_64},
+         trait::moves_bits | trait::moves_source | trait::is_given},
+        {"s_movreld_b32", move_relative<true, false>, {format::scalar}, {format::scalar},
+         trait::moves_bits | trait::moves_target | trait::is_given},
+        {"s_movreld_b64", move_relative<true, true>, {format::scalar_64}, {format::scalar_64},
+         trait::moves_bits | trait::moves_target | trait::is_given},
+        {"s_movrelsd_2_b32", move_relative_both, {format::scalar}, {format::scalar},
+         trait::moves_bits | trait::moves_source | trait::moves_target | trait::is_given},
         modal<ieee_of_two<true>, S32, S32, S32>("s_minimum_f32"),
         modal<ieee_of_two<false>, S32, S32, S32>("s_maximum_f32"),
         modal<ieee_half_of_two<true>, S32, S16, S16>("s_minimum_f16"),
         modal<ieee_half_of_two<false>, S32, S16, S16>("s_maximum_f16"),
-        {"s_bitset0_b32", bitset<false>, {format::scalar}, {format::scalar, format::scalar}, trait::accumulates},
-        {"s_bitset1_b32", bitset<true>, {format::scalar}, {format::scalar, format::scalar}, trait::accumulates},
+        {"s_bitset0_b32", bitset<false>, {format::scalar}, {format::scalar, format::scalar},
+         trait::accumulates | trait::may_keep},
+        {"s_bitset1_b32", bitset<true>, {format::scalar}, {format::scalar, format::scalar},
+         trait::accumulates | trait::may_keep},
         scalar<[](u32 a) { return as<u32>(__builtin_bitreverse32(a)); }, S32, S32>("s_brev_b32"),
         scalar<[](u64 a) { return as<u64>(__builtin_bitreverse64(a)); }, S64, S64>("s_brev_b64"),
         scalar<first_bit, S32, S32>("s_ctz_i32_b32"),
@@ -490,10 +506,13 @@ definitions scalar_instructions() {
         scalar_scc<with_scc_if_not_zero<whole_quads>, S32, S32>("s_wqm_b32"),
         scalar_scc<with_scc_if_not_zero<quad_mask>, S32, S32>("s_quadmask_b32"),
         scalar<doubled_bits, S64, S32>("s_bitreplicate_b64_b32"),
-        scalar<[](u32 a, u32 b) { return (a & 0xffff) | (b << 16); }, S32, S32, S32>("s_pack_ll_b32_b16"),
-        scalar<[](u32 a, u32 b) { return (a & 0xffff) | (b & 0xffff0000); }, S32, S32, S32>("s_pack_lh_b32_b16"),
-        scalar<[](u32 a, u32 b) { return (a >> 16) | (b & 0xffff0000); }, S32, S32, S32>("s_pack_hh_b32_b16"),
-        scalar<[](u32 a, u32 b) { return (a >> 16) | (b << 16); }, S32, S32, S32>("s_pack_hl_b32_b16"),
+        scalar<[](u32 a, u32 b) { return (a & 0xffff) | (b << 16); }, S32, S32, S32>(
+            "s_pack_ll_b32_b16", trait::moves_bits),
+        scalar<[](u32 a, u32 b) { return (a & 0xffff) | (b & 0xffff0000); }, S32, S32, S32>(
+            "s_pack_lh_b32_b16", trait::moves_bits),
+        scalar<[](u32 a, u32 b) { return (a >> 16) | (b & 0xffff0000); }, S32, S32, S32>(
+            "s_pack_hh_b32_b16", trait::moves_bits),
+        scalar<[](u32 a, u32 b) { return (a >> 16) | (b << 16); }, S32, S32, S32>("s_pack_hl_b32_b16", trait::moves_bits),
         // floats
         float_2<[](f32 a, f32 b) { return a + b; }>("s_add_f32"),
         float_2<[](f32 a, f32 b) { return a - b; }>("s_sub_f32"),
@@ -530,20 +549,20 @@ definitions scalar_instructions() {
         scalar<[](u32 a, u32 b) { return half_towards_zero(float_of(a)) | (half_towards_zero(float_of(b)) << 16); },
                S32, S32, S32>("s_cvt_pk_rtz_f16_f32"),
         // EXEC
-        saving<and_of>("s_and_saveexec_b32"),
-        saving<or_of>("s_or_saveexec_b32"),
+        saving<and_of>("s_and_saveexec_b32", trait::moves_bits),
+        saving<or_of>("s_or_saveexec_b32", trait::moves_bits),
         saving<xor_of>("s_xor_saveexec_b32"),
         saving<nand_of>("s_nand_saveexec_b32"),
         saving<nor_of>("s_nor_saveexec_b32"),
         saving<xnor_of>("s_xnor_saveexec_b32"),
-        saving<[](u32 s, u32 exec) { return s & ~exec; }>("s_and_not1_saveexec_b32"),
-        saving<[](u32 s, u32 exec) { return s | ~exec; }>("s_or_not1_saveexec_b32"),
-        saving<[](u32 s, u32 exec) { return ~s & exec; }>("s_and_not0_saveexec_b32"),
-        saving<[](u32 s, u32 exec) { return ~s | exec; }>("s_or_not0_saveexec_b32"),
+        saving<[](u32 s, u32 exec) { return s & ~exec; }>("s_and_not1_saveexec_b32", trait::moves_bits),
+        saving<[](u32 s, u32 exec) { return s | ~exec; }>("s_or_not1_saveexec_b32", trait::moves_bits),
+        saving<[](u32 s, u32 exec) { return ~s & exec; }>("s_and_not0_saveexec_b32", trait::moves_bits),
+        saving<[](u32 s, u32 exec) { return ~s | exec; }>("s_or_not0_saveexec_b32", trait::moves_bits),
         {"s_and_not1_wrexec_b32", save_exec<[](u32 s, u32 exec) { return s & ~exec; }, false>, {format::scalar},
-         {format::scalar}},
+         {format::scalar}, trait::moves_bits},
         {"s_and_not0_wrexec_b32", save_exec<[](u32 s, u32 exec) { return ~s & exec; }, false>, {format::scalar},
-         {format::scalar}},
+         {format::scalar}, trait::moves_bits},
         // bits
         {"s_bitcmp0_b32", compare_bit<[](u32 bit) { return bit == 0; }>, {}, {format::scalar, format::scalar}},
         {"s_bitcmp1_b32", compare_bit<[](u32 bit) { return bit != 0; }>, {}, {format::scalar, format::scalar}},
@@ -552,81 +571,100 @@ definitions scalar_instructions() {
         comparing<is_equal, S64>("s_cmp_eq_u64"),
         comparing<is_different, S64>("s_cmp_lg_u64"),
         // where to go on
-        branching<when::always>("s_branch"),
-        branching<when::scc_0>("s_cbranch_scc0"),
-        branching<when::scc_1>("s_cbranch_scc1"),
-        branching<when::vcc_zero>("s_cbranch_vccz"),
-        branching<when::vcc_not_zero>("s_cbranch_vccnz"),
+        branching<when::always>("s_branch", trait::ends),
+        branching<when::scc_0>("s_cbranch_scc0", trait::decides),
+        branching<when::scc_1>("s_cbranch_scc1", trait::decides),
+        branching<when::vcc_zero>("s_cbranch_vccz", trait::decides | trait::reads_vcc),
+        branching<when::vcc_not_zero>("s_cbranch_vccnz", trait::decides | trait::reads_vcc),
         branching<when::exec_zero>("s_cbranch_execz"),
         branching<when::exec_not_zero>("s_cbranch_execnz"),
-        {"s_getpc_b64", getpc, {format::scalar_64}, {}},
-        {"s_setpc_b64", setpc, {}, {format::scalar_64}},
-        {"s_swappc_b64", swappc, {format::scalar_64}, {format::scalar_64}},
-        {"s_call_b64", call, {format::scalar_64}, {}},
-        {"s_endpgm", endpgm, {}, {}},
-        {"s_barrier", barrier, {}, {}},
-        {"s_barrier_wait", barrier, {}, {}},
+        {"s_getpc_b64", getpc, {format::scalar_64}, {}, trait::is_given},
+        {"s_setpc_b64", setpc, {}, {format::scalar_64}, trait::jumps | trait::is_given | trait::ends},
+        {"s_swappc_b64", swappc, {format::scalar_64}, {format::scalar_64}, trait::jumps | trait::is_given},
+        {"s_call_b64", call, {format::scalar_64}, {}, trait::branches},
+        {"s_endpgm", endpgm, {}, {}, trait::ends},
+        {"s_barrier", barrier, {}, {}, trait::is_barrier},
+        {"s_barrier_wait", barrier, {}, {}, trait::only_waits},
         {"s_sleep", sleep, {}, {}},
         {"s_sleep_var", sleep, {}, {format::scalar}},
-        {"s_trap", trap, {}, {}},
-        {"s_sendmsg", send_message, {}, {}},
-        {"s_memtime", read_clock, {format::scalar_64}, {}},
-        {"s_memrealtime", read_clock, {format::scalar_64}, {}},
-        {"s_sendmsg_rtn_b64", read_clock, {format::scalar_64}, {}}, // program.cpp: of one message
-        {"s_getreg_b32", read_clock_bits, {format::scalar}, {}},    // program.cpp: of one register
+        {"s_trap", trap, {}, {}, trait::ends},
+        {"s_sendmsg", send_message, {}, {}, trait::is_given},
+        {"s_memtime", read_clock, {format::scalar_64}, {}, trait::is_given},
+        {"s_memrealtime", read_clock, {format::scalar_64}, {}, trait::is_given},
+        // Of one message, and of one register: see program.cpp.
+        {"s_sendmsg_rtn_b64", read_clock, {format::scalar_64}, {}, trait::is_given, {}, {}, queue::scalar},
+        {"s_getreg_b32", read_clock_bits, {format::scalar}, {}, trait::is_given},
     };
     // What tells the hardware when to wait, prefetch or write back: execution here is in order and memory is one.
     for (const std::string_view name :
-         {"s_nop", "s_waitcnt", "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt",
-          "s_waitcnt_depctr", "s_wait_alu", "s_wait_idle", "s_wait_event", "s_wait_loadcnt", "s_wait_storecnt", "s_wait_dscnt",
-          "s_wait_kmcnt", "s_wait_expcnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_loadcnt_dscnt",
-          "s_wait_storecnt_dscnt", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_setprio",
-          "s_icache_inv", "s_dcache_inv", "s_gl1_inv", "s_code_end", "s_barrier_signal", "s_incperflevel",
-          "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "buffer_gl0_inv", "buffer_gl1_inv", "global_inv",
-          "global_wb", "global_wbinv", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data",
-          "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_version", "s_wakeup", "ds_nop"}) {
-        made.push_back({name, nothing, {}, {}});
+         {"s_set_inst_prefetch_distance", "s_setprio", "s_icache_inv", "s_dcache_inv", "s_gl1_inv", "s_code_end",
+          "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "s_prefetch_inst",
+          "s_prefetch_inst_pc_rel", "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_version",
+          "s_wakeup"}) {
+        made.push_back({name, nullptr, {}, {}});
     }
-    const auto add_saving = [&]<auto f>(std::string_view name) {
-        made.push_back({name, save_exec_64<f, true>, {format::scalar_64}, {format::scalar_64}});
+    made.push_back({"s_barrier_signal", nullptr, {}, {}, trait::is_barrier});
+    // ISA guides, S_WAITCNT (RDNA3, 16.5) and S_WAIT_*CNT (RDNA4, 16.5).
+    const auto add_wait = [&](std::string_view name, std::vector<counter> waits = {}) {
+        made.push_back({name, nullptr, {}, {}, trait::only_waits, {}, std::move(waits)});
     };
-    add_saving.operator()<and_of>("s_and_saveexec_b64");
-    add_saving.operator()<or_of>("s_or_saveexec_b64");
+    constexpr u8 lds_and_scalar = queue::lds | queue::scalar;
+    for (const std::string_view name :
+         {"s_nop", "s_delay_alu", "s_clause", "s_waitcnt_expcnt", "s_waitcnt_depctr", "s_wait_alu", "s_wait_event",
+          "s_wait_expcnt", "s_wait_samplecnt", "s_wait_bvhcnt"}) {
+        add_wait(name);
+    }
+    add_wait("s_waitcnt", {{queue::vector_load, 10, 6}, {lds_and_scalar, 4, 6}});
+    add_wait("s_waitcnt_vmcnt", {{queue::vector_load, 0, 6}});
+    add_wait("s_waitcnt_vscnt", {{queue::vector_store, 0, 6}});
+    add_wait("s_waitcnt_lgkmcnt", {{lds_and_scalar, 0, 6}});
+    add_wait("s_wait_loadcnt", {{queue::vector_load, 0, 6}});
+    add_wait("s_wait_storecnt", {{queue::vector_store, 0, 6}});
+    add_wait("s_wait_dscnt", {{queue::lds, 0, 6}});
+    add_wait("s_wait_kmcnt", {{queue::scalar, 0, 5}});
+    add_wait("s_wait_loadcnt_dscnt", {{queue::vector_load, 8, 6}, {queue::lds, 0, 6}});
+    add_wait("s_wait_storecnt_dscnt", {{queue::vector_store, 8, 6}, {queue::lds, 0, 6}});
+    add_wait("s_wait_idle", {{u8(queue::vector_load | queue::vector_store)}, {lds_and_scalar}});
+    const auto add_saving = [&]<auto f>(std::string_view name, u32 traits = 0) {
+        made.push_back({name, save_exec_64<f, true>, {format::scalar_64}, {format::scalar_64}, traits});
+    };
+    add_saving.operator()<and_of>("s_and_saveexec_b64", trait::moves_bits);
+    add_saving.operator()<or_of>("s_or_saveexec_b64", trait::moves_bits);
     add_saving.operator()<xor_of>("s_xor_saveexec_b64");
     add_saving.operator()<nand_of>("s_nand_saveexec_b64");
     add_saving.operator()<nor_of>("s_nor_saveexec_b64");
     add_saving.operator()<xnor_of>("s_xnor_saveexec_b64");
-    add_saving.operator()<and_not_of>("s_and_not1_saveexec_b64");
-    add_saving.operator()<or_not_of>("s_or_not1_saveexec_b64");
+    add_saving.operator()<and_not_of>("s_and_not1_saveexec_b64", trait::moves_bits);
+    add_saving.operator()<or_not_of>("s_or_not1_saveexec_b64", trait::moves_bits);
     constexpr auto not_and_of = [](auto a, auto b) { return ~a & b; };
     constexpr auto not_or_of = [](auto a, auto b) { return ~a | b; };
-    add_saving.operator()<not_and_of>("s_and_not0_saveexec_b64");
-    add_saving.operator()<not_or_of>("s_or_not0_saveexec_b64");
-    made.push_back({"s_and_not1_wrexec_b64", save_exec_64<and_not_of, false>, {format::scalar_64}, {format::scalar_64}});
-    made.push_back({"s_and_not0_wrexec_b64", save_exec_64<not_and_of, false>, {format::scalar_64}, {format::scalar_64}});
-    const auto add_bitwise = [&]<auto f>(std::string_view name_32, std::string_view name_64) {
-        made.push_back(scalar_scc<with_scc_if_not_zero<f>, S32, S32, S32>(name_32));
-        made.push_back(scalar_scc<with_scc_if_not_zero<f>, S64, S64, S64>(name_64));
+    add_saving.operator()<not_and_of>("s_and_not0_saveexec_b64", trait::moves_bits);
+    add_saving.operator()<not_or_of>("s_or_not0_saveexec_b64", trait::moves_bits);
+    made.push_back({"s_and_not1_wrexec_b64", save_exec_64<and_not_of, false>, {format::scalar_64}, {format::scalar_64},
+                    trait::moves_bits});
+    made.push_back({"s_and_not0_wrexec_b64", save_exec_64<not_and_of, false>, {format::scalar_64}, {format::scalar_64},
+                    trait::moves_bits});
+    const auto add_bitwise = [&]<auto f>(std::string_view name_32, std::string_view name_64, u32 traits = 0) {
+        made.push_back(scalar_scc<with_scc_if_not_zero<f>, S32, S32, S32>(name_32, traits));
+        made.push_back(scalar_scc<with_scc_if_not_zero<f>, S64, S64, S64>(name_64, traits));
     };
-    add_bitwise.operator()<and_of>("s_and_b32", "s_and_b64");
-    add_bitwise.operator()<or_of>("s_or_b32", "s_or_b64");
+    add_bitwise.operator()<and_of>("s_and_b32", "s_and_b64", trait::moves_bits);
+    add_bitwise.operator()<or_of>("s_or_b32", "s_or_b64", trait::moves_bits);
     add_bitwise.operator()<xor_of>("s_xor_b32", "s_xor_b64");
     add_bitwise.operator()<nand_of>("s_nand_b32", "s_nand_b64");
     add_bitwise.operator()<nor_of>("s_nor_b32", "s_nor_b64");
     add_bitwise.operator()<xnor_of>("s_xnor_b32", "s_xnor_b64");
-    add_bitwise.operator()<and_not_of>("s_and_not1_b32", "s_and_not1_b64");
-    add_bitwise.operator()<or_not_of>("s_or_not1_b32", "s_or_not1_b64");
+    add_bitwise.operator()<and_not_of>("s_and_not1_b32", "s_and_not1_b64", trait::moves_bits);
+    add_bitwise.operator()<or_not_of>("s_or_not1_b32", "s_or_not1_b64", trait::moves_bits);
     made.push_back(scalar_scc<with_scc_if_not_zero<not_of>, S32, S32>("s_not_b32"));
     made.push_back(scalar_scc<with_scc_if_not_zero<not_of>, S64, S64>("s_not_b64"));
     // The K forms have their constant in the instruction.
     const auto add_compares = [&]<auto f>(std::string_view i32_name, std::string_view u32_name, std::string_view k_i32,
                                           std::string_view k_u32) {
-        for (const std::string_view name : {i32_name, k_i32}) {
-            made.push_back(comparing<with_sign<f>, S32>(name));
-        }
-        for (const std::string_view name : {u32_name, k_u32}) {
-            made.push_back(comparing<f, S32>(name));
-        }
+        made.push_back(comparing<with_sign<f>, S32>(i32_name));
+        made.push_back(comparing<f, S32>(u32_name));
+        made.push_back(comparing<with_sign<f>, S32>(k_i32, trait::short_constant));
+        made.push_back(comparing<f, S32>(k_u32, trait::unsigned_constant));
     };
     add_compares.operator()<is_equal>("s_cmp_eq_i32", "s_cmp_eq_u32", "s_cmpk_eq_i32", "s_cmpk_eq_u32");
     add_compares.operator()<is_different>("s_cmp_lg_i32", "s_cmp_lg_u32", "s_cmpk_lg_i32", "s_cmpk_lg_u32");
@@ -652,6 +690,9 @@ definitions scalar_instructions() {
     add_float_compares.operator()<negated<is_at_most>>("s_cmp_nle_f32", "s_cmp_nle_f16");
     add_float_compares.operator()<negated<is_equal>>("s_cmp_neq_f32", "s_cmp_neq_f16");
     add_float_compares.operator()<negated<is_less>>("s_cmp_nlt_f32", "s_cmp_nlt_f16");
+    for (definition & one : made) {
+        one.traits |= trait::of_wave;
+    }
     return made;
 }
 

@@ -8,9 +8,10 @@
 // itself, on registers where these bits are one thing and then another, and the bits of its results that differ are the
 // ones without a value. What is masked away, multiplied by zero or not selected does not differ, so it is no finding
 // either. What happens to come out alike under all that is tried is missed.
-#include "check.hpp"
+#include "uninitialised.hpp"
 
 #include "access.hpp"
+#include "executor.hpp"
 
 #include <algorithm>
 
@@ -92,8 +93,8 @@ void forget(wave_checks & c, const register_set & these) {
 // Who is at fault: the load that brought it, if there was one.
 void tell(const instruction * i, wave & w, const std::string & what, u32 from) {
     from &= ~computed;
-    report(i, w, kinds::uninitialised, from == nowhere ? what + ": a register that was never written" : what,
-           from == nowhere || from == i->number ? nullptr : &from);
+    w.on->report(i, w, kinds::uninitialised, from == nowhere ? what + ": a register that was never written" : what,
+                 from == nowhere || from == i->number ? nullptr : &from);
 }
 
 // ---- Trying an instruction
@@ -123,7 +124,7 @@ guess guess_of(int n, const instruction * alone, const wave & w) {
 
 class trial {
   public:
-    trial(const instruction * i, wave & w, const facts & f) : i(i), w(w), f(f), c(*w.checks), spare(spare_wave(w)) {
+    trial(const instruction * i, wave & w, const facts & f) : i(i), w(w), f(f), c(*w.checks), spare(w.on->spare_wave()) {
         const auto add = [this](int n) { vgprs[count++] = n; };
         if (f.is_moved) {
             for (int n = 0; n < int(c.unknown.vgprs.size()); ++n) {
@@ -453,7 +454,7 @@ void find_beside(const instruction * i, wave & w, const facts & f, const u64x & 
         const int lane = std::countr_zero(left);
         const u64 place = places[lane];
         if (!range.holds(place, f.size)) {
-            if (!look_for_range(i, w, place, f.size)) {
+            if (!w.on->look_for_range(i, w, place, f.size)) {
                 continue;
             }
             range = remembered_range(i, w);
@@ -597,7 +598,7 @@ void leave_unknown(const instruction * i, wave & w, const facts & f, int lane, c
         return;
     }
     const bool has_other = from != nowhere && from != i->number;
-    const u32 number = hold_back(i, w, kinds::uninitialised, what, has_other ? &from : nullptr);
+    const u32 number = w.on->hold_back(i, w, kinds::uninitialised, what, has_other ? &from : nullptr);
     for (size_t n = offset / 4; n <= (offset + f.size - 1) / 4; ++n) {
         range.left_by[n] = number;
     }

@@ -15,7 +15,7 @@ namespace patchkit::gpu {
 struct wave;
 struct instruction;
 struct block;
-class worker;
+class executor;
 struct wave_checks;
 struct watch;
 
@@ -92,12 +92,12 @@ struct alignas(128) wave {
     u32 mode;
     u32 given;          // patience, when it went on
     block * owner;
-    worker * on;
+    executor * on; // see executor.hpp
     const memory_range * ranges; // see remembered_range()
     u32 number; // in its block
     u32 state_then; // when it last rested, see rest()
-    wave_checks * checks; // see check.hpp; null when nothing is looked for
-    watch * watched; // see machine.hpp; null but while the machine asks whether the kernel can go on
+    wave_checks * checks; // see check_state.hpp; null when nothing is looked for
+    watch * watched; // see executor.hpp; null but while the machine asks whether the kernel can go on
     std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
     alignas(64) u32 scalar[slot::count];
     // VGPRs follow, [register][lane], and one more for dual instructions.
@@ -110,9 +110,6 @@ static_assert(sizeof(wave) % alignof(u32x) == 0, "VGPRs lie behind it");
 
 constexpr i32 offset_of_scalar(int n) { return i32(offsetof(wave, scalar)) + 4 * n; }
 constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x)) * n; }
-
-// Ends a kernel with a message that names the instruction. Throws kernel_fault.
-[[noreturn]] void fault(const instruction * at, const wave & w, const std::string & what);
 
 // Ends a handler. Where the compiler cannot promise that the call takes no room on the stack, the one who began makes it.
 #ifdef __clang__
@@ -219,8 +216,11 @@ u32x with_input_modifiers(u32x bits, u32 modifiers, int n);
 f32x with_output_modifiers(f32x value, u32 modifiers);
 f64x with_output_modifiers(f64x value, u32 modifiers);
 
-// How the constants of an operand are written, and how many registers it has.
-enum class format : u8 { b16, b32, b64, f16, f32, f64, bf16, int_pairs, half_pairs, lanes, scalar, scalar_64, whole };
+// How the constants of an operand are written, and how many registers it has. `whole`: the instruction takes it as it is,
+// `whole_halves`: the same, of two halves.
+enum class format : u8 {
+    b16, b32, b64, f16, f32, f64, bf16, int_pairs, half_pairs, bf16_pairs, lanes, scalar, scalar_64, whole, whole_halves
+};
 
 // Kinds of operands. `read` gives source n of an instruction, `write` takes its result.
 struct U32 {

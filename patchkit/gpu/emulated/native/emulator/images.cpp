@@ -3,7 +3,7 @@
 
 #include "image_access.hpp"
 
-#include "machine.hpp"
+#include "executor.hpp"
 #include "table.hpp"
 
 #include <algorithm>
@@ -204,12 +204,12 @@ u32 & lane_of(wave & w, operand o, int lane, int further = 0) {
 // The image that scalar registers describe. Throws kernel_fault when there is none, or when its memory is gone.
 const image & described(const instruction * i, wave & w, operand description) {
     const u64 number = read_scalar_64(i, w, description);
-    const image * found = image_at(w, number);
+    const image * found = w.on->image_at(number);
     if (found == nullptr) {
-        fault(i, w, "its description is of no texture or surface that the program has");
+        w.on->fault(i, w, "its description is of no texture or surface that the program has");
     }
-    if (!look_for_range(i, w, u64(found->data), u32(std::min<u64>(found->extent(), UINT32_MAX)))) {
-        fault(i, w, "the memory of the texture or surface was freed");
+    if (!w.on->look_for_range(i, w, u64(found->data), u32(std::min<u64>(found->extent(), UINT32_MAX)))) {
+        w.on->fault(i, w, "the memory of the texture or surface was freed");
     }
     return *found;
 }
@@ -264,14 +264,25 @@ void run_image(const instruction * i, wave & w) {
 } // namespace
 
 definitions image_instructions() {
-    definitions all;
-    for (const std::string_view name :
-         {"image_load", "image_store", "image_sample", "image_sample_l", "image_sample_lz", "image_sample_d",
-          "image_sample_d_g16", "image_gather4_lz", "buffer_load_format_x", "buffer_load_format_xy",
-          "buffer_load_format_xyz", "buffer_load_format_xyzw"}) {
-        all.push_back({name, run_image, {}, {}, trait::memory | trait::has_tolerance});
-    }
-    return all;
+    const auto made = [](std::string_view name, const memory_form & form) {
+        return definition{name, run_image, {}, {}, trait::has_tolerance, form};
+    };
+    constexpr memory_form load{.by = route::image}, store{.by = route::image, .does = action::store};
+    constexpr memory_form sample{.by = route::image, .is_sample = true}, buffer{.by = route::buffer};
+    return {
+        made("image_load", load),
+        made("image_store", store),
+        made("image_sample", sample),
+        made("image_sample_l", sample),
+        made("image_sample_lz", sample),
+        made("image_sample_d", sample),
+        made("image_sample_d_g16", sample),
+        made("image_gather4_lz", sample),
+        made("buffer_load_format_x", buffer),
+        made("buffer_load_format_xy", buffer),
+        made("buffer_load_format_xyz", buffer),
+        made("buffer_load_format_xyzw", buffer),
+    };
 }
 
 } // namespace patchkit::gpu
