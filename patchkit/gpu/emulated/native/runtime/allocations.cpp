@@ -6,7 +6,6 @@
 #include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
-#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <sys/mman.h>

@@ -4,7 +4,6 @@
 #include "ending.hpp"
 #include "findings.hpp"
 #include "recorder.hpp"
-#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <sys/mman.h>
