@@ -22,7 +22,7 @@ from filelock import FileLock
 
 _LONG_S = 15.0
 
-FOLDERS = ("patchkit", "patches", "templates", "arch_profiles", "tests", "ci")
+FOLDERS = ("patchkit", "patches", "templates", "arch_profiles", "upstreams", "tests", "ci")
 """What a test may read here, beside pyproject.toml; tests of documents are quick and always run."""
 
 
