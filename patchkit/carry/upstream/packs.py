@@ -101,11 +101,19 @@ def _cut_as_in(source: Repository, target: Repository, commit: str) -> None:
     if not cuts:
         return
     reached = cuts.intersection(source.git.run("rev-list", commit).decode("ascii").split())
-    for sha in reached - _cuts(target.path):
-        head = target.git.run("cat-file", "commit", sha).partition(b"\n\n")[0].decode("utf-8", "replace")
+    cut_where_missing(target, reached - _cuts(target.path))
+
+
+def cut_where_missing(repository: Repository, commits: Iterable[str]) -> None:
+    """Cut the history at those of the commits whose parents are not in the repository.
+
+    A commit whose parents are there must not be cut: every walk over it would end there.
+    """
+    for sha in commits:
+        head = repository.git.run("cat-file", "commit", sha).partition(b"\n\n")[0].decode("utf-8", "replace")
         parents = [line.removeprefix("parent ") for line in head.splitlines() if line.startswith("parent ")]
-        if None in target.resolve(*parents):
-            cut_history(target.path, [sha])
+        if parents and None in repository.resolve(*parents):
+            cut_history(repository.path, [sha])
 
 
 def _cuts(git_dir: Path) -> set[str]:

@@ -15,7 +15,7 @@ from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.clone import copy_commit, open_clone
 from patchkit.carry.upstream.commits import CommitStream, git_date
 from patchkit.carry.upstream.git import check_git, redacted
-from patchkit.carry.upstream.packs import cut_history
+from patchkit.carry.upstream.packs import cut_where_missing
 from patchkit.carry.upstream.refs import read_ref, update_ref
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository
@@ -200,7 +200,7 @@ def _accept(task: _Task, tree: str, name: str) -> str:
         )
     commit = repository.write_object("commit", pin.commit_object or _root_commit(pin))
     if pin.commit_object is not None:
-        cut_history(repository.path, [commit])  # the parents of upstream's commit are not here
+        cut_where_missing(repository, [commit])  # upstream's commit comes without its parents
     ref = pin_ref(pin)
     update_ref(repository, ref, commit, read_ref(repository, ref))
     return commit

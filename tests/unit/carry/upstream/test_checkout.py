@@ -21,7 +21,7 @@ from patchkit.carry.upstream.checkout import check_out
 from patchkit.carry.upstream.commits import NewCommit, Written, write_commits
 from patchkit.carry.upstream.export import format_patches
 from patchkit.carry.upstream.git import ObjectDamaged
-from patchkit.carry.upstream.packs import carry, cut_history
+from patchkit.carry.upstream.packs import carry, cut_history, cut_where_missing
 from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
@@ -587,3 +587,15 @@ def test_an_object_that_cannot_be_read_names_what_to_delete(repo: Repository, ba
     with pytest.raises(ObjectDamaged) as caught:
         repo.read_blobs(base.commit, ["README.md"])
     assert f"delete {repo.path} " in (caught.value.hint or "")
+
+
+def test_history_is_cut_only_where_the_parents_are_missing(repo: Repository) -> None:
+    tree = repo.git.run("mktree", stdin=b"").decode().strip()
+    parent = repo.git.run("commit-tree", tree, "-m", "one").decode().strip()
+    child = repo.git.run("commit-tree", tree, "-p", parent, "-m", "two").decode().strip()
+    orphan = repo.write_object(
+        "commit", repo.git.run("cat-file", "commit", child).replace(parent.encode(), b"1" * 40)
+    )
+    cut_where_missing(repo, [parent, child, orphan])
+    assert (repo.path / "shallow").read_text().split() == [orphan]
+    assert repo.git.run("rev-list", "--count", child).strip() == b"2"
