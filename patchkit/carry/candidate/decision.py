@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import ErrorGroup, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
-from patchkit.base.text import near_miss
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.inputs import left_out_on
@@ -258,7 +257,8 @@ def decide(
     }
     added, distrusted = _by_trust(series, terms, pin.build, wish)
     with_, without = (*wish.with_, *added), (*wish.without, *distrusted)
-    _refuse_unknown(series, [*wish.only, *without, *with_])
+    for name in (*wish.only, *without, *with_):
+        series.require(name)
     _refuse_contradictions(only=wish.only, without=without, with_=with_)
     chosen: dict[str, Selected] = {}
     for patch in series.patches:
@@ -368,17 +368,6 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
                 f"--with {name} adds a patch that --only leaves out",
                 code="REQUEST_CONTRADICTS",
                 hint=f"add --only {name}",
-            )
-
-
-def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
-    known = [patch.id for patch in series.patches]
-    for name in names:
-        if name not in known:
-            raise UsageError(
-                f"the series has no patch '{name}'",
-                code="UNKNOWN_PATCH",
-                hint=near_miss(name, known) or f"patches: {', '.join(known)}",
             )
 
 
