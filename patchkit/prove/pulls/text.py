@@ -6,17 +6,10 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.text import counted, one_line
+from patchkit.base.verdict import MARKS
 from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
 
-_MARKS = {  # those of gates.base too, which is too large an import for a look at documents
-    "passed": "ok",
-    "passed (emulated)": "emu ok",
-    "passed (modelled)": "mod ok",
-    "failed": "FAILED",
-    "not run": "-",
-    "not needed": "=",
-    "would run": "?",
-}
+_MARKS = {**MARKS, "not needed": "=", "would run": "?"}
 CLOSING = {
     "passed": "What is listed as ok is proven; what is listed as not run or not proven is not.",
     "blocked": "This pull request must not be merged as it is.",
