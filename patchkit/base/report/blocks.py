@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from patchkit.base.errors import Location
 from patchkit.base.verdict import Verdict
 
 
@@ -89,28 +90,15 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """``path:line:column``, lines and columns from 1; ``label`` describes it.
+class Place(Location):
+    """A place in a report; ``root`` names the folder that its path is relative to.
 
-    ``root`` names the folder that the path is relative to, None for the user's own repository. Not every
-    place ``is_file``: one may be a byte of a function, or a file outside of all roots.
+    ``root`` is None for the user's own repository. Not every place ``is_file``: one may be a byte of a
+    function, or a file outside of all roots.
     """
 
-    path: str
-    line: int | None = None
-    column: int | None = None
-    label: str | None = None
     root: str | None = None
     is_file: bool = True
-
-    def __str__(self) -> str:
-        parts = [self.path, *(str(each) for each in (self.line, self.column) if each is not None)]
-        return ":".join(parts)
-
-    @property
-    def with_label(self) -> str:
-        """``path:line:column: label``."""
-        return f"{self}: {self.label}" if self.label else str(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
