@@ -60,6 +60,11 @@ class SeriesDir:
         return (self.patches, self.templates, self.profiles, self.evidence)
 
     @property
+    def catalogue(self) -> Path:
+        """Builds of upstream that a series knows besides the pins of its lock; the file may be missing."""
+        return self.patches / "upstreams.toml"
+
+    @property
     def lock(self) -> Path:
         """The pins and the results they must give."""
         return self.patches / "upstream.lock"

@@ -20,7 +20,6 @@ from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.upstream.cache import open_cache
 
 _DOING = "making the series"
-_CATALOGUE = "upstreams.toml"
 _KEPT = frozenset({".git", ".gitignore", ".gitattributes", "README.md", "LICENSE"})
 
 
@@ -105,7 +104,7 @@ def make_plain_series(
         pin = find_target_pin(
             upstream or "latest",
             lock=lock,
-            catalogue=source.patches / _CATALOGUE,
+            catalogue=source.catalogue,
             source="auto",
             upstream_url=upstream_url,
             cache=open_cache(workspace.cache_root),
@@ -115,7 +114,7 @@ def make_plain_series(
         patches = made / "patches"
         patches.mkdir()
         (patches / "series.toml").write_text(written_text("plain-series.toml.jinja"), encoding="utf-8")
-        for name in (_CATALOGUE, *(path.name for path in source.patches.glob("*.schema.json"))):
+        for name in (source.catalogue.name, *(path.name for path in source.patches.glob("*.schema.json"))):
             if (source.patches / name).is_file():
                 shutil.copyfile(source.patches / name, patches / name)
         own = Lock(version=1, default=pin.build, pins=(pin,))
@@ -165,7 +164,7 @@ def _refuse_taken(folder: Path) -> frozenset[str]:
 
 def _own_lock(lock: Lock, archs: Sequence[str], upstream: str | None, source: SeriesDir) -> Lock:
     of_archs = [each for each in lock.results if not archs or set(each.archs) <= set(archs)]
-    known = catalogue_pins(source.patches / _CATALOGUE)
+    known = catalogue_pins(source.catalogue)
     if upstream is None:
         build = max((each.build for each in of_archs), default=max(pin.build for pin in lock.pins))
         pin = lock.pin(build)

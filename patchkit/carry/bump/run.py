@@ -51,7 +51,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     told = find_target_pin(
         request.to,
         lock=lock,
-        catalogue=series.patches / "upstreams.toml",
+        catalogue=series.catalogue,
         source=request.source,
         upstream_url=request.upstream_url,
         cache=cache,

@@ -39,7 +39,7 @@ def with_target(request: Request, workspace: Workspace) -> Request:
             told = find_target_pin(
                 str(request.upstream),
                 lock=lock,
-                catalogue=workspace.series.patches / "upstreams.toml",
+                catalogue=workspace.series.catalogue,
                 source=request.source,
                 upstream_url=request.upstream_url,
                 cache=open_cache(workspace.cache_root),
@@ -95,6 +95,11 @@ def catalogue_pins(path: Path) -> tuple[Pin, ...]:
     return load_lock(path).pins if path.is_file() else ()
 
 
+def known_pins(lock: Lock, catalogue: Path) -> tuple[Pin, ...]:
+    """The pins of a lock, then those of the catalogue. Raises as :func:`catalogue_pins`."""
+    return (*lock.pins, *catalogue_pins(catalogue))
+
+
 def find_target_pin(
     wanted: str,
     *,
@@ -124,7 +129,7 @@ def find_target_pin(
             hint="leave out --upstream-url or --source sdist",
         )
     name = wanted.strip().lower()
-    known = () if source == "git" or upstream_url is not None else (*lock.pins, *catalogue_pins(catalogue))
+    known = () if source == "git" or upstream_url is not None else known_pins(lock, catalogue)
     for pin in known:
         if _is_named(pin, name):
             return pin

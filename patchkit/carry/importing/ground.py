@@ -87,7 +87,7 @@ class Grounds:
         return reading, Ground(commit=base.sha, tree=base.tree, build=build, name=name, because=because)
 
     def _catalogue(self) -> tuple[Pin, ...]:
-        return catalogue_pins(self.pipeline.workspace.series.patches / "upstreams.toml")
+        return catalogue_pins(self.pipeline.workspace.series.catalogue)
 
     def _pins(self) -> tuple[Pin, ...]:
         """Those of the lock, and the builds of upstreams.toml that it lacks."""

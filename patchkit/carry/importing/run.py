@@ -10,7 +10,7 @@ from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.target import catalogue_pins
+from patchkit.carry.candidate.target import known_pins
 from patchkit.carry.importing.commits import compare_commits, read_pull, read_range
 from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.pipeline import Pipeline, Wanted, Written, guard_profiles, open_pipeline
@@ -64,7 +64,7 @@ def _of_range(request: ImportRequest, revisions: str, pipeline: Pipeline) -> Cha
     clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
     base, tip, by = read_range(clone, revisions, pipeline.repository)
     files = compare_commits(base.sha, tip.sha, revisions, pipeline.repository)
-    pins = (*pipeline.lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    pins = known_pins(pipeline.lock, workspace.series.catalogue)
     name = f"{base.sha[:12]} of {clone.top.name}"
     build = require_build(build_below(request.as_build, clone, base, pins), name)
     return Changeset(build=build, base=base.sha, name=name, files=files, by=by)

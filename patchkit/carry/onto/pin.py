@@ -12,7 +12,7 @@ from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
-from patchkit.carry.candidate.target import catalogue_pins
+from patchkit.carry.candidate.target import known_pins
 from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
@@ -286,7 +286,7 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
     commit = read_commit(clone, onto.revision)
     refuse_no_llama(clone, commit, (llama_cpp().folders.library,))
     lock = load_lock(workspace.series.lock)
-    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    pins = known_pins(lock, workspace.series.catalogue)
     return pin_of(clone, commit, build_below(None, clone, commit, pins) or 0)
 
 
@@ -306,7 +306,7 @@ def build_of(
 
     Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
     """
-    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    pins = known_pins(lock, workspace.series.catalogue)
     version = ggml_version(clone, commit)
     said = as_build_number(onto.as_build, clone, pins)
     if said is not None:

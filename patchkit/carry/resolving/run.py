@@ -21,7 +21,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
 from patchkit.carry.candidate.decision import Wish
-from patchkit.carry.candidate.target import catalogue_pins, find_target_pin, own_pin
+from patchkit.carry.candidate.target import find_target_pin, known_pins, own_pin
 from patchkit.carry.judging.classes import Classified
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
@@ -160,7 +160,7 @@ def _target(
     found = find_target_pin(
         to,
         lock=lock,
-        catalogue=workspace.series.patches / "upstreams.toml",
+        catalogue=workspace.series.catalogue,
         source=source,
         upstream_url=upstream_url,
         cache=cache,
@@ -277,7 +277,7 @@ def _known_target(
     state: FolderState, lock: Lock, workspace: Workspace, repository: Repository, folder: Path
 ) -> Destination:
     """The pin of a folder: what the cache keeps under its build, if that is its tree."""
-    known = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    known = known_pins(lock, workspace.series.catalogue)
     pin = next((each for each in known if (each.build, each.tree) == (state.build, state.tree)), None)
     if pin is None:
         # Of a remote, and in no lock yet: the cache has its tree.

@@ -87,7 +87,7 @@ def command(
     if remote:
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:
-        pins = load_lock(corpus or workspace.series.patches / "upstreams.toml").pins
+        pins = load_lock(corpus or workspace.series.catalogue).pins
         result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs, scheduler=scheduler)
     proven: list[Proof] = []
     if gates:
