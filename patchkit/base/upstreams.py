@@ -48,9 +48,14 @@ class Tags(TomlTable):
         return self.build_number(f"{self.build}{text.removeprefix(self.build)}")
 
     @property
-    def patterns(self) -> tuple[str, str]:
-        """Globs that match every tag of a build or release, and maybe others."""
-        return f"{self.build}*", f"{self.release}*"
+    def build_glob(self) -> str:
+        """A glob that matches the tag of every build, and maybe others."""
+        return f"{self.build}*"
+
+    @property
+    def release_glob(self) -> str:
+        """A glob that matches the tag of every release, and maybe others."""
+        return f"{self.release}*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,9 +201,8 @@ def cmake_command(
     reads. Where there is no such file, all stay.
     """
     base = candidate.base
-    file = recognise(lambda path: path in repository.find_entries(base, [path])).ggml_options
-    has_file = file in repository.find_entries(base, [file])
-    declared = repository.read_blobs(base, [file])[file] if has_file else None
+    file = recognise(lambda path: bool(repository.find_entries(base, [path]))).ggml_options
+    declared = repository.read_blobs(base, [file])[file] if repository.find_entries(base, [file]) else None
     options: dict[str, str] = {}
     patches = (each.patch for each in decision.selected if each.patch.id in candidate.ids)
     macros = {macro for patch in patches for macro in patch.macros}

@@ -67,11 +67,11 @@ def _number(clone: Clone, ref: str, tagged: tuple[int, str] | None, pins: Sequen
 
 def build_tags() -> str:
     """The pattern of git for the tags of builds."""
-    return f"refs/tags/{llama_cpp().tags.patterns[0]}"
+    return f"refs/tags/{llama_cpp().tags.build_glob}"
 
 
 def _release_tags() -> str:
-    return f"refs/tags/{llama_cpp().tags.patterns[1]}"
+    return f"refs/tags/{llama_cpp().tags.release_glob}"
 
 
 def _is_on_main_line(clone: Clone, commit: Commit) -> bool:

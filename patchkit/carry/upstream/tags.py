@@ -62,7 +62,8 @@ def list_tags(url: str, reporter: Reporter) -> Tags:
     where = checked_url(url)
     reporter.step(f"asking {redacted(url)} for its builds and releases")
     names = llama_cpp().tags
-    finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, *names.patterns)
+    globs = (names.build_glob, names.release_glob)
+    finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, *globs)
     if finished.status != 0:
         raise SourceError(
             f"{redacted(url)} cannot be asked for its builds",
