@@ -12,10 +12,10 @@ an error: somebody changed the file.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import check_folder, check_output, disk_errors, open_regular
 from patchkit.base.locks import LockBusy, locked
@@ -53,7 +54,7 @@ class Begun(BaseModel):
     name: str = ""
 
 
-class Line(BaseModel):
+class Line(BaseModel, ABC):
     """Any other line. ``number`` counts from 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -62,14 +63,14 @@ class Line(BaseModel):
     number: Annotated[int, Field(ge=0)]
 
     @property
+    @abstractmethod
     def question(self) -> Question:
         """What the line answers; no two lines of a journal answer the same."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def told(self) -> str:
         """The question in words."""
-        raise NotImplementedError
 
     @property
     def tests(self) -> frozenset[str]:
@@ -275,7 +276,7 @@ def _text(entry: Begun | Line) -> bytes:
 
 
 def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
+    return sha256(body)[:16]
 
 
 def _answers(entries: Sequence[L], path: Path) -> dict[Question, L]:
