@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -11,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.text import near_miss
@@ -334,7 +334,7 @@ def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
         families=tuple(family.family for _, family in families),
         relatives={family.family: family.members for _, family in families},
         inputs={
-            Path(each.path).relative_to(folder).as_posix(): hashlib.sha256(each.data).hexdigest()
+            Path(each.path).relative_to(folder).as_posix(): sha256(each.data)
             for each in (document, *(each for each, _ in families))
         },
     )

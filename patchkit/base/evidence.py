@@ -9,7 +9,6 @@ followed, and no field takes free text. Whether its figures are those of its rou
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
 
+from patchkit.base.digests import sha256
 from patchkit.base.document import EvidenceUnreadable, parse_model
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import is_editors
@@ -217,7 +217,7 @@ class EvidenceFile(_Part):
     @property
     def name(self) -> str:
         """Of the file: the GPU, the build, and the beginning of the sha256 of its bytes."""
-        digest = hashlib.sha256(self.text).hexdigest()
+        digest = sha256(self.text)
         return f"{self.machine.arch}-{build_name(self.build)}-{digest[:12]}.json"
 
     def arm(self, name: str) -> MeasuredArm:

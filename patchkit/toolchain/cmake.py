@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
@@ -18,6 +17,7 @@ from scikit_build_core.errors import CMakeNotFoundError
 from scikit_build_core.file_api.reply import load_reply_dir
 from scikit_build_core.program_search import best_program, get_ninja_programs
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.jobs import cores
@@ -195,7 +195,7 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     told = json.dumps(
         [sorted(project.entries.items()), program, str(cmake.version), str(project.source), ninja]
     )
-    wanted = hashlib.sha256(told.encode()).hexdigest()
+    wanted = sha256(told)
     if (project.build / "build.ninja").is_file() and stamp.is_file() and stamp.read_text("ascii") == wanted:
         return
     stamp.unlink(missing_ok=True)

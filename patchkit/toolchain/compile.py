@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import signal
@@ -15,7 +14,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.jobs import run_parallel
@@ -360,7 +359,7 @@ def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) ->
     Raises as :func:`compile_unit`.
     """
     ir, _, _ = _Work(job=job, compiler=compiler, timeout_s=timeout_s).front()
-    return hashlib.sha256(ir.read_bytes()).hexdigest()
+    return sha256(ir.read_bytes())
 
 
 _Made = tuple[str, Path, _Facts, bool]  # the key and the folder of code, what was said, whether it was there
@@ -435,7 +434,7 @@ class _Work:
             "what": "code",
             "compiler": self.compiler.identity,
             "argv": self.compiler.portable(self._steps.back),
-            "ir": hashlib.sha256(ir.read_bytes()).hexdigest(),
+            "ir": sha256(ir.read_bytes()),
         }
         return key_of(told if kernel is None else {**told, "kernel": kernel})
 

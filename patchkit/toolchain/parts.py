@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.upstreams import Upstream, llama_cpp, upstream_of
 
 BackendName = Literal["cpu", "hip", "cuda"]
@@ -170,7 +170,7 @@ def _everywhere(upstream: Upstream) -> dict[str, str | bool]:
 
 
 def _lean(kind: Literal["programs", "backend"]) -> dict[str, str]:
-    return {LEAN_ENTRY: kind, _LEAN_DIGEST: hashlib.sha256(LEAN.read_bytes()).hexdigest()[:16]}
+    return {LEAN_ENTRY: kind, _LEAN_DIGEST: sha256(LEAN.read_bytes())[:16]}
 
 
 def sources_digest(tree: Path, names: Sequence[str], is_left_out: Callable[[Path], bool]) -> str:
@@ -179,7 +179,7 @@ def sources_digest(tree: Path, names: Sequence[str], is_left_out: Callable[[Path
     for path in _files(tree, names):
         if not is_left_out(path):
             name = path.relative_to(tree).as_posix()
-            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+            digest.update(f"{name} {sha256(path.read_bytes())}\n".encode())
     return digest.hexdigest()
 
 

@@ -5,13 +5,12 @@ Two readings are equal when clang's output without any needless blank is equal b
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import tool_failure
 from patchkit.toolchain.compiler import Compiler, run_clang
@@ -113,10 +112,10 @@ def _tokens_digest(
         # Of clang itself, because its driver drops -MD for the device pass of HIP.
         listing = [part for word in listing_words(opened) for part in ("-Xclang", word)]
         text = _run(reading, compiler, [*layout, *listing], stdin=stdin)
-        (folder / _READ).write_text(hashlib.sha256(text).hexdigest(), "ascii")
+        (folder / _READ).write_text(sha256(text), "ascii")
         # Without any blank: there is a line's end where a definition stood.
         plain = b"".join(_OF_MACROS.sub(b"", text).split())
-        (folder / _PLAIN).write_text(hashlib.sha256(plain).hexdigest(), "ascii")
+        (folder / _PLAIN).write_text(sha256(plain), "ascii")
 
     folder, _ = obtain_by_opened(compiler.store, told, reading.tree, of, make)
     return (folder / told_of).read_text("ascii")

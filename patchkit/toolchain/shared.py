@@ -8,7 +8,6 @@ is another one's, is not used, and is made here as if it were not there. The pla
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 import requests
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
@@ -66,7 +66,7 @@ class _Record(BaseModel):
     def own_digest(self) -> str:
         """What ``digest`` has to be."""
         text = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256(text)
 
 
 class _Unusable(Exception):
@@ -134,10 +134,10 @@ class SharedStore:
         packed = self._get("cas", one.blob, _MOST_BLOB)
         if packed is None:
             raise _Unusable(f"its file {one.name} is not there")
-        if hashlib.sha256(packed).hexdigest() != one.blob:
+        if sha256(packed) != one.blob:
             raise _Unusable(f"its file {one.name} is damaged")
         data = _unpacked(packed, one)
-        if len(data) != one.size or hashlib.sha256(data).hexdigest() != one.sha256:
+        if len(data) != one.size or sha256(data) != one.sha256:
             raise _Unusable(f"its file {one.name} is another one")
         with disk_errors(path, "taking a result from the shared store"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -254,7 +254,7 @@ def pack_entry(key: str, folder: Path, names: Iterator[Path], place: Path) -> in
         with disk_errors(path, doing):
             data = path.read_bytes()
         packed = gzip.compress(data, 6, mtime=0)
-        blob = hashlib.sha256(packed).hexdigest()
+        blob = sha256(packed)
         target = place / "cas" / blob
         if not target.exists():
             write_whole(target, packed, doing)
@@ -262,7 +262,7 @@ def pack_entry(key: str, folder: Path, names: Iterator[Path], place: Path) -> in
         files.append(
             _File(
                 name=name,
-                sha256=hashlib.sha256(data).hexdigest(),
+                sha256=sha256(data),
                 size=len(data),
                 executable=os.access(path, os.X_OK),
                 blob=blob,

@@ -9,13 +9,13 @@ The code of one kernel can be had alone: from the IR everything is taken away th
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import Completed
 from patchkit.toolchain.remarks import REMARK_FLAG
@@ -63,7 +63,7 @@ class Steps:
 
     def _own(self, unit: str) -> list[str]:
         """Names of what both passes must find again. Clang makes them of the folder, which says nothing."""
-        own = hashlib.sha256(unit.encode()).hexdigest()[:16]
+        own = sha256(unit)[:16]
         return ["-main-file-name", unit, f"-cuid={own}"]
 
     @property

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.files import disk_errors, whole_folder
 
 
@@ -16,7 +17,7 @@ def files_digest(files: Mapping[str, bytes], gone: Iterable[str] = ()) -> str:
     """sha256 over paths and bytes, and over the paths of what is gone, as 64 hex digits."""
     digest = hashlib.sha256()
     for path, data in sorted(files.items()):
-        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
+        digest.update(f"{path} {sha256(data)}\n".encode())
     for path in sorted(gone):
         digest.update(f"{path} gone\n".encode())
     return digest.hexdigest()

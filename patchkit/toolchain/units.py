@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 import threading
@@ -11,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.upstreams import upstream_of
 
@@ -201,11 +201,11 @@ class SourceTree:
 
     def _over(self, unit: str, paths: Iterable[str], told: Callable[[str], str]) -> str:
         lines = [f"{path} {told(path)}\n" for path in paths]
-        return hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
+        return sha256("".join([unit, "\n", *lines]))
 
     def _directives_of(self, path: str) -> str:
         if path not in self._lines:
-            self._lines[path] = hashlib.sha256(directive_lines(self.read(path))).hexdigest()
+            self._lines[path] = sha256(directive_lines(self.read(path)))
         return self._lines[path]
 
     def head(self, unit: str) -> tuple[str, bytes] | None:
@@ -232,7 +232,7 @@ class SourceTree:
 
     def _file(self, path: str) -> str:
         if path not in self._files:
-            self._files[path] = hashlib.sha256(self.read(path)).hexdigest()
+            self._files[path] = sha256(self.read(path))
         return self._files[path]
 
     def _includes_of(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

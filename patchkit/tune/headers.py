@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.toolchain.hip import RocWmma, Toolchain, contents, knows_arch, rocwmma_for
 from patchkit.toolchain.sdk.prefix import STANDIN
@@ -89,7 +89,7 @@ def _digest(toolchain: Toolchain) -> str:
     """sha256 over the names and bytes of rocWMMA's files."""
     if toolchain.rocwmma is None:
         return ""
-    return hashlib.sha256(contents(toolchain.rocwmma.include / "rocwmma")).hexdigest()
+    return sha256(contents(toolchain.rocwmma.include / "rocwmma"))
 
 
 def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[Toolchain]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import textwrap
 from typing import TYPE_CHECKING
 
+from patchkit.base.digests import sha256
 from patchkit.carry.candidate.record import Candidate, CandidateCommit, candidate_ref
 from patchkit.carry.series.patch import BREAKS_MAIL
 from patchkit.carry.series.profile import NO_GPU
@@ -77,11 +77,9 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
     gpus = (profile for profile in selected.targets if profile is not NO_GPU)
     for profile in sorted(gpus, key=lambda profile: profile.arch):
         digests = "".join(f"{path}{sha256}" for path, sha256 in profile.inputs.items())
-        trailers.append(
-            f"Patchkit-Profile: {profile.arch} {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
-        )
+        trailers.append(f"Patchkit-Profile: {profile.arch} {sha256(digests)[:16]}")
     rendered = json.dumps(dict(placed.rendered), sort_keys=True, separators=(",", ":"))
-    trailers.append(f"Patchkit-Digest: {hashlib.sha256(rendered.encode()).hexdigest()}")
+    trailers.append(f"Patchkit-Digest: {sha256(rendered)}")
     if unlocked:
         trailers.append("Patchkit-Unlocked: inputs differ from the lock")
     trailers.append(f"Upstream-Commit: {plan.pin.commit or plan.base}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import file_sha256
 from patchkit.base.series_folder import SeriesDir, is_no_template
@@ -81,7 +80,7 @@ def _sha256(path: Path) -> str:
 def digest_of(inputs: Mapping[str, str]) -> str:
     """sha256 over paths and digests."""
     text = json.dumps(dict(inputs), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text)
 
 
 def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:

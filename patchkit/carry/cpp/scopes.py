@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from patchkit.base.digests import sha256
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import (
     MIDDLE_KEYWORDS,
@@ -383,7 +384,7 @@ class ScopeMap:
     def digest(self, span: Span) -> str:
         """sha256 over code tokens and directives in ``span``; layout and comments do not count."""
         if not is_code(self.source.path):
-            return hashlib.sha256(self.source.text(span)).hexdigest()
+            return sha256(self.source.text(span))
         pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)

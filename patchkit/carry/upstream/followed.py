@@ -7,13 +7,13 @@ is what the last answer left, with its date.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
@@ -230,7 +230,7 @@ def _changes(rows: str) -> Iterator[Change]:
 
 
 def _name(url: str) -> str:
-    return f"r{hashlib.sha256(url.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    return f"r{sha256(url.encode('utf-8', 'surrogateescape'))[:16]}"
 
 
 def _kept(name: str, ref: str) -> str:

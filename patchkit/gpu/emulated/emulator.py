@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import platform
 import socketserver
@@ -15,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
@@ -139,11 +138,7 @@ def _built_program(compiler: Compiler, level: Level, name: str) -> Path:
 def _built(
     compiler: Compiler, level: Level, what: str, sources: list[Path], name: str, links: tuple[str, ...]
 ) -> Path:
-    digests = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(_NATIVE.iterdir())
-        if path.is_file()
-    }
+    digests = {path.name: sha256(path.read_bytes()) for path in sorted(_NATIVE.iterdir()) if path.is_file()}
     flags = [*_FLAGS, *_LEVEL_FLAGS[level]]
     key = key_of(
         {"what": f"emulator {what}", "compiler": compiler.identity, "flags": flags, "sources": digests}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.report.blocks import Block, Finding, Place, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.findings import Call, Instruction, Suppression
@@ -103,4 +103,4 @@ def _cells(one: Found) -> tuple[str, ...]:
 
 def _fingerprint(one: Found) -> str:
     places = [*one.at.places, "" if one.other is None else one.other.place]
-    return hashlib.sha256("\n".join([one.kind, one.kernel, *places]).encode("utf-8", "replace")).hexdigest()
+    return sha256("\n".join([one.kind, one.kernel, *places]).encode("utf-8", "replace"))

@@ -9,7 +9,6 @@ that never asks for that unit as it was. Only runs that ended well, without any 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import PatchkitError
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.store import STORES, Store
@@ -145,7 +144,7 @@ class KeptRuns:
                 continue
             if path.is_relative_to(folder):
                 if path.is_file():
-                    inputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+                    inputs[path.name] = sha256(path.read_bytes())
                 else:
                     outputs.append(path)
             elif not path.is_relative_to(cache):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
@@ -184,7 +183,7 @@ def _built(
 
 
 def _digests(sources: Sequence[str]) -> dict[str, str]:
-    return {source: hashlib.sha256((_NATIVE / source).read_bytes()).hexdigest() for source in sources}
+    return {source: sha256((_NATIVE / source).read_bytes()) for source in sources}
 
 
 def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, what: str, source: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
@@ -252,9 +251,9 @@ class Session:
                 "stub": backend.stub.name,
                 "driver": backend.driver.parent.name,
                 "device": asdict(self.device),
-                "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
+                "figures": sha256(self._figures_text()),
                 "argv": [word.replace(str(self.compiler.cache_root), "{cache}") for word in argv],
-                "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
+                "files": {name: sha256(text) for name, text in files.items()},
                 "traced": traced,
             }
         )
@@ -273,7 +272,7 @@ class Session:
                         store.obtain(refused, partial(self._keep_refusal, error), of=backend.tree.root)
                     raise
             (folder / "stdout").write_bytes(completed.stdout)
-            (folder / "digest").write_text(hashlib.sha256(log.read_bytes()).hexdigest(), "ascii")
+            (folder / "digest").write_text(sha256(log.read_bytes()), "ascii")
 
         found = store.obtain(key, fill, of=backend.tree.root)
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))

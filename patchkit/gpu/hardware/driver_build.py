@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter, Work
@@ -34,7 +33,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     """
     source = _NATIVE / f"{name}.cpp"
     store = Store(root=cache_root / "objects")
-    texts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, CASE_READER)]
+    texts = [sha256(path.read_bytes()) for path in (source, CASE_READER)]
     # Sides that share their programs share upstream's headers, and so the object.
     headers = sorted(built.part.key for built in side.parts if built.part.name == "programs")
     of_object = key_of({"driver": name, "source": texts, "flags": _FLAGS, "programs": headers})

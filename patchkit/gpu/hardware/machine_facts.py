@@ -6,13 +6,13 @@ numbers, user names and paths are not asked for.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from patchkit.base.digests import sha256
 from patchkit.base.evidence import MeasuredMachine, Range
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.gpu.hardware.gpus import gfx_name
@@ -135,7 +135,7 @@ def machine_token(cache_root: Path, runner: Runner) -> str:
 
     Who throws the cache away is another machine afterwards. Raises CacheError.
     """
-    name = hashlib.sha256(runner.name.encode()).hexdigest()[:16]
+    name = sha256(runner.name)[:16]
     path = cache_root / "machines" / name
     with disk_errors(path, "remembering this machine"):
         known = path.read_text("ascii", "replace").strip() if path.is_file() else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import ExitCode, Location, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, file_sha256
 from patchkit.base.process import Completed, ToolTimeout, run_tool
@@ -466,7 +467,7 @@ class SshRunner:
 
 def _job_id(job: Job) -> str:
     text = json.dumps([job.tag, job.argv, sorted(job.env.items()), job.timeout_s])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return sha256(text)[:20]
 
 
 def _script(job: Job) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchkit.base.arch import Confidence
-from patchkit.base.digests import key_of
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import ConfigError, Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
@@ -390,7 +390,7 @@ def build_timing(compiler: Compiler) -> Path:
     """
     sources = sorted(_NATIVE.glob("*.cpp"))
     flags = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror")
-    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(_NATIVE.iterdir())}
+    digests = {path.name: sha256(path.read_bytes()) for path in sorted(_NATIVE.iterdir())}
     key = key_of({"what": "timing", "compiler": compiler.identity, "flags": flags, "sources": digests})
 
     def fill(folder: Path) -> None:

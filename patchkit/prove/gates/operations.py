@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import re
 import shutil
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.jobs import cores, open_pool, run_tasks
@@ -226,7 +226,7 @@ def elements_of(case: str) -> int:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text)
 
 
 def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) -> OpsRun:

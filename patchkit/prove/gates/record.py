@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
+from patchkit.base.digests import sha256
 from patchkit.base.document import parse_model, read_model
 from patchkit.base.report.blocks import Block
 from patchkit.base.report.blocks import Place as ShownPlace
@@ -75,7 +75,7 @@ class Problem(Record):
     def fingerprint(self) -> str:
         """The same for the same finding after lines moved: of code, file and message."""
         path = self.places[0].file if self.places else ""
-        return hashlib.sha256(f"{self.code}\0{path}\0{self.message}".encode()).hexdigest()[:32]
+        return sha256(f"{self.code}\0{path}\0{self.message}")[:32]
 
 
 class GateReport(Record):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import open_regular
 from patchkit.base.report.blocks import Block, Row, Table, columns
@@ -432,7 +432,7 @@ def _pooled_place(place: CodePlace, folder: Path) -> CodePlace:
         return place
     try:
         with open_regular(folder / place.object) as stream:
-            digest = hashlib.sha256(stream.read()).hexdigest()
+            digest = sha256(stream.read())
         pool = folder.parent / "objects"
         pool.mkdir(exist_ok=True)
         if not (pool / digest).exists():

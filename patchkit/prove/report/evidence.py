@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from patchkit.base.digests import sha256
 from patchkit.base.document import (
     FILE_BYTES,
     EvidenceContradicts,
@@ -148,4 +148,4 @@ def _is_gates(data: bytes, name: str) -> bool:
 
 
 def _file(name: str, data: bytes) -> EvidenceFile:
-    return EvidenceFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return EvidenceFile(name=name, size=len(data), sha256=sha256(data))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from patchkit.base.digests import sha256
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.prove.gates.base import Count, Evidence, Many, Record
@@ -58,7 +58,7 @@ class Compared(Record):
         return cls(
             unit=unit,
             arch=arch,
-            sha256=hashlib.sha256(before.encode()).hexdigest(),
+            sha256=sha256(before),
             lines=before.count("\n"),
             equal=before == after,
             difference="" if before == after else _first_difference(before, after),

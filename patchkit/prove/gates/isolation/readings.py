@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.files import disk_errors
 from patchkit.base.jobs import run_parallel
@@ -124,7 +124,7 @@ def stand_in_headers(names: Iterable[str], directory: Path) -> tuple[Path, tuple
         CacheError: the disk refused.
     """
     vendor = tuple(sorted({name for name in names if _VENDOR.match(name) and ".." not in name}))
-    digest = hashlib.sha256("\n".join(vendor).encode()).hexdigest()[:16]
+    digest = sha256("\n".join(vendor))[:16]
     folder = directory / digest
     with disk_errors(folder, "writing stand-in headers"):
         for name in vendor:
