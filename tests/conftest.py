@@ -56,9 +56,8 @@ for _sign in (signal.SIGINT, signal.SIGHUP):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--budget``, ``--rest``: tests/support/budget.py. ``--every-case``: test_emulated_operations.py."""
+    """``--budget``: tests/support/budget.py. ``--every-case``: test_emulated_operations.py."""
     parser.addoption("--budget", type=float, metavar="SECONDS", help="run what waited longest, in this time")
-    parser.addoption("--rest", type=float, default=0.0, metavar="DAYS", help="of what passed, with --budget")
     parser.addoption("--every-case", action="store_true", help="all cases of upstream's operations: hours")
 
 
@@ -67,9 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     seconds = config.getoption("--budget")
     if seconds is not None:
         _TEST_CACHE.mkdir(parents=True, exist_ok=True)
-        config.pluginmanager.register(
-            Budget(ROOT, _TEST_CACHE / "passed.json", seconds, config.getoption("--rest"))
-        )
+        config.pluginmanager.register(Budget(ROOT, _TEST_CACHE / "passed.json", seconds))
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -3,7 +3,6 @@
 ``pytest --budget SECONDS`` keeps for each test when it last passed, on which files, and how long it took.
 What never passed on this machine is first, and nothing begins once the time is over: a fresh machine has
 not the hour that all of them take. A test that is left out is said so at the end and counts for nothing.
-With ``--rest DAYS`` one that passed within so many days waits, whatever the files.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ def digest_of(root: Path) -> str:
 class Budget:
     """A pytest plugin; ``kept`` is the file of results, ``seconds`` the wall time of all workers together."""
 
-    def __init__(self, root: Path, kept: Path, seconds: float, rest_days: float = 0.0) -> None:
+    def __init__(self, root: Path, kept: Path, seconds: float) -> None:
         self._kept = kept
         self._budget = seconds
         self._end = math.inf  # until the tests are chosen
-        self._rested = (dt.datetime.now(dt.UTC) - dt.timedelta(days=rest_days)).isoformat(timespec="seconds")
         self._files = digest_of(root)
         self._before: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
         self._seconds: dict[str, float] = {}
@@ -63,9 +61,7 @@ class Budget:
             last = self._before.get(item.nodeid)
             if last is not None and last["files"] == self._files:
                 self._same.append(item.nodeid)
-            elif left > 0 and (
-                last is None or last["passed"] <= self._rested
-            ):  # so that a test which takes more than the whole budget has its turn, too
+            elif left > 0:  # so a test that takes more than the whole budget has its turn, too
                 chosen.add(item)
                 left -= last["seconds"] if last is not None else 0
             else:

@@ -18,12 +18,10 @@ from budget import Budget
 
 def pytest_addoption(parser):
     parser.addoption("--budget", type=float)
-    parser.addoption("--rest", type=float, default=0.0)
 
 def pytest_configure(config):
     here = Path(__file__).parent
-    given = [config.getoption(name) for name in ("--budget", "--rest")]
-    config.pluginmanager.register(Budget(here, here / "passed.json", *given))
+    config.pluginmanager.register(Budget(here, here / "passed.json", config.getoption("--budget")))
 """
 TESTS = """
 import time
@@ -88,13 +86,3 @@ def test_other_files_are_proven_in_turns_and_a_failure_is_first_the_next_time(pr
     assert "1 failed, 1 passed" in said
     assert run(project, 1.0)[0] == ["test_weak"]
     assert run(project, 1.0)[0] == ["test_weak"]  # it failed again
-
-
-def test_what_passed_lately_rests_though_files_changed_and_what_failed_does_not(project: Path) -> None:
-    assert len(run(project, 60)[0]) == 3
-    (project / "pyproject.toml").write_text("# weak")
-    ran, said = run(project, 60, "--rest", "1")
-    assert ran == []
-    assert "NOT RUN: 3 tests are over the budget" in said
-    assert len(run(project, 60, "--rest", "0")[0]) == 3
-    assert run(project, 60, "--rest", "1")[0] == ["test_weak"]
