@@ -26,7 +26,7 @@ from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned
 
-SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
+SEEDS = ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile")
 CUDA = "ggml/src/ggml-cuda/"
 
 

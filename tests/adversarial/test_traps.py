@@ -48,7 +48,7 @@ def test_a_renamed_function_is_followed_and_shown(ground):
     found = ground.classify({"fattn.cu": text})
     assert classes(found) == {
         "wmma-tile-params": "clean",
-        "tile-unprune": "clean",
+        "fattn-keep-gqa-tiles": "clean",
         "fattn-decode-tile": "moved",
     }
     move = found["fattn-decode-tile"].moves[0]
@@ -248,8 +248,8 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
             for taken in (
                 ("wmma-tile-params",),
                 ("fattn-decode-tile",),
-                ("tile-unprune", "fattn-decode-tile"),
-                ("wmma-tile-params", "tile-unprune", "fattn-decode-tile"),
+                ("fattn-keep-gqa-tiles", "fattn-decode-tile"),
+                ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile"),
             )
         ],
         kept=1,
@@ -286,7 +286,7 @@ def test_a_second_place_of_the_same_kind_is_no_matter_of_guessing(ground):
     )
     found = ground.classify({"fattn.cu": swap(ground.read("fattn.cu"), last, again + last)})
     assert [problem.code for problem in found["fattn-decode-tile"].problems] == ["ANCHOR_AMBIGUOUS"]
-    assert "requires 'fattn-decode-tile'" in found["tile-unprune"].reason
+    assert "requires 'fattn-decode-tile'" in found["fattn-keep-gqa-tiles"].reason
     assert found["wmma-tile-params"].patch_class == "clean"
 
 
@@ -334,8 +334,8 @@ def test_a_change_merged_differently_as_the_patch_foresaw_is_superseded(ground):
     assert found["fattn-decode-tile"].patch_class == "superseded"
     assert found["fattn-decode-tile"].reason == foreseen.why
     # Its pair goes with it: alone it only compiles kernels that nothing launches.
-    assert found["tile-unprune"].patch_class == "conflict"
-    assert "requires 'fattn-decode-tile', which is superseded" in found["tile-unprune"].reason
+    assert found["fattn-keep-gqa-tiles"].patch_class == "conflict"
+    assert "requires 'fattn-decode-tile', which is superseded" in found["fattn-keep-gqa-tiles"].reason
     assert ground.classify({}, patches=declare)["fattn-decode-tile"].patch_class == "clean"
 
 
@@ -353,9 +353,9 @@ def test_a_deleted_function_retires_the_patch(ground):
     assert found["fattn-decode-tile"].patch_class == "retired"
     assert found["fattn-decode-tile"].gone[0].what == "function"
     # Its pair goes with it, by the same loss: alone it only compiles kernels that nothing launches.
-    assert found["tile-unprune"].patch_class == "retired"
-    assert "requires 'fattn-decode-tile', which is retired" in found["tile-unprune"].reason
-    assert found["tile-unprune"].gone == found["fattn-decode-tile"].gone
+    assert found["fattn-keep-gqa-tiles"].patch_class == "retired"
+    assert "requires 'fattn-decode-tile', which is retired" in found["fattn-keep-gqa-tiles"].reason
+    assert found["fattn-keep-gqa-tiles"].gone == found["fattn-decode-tile"].gone
 
 
 @pytest.mark.thorough
@@ -390,7 +390,7 @@ def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground, build)
 def test_another_if_around_the_place_is_moved(ground):
     text = ground.read("fattn-tile.cuh")
     new = f"#ifndef GGML_TILE_KEEP_ALL\n{PRUNE}#endif // GGML_TILE_KEEP_ALL\n"
-    found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, new)})["tile-unprune"]
+    found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, new)})["fattn-keep-gqa-tiles"]
     assert found.patch_class == "moved"
     assert found.moves[0].how == "nesting"
     assert "GGML_TILE_KEEP_ALL" in found.moves[0].detail
@@ -429,9 +429,9 @@ def test_a_reformatted_tree_is_clean(ground):
 def test_the_group_itself_removed_is_a_conflict_with_intent(ground):
     text = ground.read("fattn-tile.cuh")
     found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, "")})
-    assert found["tile-unprune"].patch_class == "conflict"
-    assert "trap for every variant" in found["tile-unprune"].intent
-    (drift,) = found["tile-unprune"].drift  # what changed there, for who has to look
+    assert found["fattn-keep-gqa-tiles"].patch_class == "conflict"
+    assert "trap for every variant" in found["fattn-keep-gqa-tiles"].intent
+    (drift,) = found["fattn-keep-gqa-tiles"].drift  # what changed there, for who has to look
     assert any("GGML_USE_WMMA_FATTN" in unit for unit in drift.removed)
     assert (
         found["fattn-decode-tile"].patch_class == "conflict"
@@ -444,6 +444,6 @@ def test_what_goes_wrong_with_one_patch_is_its_class_and_ends_nothing_else(groun
     broken = replace(was, before=dict.fromkeys(was.before, b""))
     found, _ = ground.step({}, {**ground.last, "fattn-decode-tile": broken})
     assert found["wmma-tile-params"].patch_class == "clean"
-    assert found["tile-unprune"].reason.startswith("requires 'fattn-decode-tile', which is in conflict")
+    assert found["fattn-keep-gqa-tiles"].reason.startswith("requires 'fattn-decode-tile', which")
     assert found["fattn-decode-tile"].reason.startswith("it cannot be classified: ")
     assert [error.code for error in found["fattn-decode-tile"].problems] == ["ENTITY_NOT_FOUND"]

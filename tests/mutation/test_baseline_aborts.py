@@ -36,7 +36,7 @@ def aborting(shipped: Subject, edited: Callable[..., Subject]) -> Callable[..., 
 
         root = overlay_tree(shipped.baseline, planted((baseline,)), "whole", below=".")
         before = replace(shipped, baseline=root, baseline_tree=root.name)
-        return edited(before, planted(candidate), "tile-unprune")
+        return edited(before, planted(candidate), "fattn-keep-gqa-tiles")
 
     return make
 

@@ -217,7 +217,7 @@ ISOLATION = [
         catcher="isolation",
         code="ISOLATION_TOKENS",
         says="became ''",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
     ),
     Mutation(
         id="arch-too-wide",
@@ -229,7 +229,7 @@ ISOLATION = [
         catcher="isolation",
         code="ISOLATION_TOKENS",
         says="for hip gfx1100 device, rocWMMA on",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
     ),
     Mutation(
         id="rocwmma-macro-dropped",
@@ -252,7 +252,7 @@ ISOLATION = [
         catcher="isolation",
         code="ISOLATION_UNREADABLE",
         says="unterminated conditional directive",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
     ),
     Mutation(
         id="foreign-cc",
@@ -288,7 +288,7 @@ ISOLATION = [
         catcher="isolation",
         code="ISOLATION_TOKENS",
         says="reads differently for cuda",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
     ),
     Mutation(
         id="file-unreached",
@@ -389,7 +389,7 @@ COMPILED = [
         catcher="resources",
         code="RESOURCES_UNDECLARED_KERNELS",
         says="flash_attn_tile<64, 64, 8, 8, true>",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
         units=(_TILE_UNIT,),
     ),
     Mutation(
@@ -403,7 +403,7 @@ COMPILED = [
         catcher="resources",
         code="RESOURCES_PRUNED",
         says="can only trap in the candidate",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
         units=(_TILE_UNIT,),
     ),
 ]
@@ -480,7 +480,7 @@ LAUNCH = [
     ),
     Mutation(
         id="prune-left-in",
-        about="fattn-decode-tile without tile-unprune",
+        about="fattn-decode-tile without fattn-keep-gqa-tiles",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old=f"#if !({_DEVICE})\n{_PRUNED}#endif\n",
@@ -488,7 +488,7 @@ LAUNCH = [
         catcher="launch",
         code="LAUNCH_KERNEL_TRAPS",
         says="flash_attn_tile<64, 64, 1, 4, false>",
-        author="tile-unprune",
+        author="fattn-keep-gqa-tiles",
     ),
     Mutation(
         id="decode-condition-inverted",

@@ -379,7 +379,7 @@ def planted(shipped: Subject, edited: Callable[..., Subject]) -> Callable[[Fault
     def make(fault: Fault) -> Subject:
         path = f"{CUDA}/{fault.file}"
         text = (shipped.candidate / path).read_text("utf-8")
-        return edited(shipped, {path: _planted(text, fault).encode()}, "tile-unprune")
+        return edited(shipped, {path: _planted(text, fault).encode()}, "fattn-keep-gqa-tiles")
 
     return make
 

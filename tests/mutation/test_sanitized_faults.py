@@ -29,7 +29,7 @@ def gate_over(shipped: Subject, edited: Callable[..., Subject]) -> Callable[...,
             text = (shipped.candidate / path).read_text("utf-8")
             assert old in text
             changes[path] = (_SHIFT + text.replace(old, new, 1)).encode()
-        subject = edited(shipped, changes, "tile-unprune")
+        subject = edited(shipped, changes, "fattn-keep-gqa-tiles")
         machine = Machine(backend="hip", emulates="gfx1151")
         return SanitizeGate(machine=machine, ops=ops, pattern=pattern, is_sample=True).run(subject)
 
@@ -73,7 +73,7 @@ def test_a_fault_of_the_candidates_fails_and_is_named(
     problem = next(one for one in result.problems if line in one.message)
     assert f"{kind} in kernel soft_max_f32" in problem.message
     (where,) = problem.where
-    assert (where.path, where.label) == (SOFT_MAX, "tile-unprune")
+    assert (where.path, where.label) == (SOFT_MAX, "fattn-keep-gqa-tiles")
     assert problem.hint is not None
     assert "--side candidate -- test-backend-ops test -b ROCm0 -o" in problem.hint
 

@@ -38,10 +38,10 @@ def test_a_kernel_that_works_again_is_never_the_same_and_slower_beyond_the_error
 ) -> None:
     text = (shipped.candidate / MMVQ).read_text("utf-8")
     assert LOOP in text
-    subject = edited(shipped, {MMVQ: text.replace(LOOP, kernel or LOOP, 1).encode()}, "tile-unprune")
+    subject = edited(shipped, {MMVQ: text.replace(LOOP, kernel or LOOP, 1).encode()}, "fattn-keep-gqa-tiles")
     parts = tuple(
         replace(part, patch=replace(part.patch, speed=SpeedRules(shapes=SHAPES, why="a test")))
-        if part.id == "tile-unprune"
+        if part.id == "fattn-keep-gqa-tiles"
         else replace(part, patch=replace(part.patch, speed=None))
         for part in subject.patches
     )
@@ -55,7 +55,7 @@ def test_a_kernel_that_works_again_is_never_the_same_and_slower_beyond_the_error
     slow, same, _ = result.evidence.shapes
     assert same.change == 0
     assert any("attention, head size 128" in line and "error is not known" in line for line in result.not_run)
-    others = [part.id for part in subject.patches if part.id != "tile-unprune"]
+    others = [part.id for part in subject.patches if part.id != "fattn-keep-gqa-tiles"]
     assert [line.partition(":")[0] for line in result.not_run if "names no shapes" in line] == others
     if kernel:
         assert slow.change is not None

@@ -19,10 +19,11 @@ from thorough import ordinary
 OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 MODELLED = (
-    *("fattn-vec-heads-first", "quantize-once", "moe-reduction-columns", "fattn-mma-prompts"),
-    *("mul-mat-prompts", "norm-quantized", "attention-inputs", "sums-normed", "rope-blocks"),
-    *("delta-net-inputs", "gated-quantized", "gate-up-quantized", "attention-quantized"),
-    *("mmvq-loops", "hidden-rows"),
+    *("fattn-vec-heads-first", "reuse-q8-1-activations", "moe-sum-coalesce", "fattn-wmma-prefill"),
+    *("mul-mat-wmma-prefill", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store", "fuse-add-rms-norm"),
+    "rope-block-size",
+    *("fuse-delta-net-inputs", "fuse-glu-q8-1", "fuse-gate-up-q8-1", "fuse-fattn-combine-q8-1"),
+    *("mmvq-prefetch", "fattn-vec-skip-masked"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -77,12 +78,12 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
     states = {patch["id"]: patch["state"] for patch in report["patches"]}
     inside = {
         "wmma-tile-params": 6900 <= build <= 9093,
-        "tile-unprune": 6900 <= build <= 9093,
+        "fattn-keep-gqa-tiles": 6900 <= build <= 9093,
         "fattn-decode-tile": 6900 <= build <= 9093,
-        "fattn-tile-rows": build >= 10229,
+        "fattn-tile-config": build >= 10229,
         "fattn-vec-heads-first": build >= 10566,
         "mmq-batch-limits": build >= 10229,
-        "mmq-rows": build >= 10229,
+        "mmq-tile-config": build >= 10229,
         "mmvq-batch-limits": build >= 11549,
         "mmvq-decode-warps": False,  # RDNA4's
         "ssm-scan-barrier": 6900 <= build <= 9712,
@@ -92,20 +93,20 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "integrated-host-buffers": 10039 <= build <= 11062,
         "mmq-wmma-batches": build >= 10229,
         "mmq-rolled-loops": build >= 10229,
-        "quantize-once": build >= 11549,
-        "moe-reduction-columns": build >= 11549,
-        "fattn-mma-prompts": build >= 11549,
-        "mul-mat-prompts": build >= 11549,
-        "norm-quantized": build >= 11549,
-        "attention-inputs": build >= 11549,
-        "sums-normed": build >= 11549,
-        "rope-blocks": build >= 11549,
-        "delta-net-inputs": build >= 11549,
-        "gated-quantized": build >= 11549,
-        "gate-up-quantized": build >= 11549,
-        "attention-quantized": build >= 11549,
-        "mmvq-loops": build >= 11549,
-        "hidden-rows": build >= 11549,
+        "reuse-q8-1-activations": build >= 11549,
+        "moe-sum-coalesce": build >= 11549,
+        "fattn-wmma-prefill": build >= 11549,
+        "mul-mat-wmma-prefill": build >= 11549,
+        "fuse-norm-q8-1": build >= 11549,
+        "fuse-qkv-rope-kv-store": build >= 11549,
+        "fuse-add-rms-norm": build >= 11549,
+        "rope-block-size": build >= 11549,
+        "fuse-delta-net-inputs": build >= 11549,
+        "fuse-glu-q8-1": build >= 11549,
+        "fuse-gate-up-q8-1": build >= 11549,
+        "fuse-fattn-combine-q8-1": build >= 11549,
+        "mmvq-prefetch": build >= 11549,
+        "fattn-vec-skip-masked": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

@@ -52,7 +52,7 @@ def strix_halo_tree(patchkit, test_cache, tmp_path):
 def test_each_era_has_a_recorded_result():
     assert recorded("gfx1200", 11549).patches == ("mmvq-decode-warps",)
     assert recorded("gfx1151", 10068).patches == ("integrated-host-buffers",)
-    assert set(recorded("gfx1151", 11549).patches) >= {"mmq-batch-limits", "mmq-rows"}
+    assert set(recorded("gfx1151", 11549).patches) >= {"mmq-batch-limits", "mmq-tile-config"}
     # A series that is empty by default is recorded, too.
     empty = recorded("gfx1100", 10068)
     assert (empty.patches, empty.tree) == ((), LOCK.pin(10068).tree)
@@ -95,7 +95,7 @@ def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
 
 @pytest.mark.thorough
 def test_both_sides_of_each_knob_read_the_profile(patchkit):
-    asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-rows")]
+    asked = [f"--with={name}" for name in ("fattn-tile-config", "mmq-tile-config")]
     out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
     text = {edit["id"]: edit["text"] for patch in json.loads(out)["patches"] for edit in patch["edits"]}
     row = "GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 256, 3, 64, 64)"

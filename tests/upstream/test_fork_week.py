@@ -204,7 +204,7 @@ def told(fork: Fork) -> list[str]:
 def check_bumped(fork: Fork) -> None:
     """What every week of this series comes to, whatever was proven of it."""
     (default, opted) = json.loads((fork.out / "bump.json").read_text())["candidates"]
-    ours = ["mmq-batch-limits", "mmq-rows", "mmvq-batch-limits", "mmq-rolled-loops"]
+    ours = ["mmq-batch-limits", "mmq-tile-config", "mmvq-batch-limits", "mmq-rolled-loops"]
     assert default["applied"] == [*ours, "long-words", "quiet-options"]
     assert set(opted["applied"]) == {*ours, OPT_IN, "long-words", "quiet-options", "argmax-start"}
     for made in (default, opted):

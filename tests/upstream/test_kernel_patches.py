@@ -23,7 +23,7 @@ _NEVER = r"(?!)"
 
 PATCHES = (
     KernelPatch(
-        name="quantize-once",
+        name="reuse-q8-1-activations",
         spared={"shared": 2, "shared-prompt": 2},
         rules={
             "quantize-once.cuh": [
@@ -60,17 +60,17 @@ PATCHES = (
         stale=frozenset({"rounds"}),
     ),
     KernelPatch(
-        name="moe-reduction-columns",
+        name="moe-sum-coalesce",
         kernels={"moe_reduction_columns": r"(?!not)", "moe_weighted_reduction_f32": _NEVER},
     ),
     KernelPatch(
-        name="fattn-mma-prompts",
+        name="fattn-wmma-prefill",
         rounds=1,
         kernels={"flash_attn_mma_prompts": r"(?!not)"},
         is_quick=True,
     ),
     KernelPatch(
-        name="mul-mat-prompts",
+        name="mul-mat-wmma-prefill",
         scenes="product-*",
         rounds=1,
         kernels={"mul_mat_prompts": r"product-(?!not)"},
@@ -80,7 +80,7 @@ PATCHES = (
     # matmuls are those before the gate (of others the result would be the same); their type, as strides say
     # the same.
     KernelPatch(
-        name="mul-mat-prompts",
+        name="mul-mat-wmma-prefill",
         scenes="gated-*",
         kernels={"unary_gated_op_kernel": r"gated-not-(?!oai)"},
         is_like_unfused=True,
@@ -112,12 +112,12 @@ PATCHES = (
             ]
         },
     ),
-    # Not left out: GGML_CUDA_DISABLE_FUSION, forks and attention-inputs (no graph of ours forks there), that
-    # nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
+    # Not left out: GGML_CUDA_DISABLE_FUSION, forks and fuse-qkv-rope-kv-store (no graph of ours forks there),
+    # that nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
     # biases and weights of norms are f32: else upstream ends the program.
     KernelPatch(
-        name="sums-normed",
-        needs=("quantize-once", "norm-quantized", "attention-inputs"),
+        name="fuse-add-rms-norm",
+        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store"),
         kernels={
             "mul_mat_vec_q_attention_inputs": r"attention-(?!not)",
             "sums_normed": r"sums-(?!not)",
@@ -214,7 +214,7 @@ PATCHES = (
                     ("sums-not-one-row", "sums-not-rows-apart"),
                 ),
                 Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
-                Rule("sums-normed", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
+                Rule("fuse-add-rms-norm", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
                 Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
                 Rule(
                     "sums-not-own",
@@ -339,7 +339,7 @@ PATCHES = (
         is_replayed=True,
     ),
     KernelPatch(
-        name="rope-blocks",
+        name="rope-block-size",
         kernels={
             "rope_norm": r"norm-",
             "rope_neox": r"neox-",
@@ -351,8 +351,8 @@ PATCHES = (
     # Not left out: forks, what another rule would catch as well (shapes), and memory that other blocks read
     # (net-not-over-part-of-20-tokens): in the emulator's order all come first.
     KernelPatch(
-        name="gated-quantized",
-        needs=("quantize-once", "norm-quantized", "delta-net-inputs"),
+        name="fuse-glu-q8-1",
+        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-delta-net-inputs"),
         kernels={
             "delta_net_convolved": r"net-(?!not|convolution-not)",
             "delta_net_inputs": r"net-(?!not|inputs-not)",
@@ -449,11 +449,11 @@ PATCHES = (
         },
         is_replayed=True,
     ),
-    # Not left out: forks (on another stream quantize-once gives no copy), that there is a gate (without one
-    # no operation is named, either), and that a step belongs to a graph.
+    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), that there is a gate (without
+    # one no operation is named, either), and that a step belongs to a graph.
     KernelPatch(
-        name="attention-quantized",
-        needs=("quantize-once", "norm-quantized", "gate-up-quantized"),
+        name="fuse-fattn-combine-q8-1",
+        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-gate-up-q8-1"),
         kernels={
             "mul_mat_vec_q_gate_up": r"gate-(?!not)",
             "flash_attn_combine_quantized": r"attention-(?!not)",
@@ -493,8 +493,8 @@ PATCHES = (
         is_replayed=True,
     ),
     KernelPatch(
-        name="hidden-rows",
-        needs=("fattn-vec-heads-first", "mmvq-loops"),
+        name="fattn-vec-skip-masked",
+        needs=("fattn-vec-heads-first", "mmvq-prefetch"),
         has_upstreams_launches=True,
         device_rules={
             "fattn-vec.cuh": [
@@ -624,7 +624,7 @@ def test_a_rule_of_device_code_that_is_left_out_is_noticed(
 @pytest.mark.hours
 @pytest.mark.parametrize("scene", ["sum-q4_0", "sum-experts", "gate-q4_0", "gate-biased", "gate-experts"])
 def test_upstream_fuses_what_the_loops_of_hidden_rows_are_for(scene_trees: SceneTrees, scene: str) -> None:
-    launched = scene_trees.run(None, "hidden-rows", scene, is_checked=False).launched
+    launched = scene_trees.run(None, "fattn-vec-skip-masked", scene, is_checked=False).launched
     assert launched["mul_mat_vec_q"]
     assert not [kernel for kernel in launched if kernel.startswith(("k_bin", "add_id", "swiglu", "unary"))]
 
@@ -634,6 +634,6 @@ def test_upstream_fuses_what_the_loops_of_hidden_rows_are_for(scene_trees: Scene
 def test_a_blas_type_that_is_asked_for_is_used_where_upstream_would_use_it(
     scene_trees: SceneTrees, scene: str, launches: int
 ) -> None:
-    tree = scene_trees.tree_with("mul-mat-prompts")
-    ran = scene_trees.run(tree, "mul-mat-prompts", scene, GGML_CUDA_CUBLAS_COMPUTE_TYPE="f32")
+    tree = scene_trees.tree_with("mul-mat-wmma-prefill")
+    ran = scene_trees.run(tree, "mul-mat-wmma-prefill", scene, GGML_CUDA_CUBLAS_COMPUTE_TYPE="f32")
     assert ran.launched.get("mul_mat_prompts", 0) == launches

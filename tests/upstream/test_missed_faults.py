@@ -23,8 +23,8 @@ def tree(scene_trees: SceneTrees) -> Path:
 @pytest.mark.parametrize(
     ("patch", "scene"),
     [
-        ("quantize-once", "routed-fallback"),  # q8_1 activations identified by a reused address
-        ("sums-normed", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
+        ("reuse-q8-1-activations", "routed-fallback"),  # q8_1 activations identified by a reused address
+        ("fuse-add-rms-norm", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
     ],
 )
 def test_results_are_upstreams_to_the_bit(
@@ -43,17 +43,17 @@ def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(
     scene_trees: SceneTrees, tree: Path, scene: str, kernel: str
 ) -> None:
     rounds, nodes = 5, 8
-    assert scene_trees.run(tree, "quantize-once", scene).launched[kernel] == rounds * nodes
+    assert scene_trees.run(tree, "reuse-q8-1-activations", scene).launched[kernel] == rounds * nodes
 
 
 @pytest.mark.parametrize(
     ("patch", "scene"),
     [
-        ("quantize-once", "shared"),
-        ("sums-normed", "attention-qwen3"),
-        ("sums-normed", "sums-two"),
-        ("gated-quantized", "net-token"),
-        ("attention-quantized", "*"),
+        ("reuse-q8-1-activations", "shared"),
+        ("fuse-add-rms-norm", "attention-qwen3"),
+        ("fuse-add-rms-norm", "sums-two"),
+        ("fuse-glu-q8-1", "net-token"),
+        ("fuse-fattn-combine-q8-1", "*"),
     ],
 )
 def test_without_fusion_there_are_upstreams_launches(
@@ -65,7 +65,7 @@ def test_without_fusion_there_are_upstreams_launches(
 
 
 def test_attention_reads_no_row_past_the_end_of_a_mask(scene_trees: SceneTrees, tree: Path) -> None:
-    after = scene_trees.run(tree, "fattn-mma-prompts", "mask-*")
+    after = scene_trees.run(tree, "fattn-wmma-prefill", "mask-*")
     assert after.wrong(lambda: after) == []
     assert after.launched["flash_attn_mma_prompts"] == len(after.scenes)
     assert after.launched["flash_attn_mask_to_KV_max"] == 1, "only of whole tiles"

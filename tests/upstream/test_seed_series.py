@@ -32,7 +32,7 @@ def test_three_commits_on_the_real_commit_touch_only_the_cuda_folder(repository,
     assert git(repository, "rev-parse", f"{PIN}^{{tree}}") == TREE
     assert [made["id"] for made in applied["commits"]] == [
         "wmma-tile-params",
-        "tile-unprune",
+        "fattn-keep-gqa-tiles",
         "fattn-decode-tile",
     ]
     changed = git(repository, "diff", "--name-only", PIN, applied["branch"]).splitlines()
@@ -62,7 +62,7 @@ ANCHORS = {
     ("wmma-tile-params", "kernel-stride"): ("flash_attn_ext_f16", 15),
     ("wmma-tile-params", "launch-nwarps"): ("ggml_cuda_flash_attn_ext_wmma_f16_case", 1),
     ("wmma-tile-params", "launch-stride"): ("ggml_cuda_flash_attn_ext_wmma_f16_case", 1),
-    ("tile-unprune", "keep-grouped-variants"): ("flash_attn_tile", 1),
+    ("fattn-keep-gqa-tiles", "keep-grouped-variants"): ("flash_attn_tile", 1),
     ("fattn-decode-tile", "skip-wmma-for-decode"): ("ggml_cuda_get_best_fattn_kernel", 1),
 }
 
@@ -94,7 +94,7 @@ def test_no_knob_is_changed_on_one_side_only(repository, applied):
 
 @pytest.mark.thorough
 def test_several_gpus_share_one_branch(candidate_cache, repository):
-    with_all = [f"--with={name}" for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")]
+    with_all = [f"--with={name}" for name in SEEDS]
     archs = ["--arch", "gfx90a", "--arch", "gfx1100", *SEED]
     applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
     header = git(

@@ -12,7 +12,7 @@ from patchkit.cli.settings import Settings, verb
 
 @verb(
     "diff",
-    example=("patchkit diff --arch gfx1151", "patchkit diff --arch gfx1151 --patch tile-unprune --stat"),
+    example=("patchkit diff --arch gfx1151", "patchkit diff --arch gfx1151 --patch mmq-tile-config --stat"),
 )
 @candidate_options
 @click.option("--patch", metavar="ID", shell_complete=patches, help="Only what this patch adds.")

@@ -20,7 +20,7 @@ from patchkit.prove.gates.speed import kept_doubts
 _NOT_SAID = "not said yet"
 
 
-@verb("show", example=("patchkit show tile-unprune", "patchkit show gfx1151"))
+@verb("show", example=("patchkit show fattn-keep-gqa-tiles", "patchkit show gfx1151"))
 @click.argument("name", metavar="PATCH|ARCH", shell_complete=patches_and_gpus)
 def command(settings: Settings, name: str) -> None:
     """Show one patch or one GPU in full: why, expected effect, facts, and the source of each figure."""

@@ -37,7 +37,7 @@ _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
 Kind = Literal["mmvq", "mmvf", "mmq", "gemm", "tile", "mma", "wmma", "vec", "attention", "other"]
 """Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, that of patch
-mul-mat-prompts (gemm), attention.
+mul-mat-wmma-prefill (gemm), attention.
 
 Of attention: without matrix instructions, with them, with them by rocWMMA, the vector kernel, and what joins
 parts of a result.

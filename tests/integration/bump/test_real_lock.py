@@ -100,7 +100,7 @@ def test_patches_whose_range_ends_while_their_ground_is_there_are_not_lost_silen
 
 @pytest.fixture
 def broken(tmp_path, corpus, bump):
-    """A remote whose b11600 is b11549 with another condition where fattn-tile-rows has its place."""
+    """A remote whose b11600 is b11549 with another condition where fattn-tile-config has its place."""
     tip = git(corpus / "upstream.git", "for-each-ref", "--format=%(refname)", "refs/patchkit/pin/b11549")
     if not tip:
         bump("--to", "b11549", "--no-verify", "--keep-default", "--arch", "gfx1151")
@@ -138,7 +138,7 @@ def test_the_canary_sees_the_break_of_an_opt_in_patch(broken, series, corpus, tm
     assert document["state"] == "blocked"
     (blocked,) = (made for made in document["candidates"] if made["blocked"])
     assert blocked["with"] == OPT_IN
-    assert blocked["blocked"] == ["fattn-tile-rows: an edit cannot be placed"]
+    assert blocked["blocked"] == ["fattn-tile-config: an edit cannot be placed"]
     read_news = runpy.run_path(str(ROOT / "ci" / "canary_issue.py"))["read_news"]
     told = read_news(report.read_bytes(), "3").lines
-    assert f"- gfx1151 with {', '.join(OPT_IN)}: `fattn-tile-rows: an edit cannot be placed`" in told
+    assert f"- gfx1151 with {', '.join(OPT_IN)}: `fattn-tile-config: an edit cannot be placed`" in told

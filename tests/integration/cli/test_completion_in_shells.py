@@ -23,7 +23,10 @@ _LINES = [
     ("patchkit appl\t--with-o\t", "patchkit apply --with-opt-in"),
     ("patchkit apply --arch gfx94\t", "patchkit apply --arch gfx942"),
     ("patchkit apply --arch=gfx94\t", "patchkit apply --arch=gfx942"),
-    ("patchkit plan --upstream b6\t--with tile-\t", "patchkit plan --upstream b6900 --with tile-unprune"),
+    (
+        "patchkit plan --upstream b6\t--with mmq-t\t",
+        "patchkit plan --upstream b6900 --with mmq-tile-config",
+    ),
     ("patchkit model --gguf lla\t", "patchkit model --gguf llama.gguf"),
     ("patchkit sanitize -- ./lla\t", "patchkit sanitize -- ./llama.gguf"),
     ("patchkit nonsense --arch gfx94\t", "patchkit nonsense --arch gfx94"),

@@ -23,7 +23,7 @@ def argv(pin_cache: Path, tmp_path: Path) -> list[str]:
     for name in ("patches", "templates", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
     for folder, function in (
-        ("0002-tile-unprune", "flash_attn_tile"),
+        ("0002-fattn-keep-gqa-tiles", "flash_attn_tile"),
         ("0003-fattn-decode-tile", "ggml_cuda_get_best_fattn_kernel"),
     ):
         path = series / "patches" / folder / "patch.toml"
@@ -43,12 +43,12 @@ def argv(pin_cache: Path, tmp_path: Path) -> list[str]:
 def test_every_place_that_fails_is_shown_beside_what_holds(argv: list[str], capsys) -> None:
     assert main(["--quiet", *argv]) == 3
     out, err = capsys.readouterr()
-    assert "tile-unprune: " in out
+    assert "fattn-keep-gqa-tiles: " in out
     assert "\n  failed" in out
     assert "fattn-wmma-f16.cu:" in out, "the places of patches that hold are shown too"
     assert "flash_attn_tile_x" in err
     assert "ggml_cuda_get_best_fattn_kernel_x" in err
-    assert "0002-tile-unprune/patch.toml:" in err
+    assert "0002-fattn-keep-gqa-tiles/patch.toml:" in err
     assert "0003-fattn-decode-tile/patch.toml:" in err
     assert err.rstrip().endswith("the plan does not hold: 2 errors")
 
@@ -58,7 +58,7 @@ def test_json_has_the_plan_and_the_errors_in_one_document(argv: list[str], capsy
     document = json.loads(capsys.readouterr().out)
     states = {patch["id"]: patch["state"] for patch in document["patches"]}
     assert states["wmma-tile-params"] == "apply"
-    assert states["tile-unprune"] == states["fattn-decode-tile"] == "failed"
+    assert states["fattn-keep-gqa-tiles"] == states["fattn-decode-tile"] == "failed"
     assert len(document["error"]["errors"]) == 2
     assert all(member["exit_code"] == 3 and member["where"] for member in document["error"]["errors"])
 

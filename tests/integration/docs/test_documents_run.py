@@ -106,7 +106,7 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "3 clean (wmma-tile-params, tile-unprune, fattn-decode-tile)" in done.stdout
+    assert "3 clean (wmma-tile-params, fattn-keep-gqa-tiles, fattn-decode-tile)" in done.stdout
     clone = tmp_path / "llama.cpp"
     text = (clone / "ggml/src/ggml-cuda/fattn.cu").read_text()
     assert text.index("// rocWMMA, see my notes") < text.index("Q->ne[1] == 1)\n#endif")

@@ -95,7 +95,7 @@ def _parameters(command: click.Command, path: str) -> Iterator[tuple[str, click.
 
 def test_an_option_that_names_a_gpu_a_pin_or_a_patch_offers_them_in_every_command() -> None:
     wanted = {"--arch": "gfx1151", "--upstream": "b6900"}
-    wanted |= dict.fromkeys(("--only", "--with", "--without"), "tile-unprune")
+    wanted |= dict.fromkeys(("--only", "--with", "--without"), "fattn-keep-gqa-tiles")
     found = 0
     for path, param in _parameters(root, "patchkit"):
         for option in {*param.opts} & {*wanted}:

@@ -31,8 +31,8 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     standing = {row["arch"]: row["patches"] for row in document["archs"]}
     assert len(standing) == 16
     assert standing["gfx1151"]["wmma-tile-params"] == "on"
-    assert standing["gfx1151"]["mmq-rows"] == "on"
-    assert standing["gfx1151"]["fattn-tile-rows"] == "opt-in"
+    assert standing["gfx1151"]["mmq-tile-config"] == "on"
+    assert standing["gfx1151"]["fattn-tile-config"] == "opt-in"
     assert standing["gfx1100"]["wmma-tile-params"] == "opt-in"
     assert standing["gfx1201"]["mmvq-decode-warps"] == "opt-in"
     assert set(standing["gfx942"].values()) == {"off"}
@@ -56,7 +56,7 @@ def test_show_finds_a_patch_by_each_of_its_names(patchkit, name: str) -> None:
 
 
 def test_show_a_patch_to_a_person(patchkit) -> None:
-    _, out, _ = patchkit("show", "tile-unprune")
+    _, out, _ = patchkit("show", "fattn-keep-gqa-tiles")
     for heading in ("why:", "without it:", "expected:", "needs:", "GPUs:", "edits:", "links:"):
         assert f"\n{heading}\n" in out
 
@@ -105,7 +105,7 @@ def test_show_something_that_is_not_there(patchkit) -> None:
     code, _, err = patchkit("show", "tile-unprun")
     assert code == 2
     assert "error[SHOW_UNKNOWN]" in err
-    assert "did you mean 'tile-unprune'?" in err
+    assert "did you mean 'fattn-keep-gqa-tiles'?" in err
 
 
 def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> None:

@@ -19,21 +19,21 @@ namespace {
 
 // Each runs with the patch and with what the patch needs: the table of patches in test_kernel_patches.py has both.
 const std::pair<const char *, const table &> PATCHES[] = {
-    {"quantize-once", ACTIVATIONS},
-    {"moe-reduction-columns", EXPERT_SUMS},
-    {"fattn-mma-prompts", PREFILL_ATTENTION},
-    {"mul-mat-prompts", PREFILL_MATMULS},
-    {"mul-mat-prompts", PREFILL_GATES},
-    {"sums-normed", NORMS},
-    {"sums-normed", SUMS},
-    {"sums-normed", ATTENTION_INPUTS},
-    {"rope-blocks", ROPES},
-    {"gated-quantized", DELTA_NETS},
-    {"gated-quantized", DELTA_NET_GATES},
-    {"attention-quantized", QUANTIZED_GATES},
-    {"attention-quantized", QUANTIZED_ATTENTION},
-    {"hidden-rows", DECODE_MATMULS},
-    {"hidden-rows", DECODE_ATTENTION},
+    {"reuse-q8-1-activations", ACTIVATIONS},
+    {"moe-sum-coalesce", EXPERT_SUMS},
+    {"fattn-wmma-prefill", PREFILL_ATTENTION},
+    {"mul-mat-wmma-prefill", PREFILL_MATMULS},
+    {"mul-mat-wmma-prefill", PREFILL_GATES},
+    {"fuse-add-rms-norm", NORMS},
+    {"fuse-add-rms-norm", SUMS},
+    {"fuse-add-rms-norm", ATTENTION_INPUTS},
+    {"rope-block-size", ROPES},
+    {"fuse-glu-q8-1", DELTA_NETS},
+    {"fuse-glu-q8-1", DELTA_NET_GATES},
+    {"fuse-fattn-combine-q8-1", QUANTIZED_GATES},
+    {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
+    {"fattn-vec-skip-masked", DECODE_MATMULS},
+    {"fattn-vec-skip-masked", DECODE_ATTENTION},
 };
 
 bool is_named(const std::string & name, int argc, char ** argv) {

@@ -25,7 +25,7 @@ def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_,
     (variant,), newer = find_variants(request, lock, lock.pin(11549), folder)
     assert newer == ()
     assert (variant.with_, without <= {*variant.without}) == (with_, True)
-    assert not without or not {"mmq-rows", "mmq-batch-limits"} & {*variant.without}
+    assert not without or not {"mmq-tile-config", "mmq-batch-limits"} & {*variant.without}
 
 
 def test_more_trust_adds_what_is_opt_in(checkout: Path) -> None:

@@ -13,7 +13,7 @@ from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.selection import Selected
 
-CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
+CONFIG, UNPRUNE = "wmma-tile-params", "fattn-keep-gqa-tiles"
 
 
 @pytest.fixture

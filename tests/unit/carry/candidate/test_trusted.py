@@ -13,8 +13,8 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profiles
 
-SEED = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile")
-MEASURED = ("mmq-batch-limits", "mmq-rows")
+SEED = ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile")
+MEASURED = ("mmq-batch-limits", "mmq-tile-config")
 
 
 @pytest.fixture
@@ -70,8 +70,10 @@ def test_wrong_results_of_hardware_are_mended_with_any_trust(choose) -> None:
 
 
 def test_what_is_named_beside_a_trust_counts(choose) -> None:
-    more = choose(11549, "gfx1151", trust="measured", with_=("fattn-tile-rows",), without=("mmq-rows",))
-    assert more.ids == ("fattn-tile-rows", "mmq-batch-limits")
+    more = choose(
+        11549, "gfx1151", trust="measured", with_=("fattn-tile-config",), without=("mmq-tile-config",)
+    )
+    assert more.ids == ("fattn-tile-config", "mmq-batch-limits")
 
 
 def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
@@ -81,10 +83,10 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     less = choose(11549, "gfx1151").more_trust
     assert less is not None
     assert less.sentence() == (
-        "published; --trust modelled would add fattn-vec-heads-first, quantize-once, "
-        "moe-reduction-columns, fattn-mma-prompts, mul-mat-prompts, norm-quantized, "
-        "attention-inputs, sums-normed, rope-blocks, delta-net-inputs, gated-quantized, "
-        "gate-up-quantized, attention-quantized, mmvq-loops, hidden-rows: measured by nobody"
+        "published; --trust modelled would add fattn-vec-heads-first, reuse-q8-1-activations, "
+        "moe-sum-coalesce, fattn-wmma-prefill, mul-mat-wmma-prefill, fuse-norm-q8-1, "
+        "fuse-qkv-rope-kv-store, fuse-add-rms-norm, rope-block-size, fuse-delta-net-inputs, fuse-glu-q8-1, "
+        "fuse-gate-up-q8-1, fuse-fattn-combine-q8-1, mmvq-prefetch, fattn-vec-skip-masked: measured by nobody"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (
@@ -99,7 +101,7 @@ def test_of_several_gpus_all_that_are_offered_it_decide(choose) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "named"),
-    [({"only": ("mmq-rows",)}, "--only mmq-rows"), ({"with_opt_in": True}, "--with-opt-in")],
+    [({"only": ("mmq-tile-config",)}, "--only mmq-tile-config"), ({"with_opt_in": True}, "--with-opt-in")],
 )
 def test_a_trust_beside_what_leaves_nothing_to_it_is_refused(choose, asked, named: str) -> None:
     with refused("REQUEST_CONTRADICTS", match=f"--trust modelled and {named} contradict each other"):

@@ -141,7 +141,7 @@ def test_of_what_the_lock_does_not_record_the_files_decide(gaining: EvidenceFile
 
 
 def test_the_code_of_a_patch_is_what_it_does_and_not_its_prose(checkout: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "0008-mmq-rows"
+    folder = tmp_path / "0008-mmq-tile-config"
     shutil.copytree(checkout / "patches" / folder.name, folder)
     before = code_digest(folder)
     text = (folder / "patch.toml").read_text()
@@ -177,9 +177,9 @@ def test_a_series_has_the_claims_of_its_files(gaining: EvidenceFile, checkout: P
     with pytest.raises(ErrorGroup) as caught:
         load_series(tmp_path / "patches")
     assert [one.code for one in caught.value.errors] == ["EVIDENCE_NAME_WRONG"]
-    of_shipped = of_patch(gaining, "mmq-rows", load_lock(checkout / "patches" / "upstream.lock"))
+    of_shipped = of_patch(gaining, "mmq-tile-config", load_lock(checkout / "patches" / "upstream.lock"))
     (tmp_path / "evidence" / "wrong.json").unlink()
     (tmp_path / "evidence" / of_shipped.name).write_bytes(of_shipped.text)
-    patch = load_series(tmp_path / "patches").patch("mmq-rows")
+    patch = load_series(tmp_path / "patches").patch("mmq-tile-config")
     assert patch is not None
     assert [one.link for one in patch.claims if one.link.endswith(".json")] == [f"evidence/{of_shipped.name}"]

@@ -34,26 +34,26 @@ ARCHS = [
     "gfx942",
     "gfx950",
 ]
-SEED = ("fattn-decode-tile", "tile-unprune", "wmma-tile-params")
-LATER = ("mmq-batch-limits", "mmq-rows", "mmq-rolled-loops", "mmvq-batch-limits")
+SEED = ("fattn-decode-tile", "fattn-keep-gqa-tiles", "wmma-tile-params")
+LATER = ("mmq-batch-limits", "mmq-tile-config", "mmq-rolled-loops", "mmvq-batch-limits")
 UNSETTLED = (
-    "fattn-tile-rows",
+    "fattn-tile-config",
     "fattn-vec-heads-first",
     "mmq-wmma-batches",
-    "moe-reduction-columns",
-    "quantize-once",
-    "fattn-mma-prompts",
-    "mul-mat-prompts",
-    "norm-quantized",
-    "attention-inputs",
-    "sums-normed",
-    "rope-blocks",
-    "delta-net-inputs",
-    "gated-quantized",
-    "gate-up-quantized",
-    "attention-quantized",
-    "mmvq-loops",
-    "hidden-rows",
+    "moe-sum-coalesce",
+    "reuse-q8-1-activations",
+    "fattn-wmma-prefill",
+    "mul-mat-wmma-prefill",
+    "fuse-norm-q8-1",
+    "fuse-qkv-rope-kv-store",
+    "fuse-add-rms-norm",
+    "rope-block-size",
+    "fuse-delta-net-inputs",
+    "fuse-glu-q8-1",
+    "fuse-gate-up-q8-1",
+    "fuse-fattn-combine-q8-1",
+    "mmvq-prefetch",
+    "fattn-vec-skip-masked",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
@@ -145,8 +145,8 @@ def test_the_schema_knows_the_words_of_the_models() -> None:
 
 def test_tuned_rows_are_where_a_patch_reads_them() -> None:
     readers = {
-        "tile": "fattn-tile-rows",
-        "mmq": "mmq-rows",
+        "tile": "fattn-tile-config",
+        "mmq": "mmq-tile-config",
         "mmq_batch": "mmq-batch-limits",
         "mmvq_batch": "mmvq-batch-limits",
         "mmvq_warps": "mmvq-decode-warps",

@@ -21,7 +21,7 @@ def claim(kind: str, says: str, who: str) -> Claim:
 TWO = (claim("hardware", "gain", "ann"), claim("hardware", "gain", "bob"))
 MODEL = claim("modelled", "gain", "patchkit")
 LOSSES = (claim("hardware", "loss", "cid"), claim("hardware", "loss", "dan"))
-ROWS = "mmq-rows"
+ROWS = "mmq-tile-config"
 
 
 @pytest.fixture(scope="module")

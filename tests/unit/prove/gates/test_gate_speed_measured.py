@@ -96,7 +96,7 @@ def test_show_has_the_doubt_from_what_the_gate_left(
 ) -> None:
     """Of a shipped patch, in the place of the first."""
     known = load_lock(checkout / "patches" / "upstream.lock")
-    patch = load_series(checkout / "patches").patch("mmq-rows")
+    patch = load_series(checkout / "patches").patch("mmq-tile-config")
     assert patch is not None
     assert patch.speed is not None
     there = of_patch(file, patch.id, known)
