@@ -113,8 +113,8 @@ PATCHES = (
         },
     ),
     # Not left out: GGML_CUDA_DISABLE_FUSION, forks and fuse-qkv-rope-kv-store (no graph of ours forks there),
-    # that nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights, and that
-    # biases and weights of norms are f32: else upstream ends the program.
+    # that nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights,
+    # and that biases and weights of norms are f32: else upstream ends the program.
     KernelPatch(
         name="fuse-add-rms-norm",
         needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store"),
@@ -449,8 +449,8 @@ PATCHES = (
         },
         is_replayed=True,
     ),
-    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), that there is a gate (without
-    # one no operation is named, either), and that a step belongs to a graph.
+    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), that there is a gate
+    # (without one no operation is named, either), and that a step belongs to a graph.
     KernelPatch(
         name="fuse-fattn-combine-q8-1",
         needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-gate-up-q8-1"),

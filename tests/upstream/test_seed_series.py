@@ -52,6 +52,8 @@ def test_the_result_is_the_one_the_lock_records(checkout, applied):
     assert (recorded.tree, recorded.commit) == (applied["tree"], applied["commits"][-1]["commit"])
 
 
+_SEED_PATCHES = ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile")
+
 # Every function an edit of the series resolves to at build 6900, with the number of places in it.
 ANCHORS = {
     ("wmma-tile-params", "include-config"): ("(file)", 1),
@@ -94,7 +96,7 @@ def test_no_knob_is_changed_on_one_side_only(repository, applied):
 
 @pytest.mark.thorough
 def test_several_gpus_share_one_branch(candidate_cache, repository):
-    with_all = [f"--with={name}" for name in SEEDS]
+    with_all = [f"--with={name}" for name in _SEED_PATCHES]
     archs = ["--arch", "gfx90a", "--arch", "gfx1100", *SEED]
     applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
     header = git(
