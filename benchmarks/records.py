@@ -1,6 +1,6 @@
-"""Keeps the tables of docs/records equal to the files that they rest on.
+"""Keeps the tables of docs/records, and the chart of the README, equal to the data they are made from.
 
-    python benchmarks/records.py            # names the pages that are not as their files are
+    python benchmarks/records.py            # lists the pages that are out of date
     python benchmarks/records.py --write    # writes them
 
 A table stands in its page between `<!-- table NAME -->` and `<!-- end -->`. Some are made of what benchmarks
@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from prompt_chart import PICTURE, draw
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "records"
 DATA = PAGES / "data"
@@ -43,11 +45,12 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
-    stale = [page for page in sorted(PAGES.glob("*.md")) if rendered(page) != page.read_text("utf-8")]
-    for page in stale:
-        print(page.relative_to(ROOT))
+    texts = {page: rendered(page) for page in sorted(PAGES.glob("*.md"))} | {PICTURE: draw()}
+    stale = [path for path, text in texts.items() if not path.is_file() or text != path.read_text("utf-8")]
+    for path in stale:
+        print(path.relative_to(ROOT))
         if write:
-            page.write_text(rendered(page), "utf-8")
+            path.write_text(texts[path], "utf-8")
     return int(bool(stale) and not write)
 
 
