@@ -75,7 +75,7 @@ def _legend() -> Iterator[str]:
         x = 8 + number * 150
         yield f'<rect class="{name}" x="{x}" y="34" width="14" height="12"/>'
         yield f'<text class="small" x="{x + 20}" y="44">{text}</text>'
-    note = "Hatched: modelled. Whisker: error of the model, or the expected range. Dotted: the model's own value."
+    note = "Hatched: modelled. Whisker: error of the model, or the expected range. Dotted: the model's value."
     yield f'<text class="small" x="8" y="66">{note}</text>'
 
 
