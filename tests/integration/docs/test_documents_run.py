@@ -94,10 +94,10 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
         git(tmp_path, "config", "--global", key, value)
     git(tmp_path, "init", "-q", "--bare", "-b", "master", str(upstream))
     (upstream / "objects" / "info" / "alternates").write_text(f"{pin_cache / 'upstream.git' / 'objects'}\n")
-    tree = git(pin_cache / "upstream.git", "rev-parse", "refs/patchkit/pin/b6900^{tree}")
+    tree = git(pin_cache / "upstream.git", "rev-parse", "refs/patchkit/pin/b11549^{tree}")
     first = git(upstream, "commit-tree", tree, "-m", "the commit before")
-    pinned = git(upstream, "commit-tree", tree, "-p", first, "-m", "build 6900")
-    git(upstream, "tag", "b6900", pinned)
+    pinned = git(upstream, "commit-tree", tree, "-p", first, "-m", "build 11549")
+    git(upstream, "tag", "b11549", pinned)
     git(upstream, "update-ref", "refs/heads/master", pinned)
     script = "\n".join(_STORY.findall((_DOCS / "guide" / "tutorial.md").read_text("utf-8")))
     patchkit = f'patchkit() {{ "{sys.executable}" -m patchkit "$@"; }}\n'
@@ -106,18 +106,19 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "3 clean (wmma-tile-params, fattn-keep-gqa-tiles, fattn-decode-tile)" in done.stdout
+    patches = ("mmq-batch-limits", "mmq-tile-config", "mmvq-batch-limits", "mmq-rolled-loops")
+    assert all(patch in done.stdout for patch in patches)
     clone = tmp_path / "llama.cpp"
-    text = (clone / "ggml/src/ggml-cuda/fattn.cu").read_text()
-    assert text.index("// rocWMMA, see my notes") < text.index("Q->ne[1] == 1)\n#endif")
-    assert git(clone, "rev-list", "--count", f"{pinned}..HEAD") == "4"
+    text = (clone / "ggml/src/ggml-cuda/mmq.cuh").read_text()
+    assert text.index("// my Strix Halo") < text.index("return ggml_cuda_mmq_tuned_gfx1151(")
+    assert git(clone, "rev-list", "--count", f"{pinned}..HEAD") == "5"
     assert git(clone, "status", "--porcelain") == ""
     # What the page says of cherry-pick: the same commits, made on upstream's own, conflict with the edit.
-    git(clone, "switch", "-q", "-c", "plain", "mine~3")
-    onto = ("--onto", "b6900", "--branch", "pinned")
+    git(clone, "switch", "-q", "-c", "plain", "mine~4")
+    onto = ("--onto", "b11549", "--branch", "pinned")
     assert run_patchkit("apply", "--arch", "gfx1151", *onto, cwd=clone).returncode == 0
     picked = subprocess.run(
-        ["git", "cherry-pick", "b6900..pinned"],
+        ["git", "cherry-pick", "b11549..pinned"],
         cwd=clone,
         capture_output=True,
         text=True,
