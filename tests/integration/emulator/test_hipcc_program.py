@@ -54,21 +54,35 @@ def test_a_program_of_hipcc_runs(prefix: Prefix, execute, tmp_path: Path, archs:
 def test_the_page_about_own_kernels_says_what_happens(
     prefix: Prefix, gates_cache: Path, checkout: Path, tmp_path: Path
 ) -> None:
-    page = (checkout / "docs" / "guide" / "own-kernel.md").read_text("utf-8")
+    page = (checkout / "docs" / "guide" / "kernels-without-gpu.md").read_text("utf-8")
     (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
-    commands, model_it = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (fixed,) = re.findall(r"^```cpp\n(    if .*?)```", page, re.DOTALL | re.MULTILINE)
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    compile_it, run_it, check_it, model_it = (
+        shlex.split(line) for line in commands if line.endswith((" -o saxpy", " ./saxpy"))
+    )
     (in_python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (printed,) = re.findall(r"^It prints `(.*)`\.$", page, re.MULTILINE)
     (tmp_path / "saxpy.hip").write_text(program, "utf-8")
-    compile_it, run_it = (shlex.split(line) for line in commands.splitlines())
     assert (compile_it[0], run_it[:2]) == ("hipcc", ["patchkit", "emulate"])
     path = f"{prefix.hipcc.parent}:{os.environ['PATH']}"
     made = subprocess.run(compile_it, cwd=tmp_path, env={"PATH": path}, capture_output=True, check=False)
     assert (made.returncode, made.stdout, made.stderr) == (0, b"", b"")
     done = patchkit_process("emulate", "--cache-dir", gates_cache, *run_it[2:], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
-    done = patchkit_process("model", "--cache-dir", gates_cache, *shlex.split(model_it)[2:], cwd=tmp_path)
-    assert (done.returncode, done.stdout.splitlines()[-1].split()[1:3]) == (0, ["in", "all,"]), done.stderr
+    done = patchkit_process("sanitize", "--cache-dir", gates_cache, *check_it[2:], cwd=tmp_path)
+    assert (done.returncode, done.stdout.count("4000 bytes of device memory")) == (1, 2), done.stderr
+    edited = program.replace("    y[i] = a * x[i] + y[i];\n", fixed)
+    assert edited != program
+    (tmp_path / "saxpy.hip").write_text(edited, "utf-8")
+    subprocess.run(compile_it, cwd=tmp_path, env={"PATH": path}, check=True)
+    done = patchkit_process("sanitize", "--cache-dir", gates_cache, *check_it[2:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = patchkit_process("model", "--cache-dir", gates_cache, *model_it[2:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "saxpy" in done.stdout
     told = f"{in_python}\nprint(ran.status, len(seen.findings), [one.launches for one in timed.kernels])"
     environment = {**os.environ, "PATCHKIT_CACHE": str(gates_cache)}
     done = subprocess.run(
