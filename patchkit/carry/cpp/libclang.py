@@ -9,9 +9,10 @@ gfx1152, gfx1153 and gfx950.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from clang import cindex
 
@@ -61,15 +62,26 @@ class _RangeList(ctypes.Structure):
     _fields_: ClassVar = [("count", ctypes.c_uint), ("ranges", ctypes.POINTER(cindex.SourceRange))]
 
 
-def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
-    """What the preprocessor left out of a file: each from its ``#if`` or ``#else`` to the next of its group.
+@functools.cache
+def _range_functions() -> tuple[Callable[..., Any], Callable[..., None]]:
+    """The functions for skipped ranges, declared once.
 
-    The unit must have been parsed with PREPROCESSING_RECORD.
+    ctypes keeps no reference to the argument types during a call. Assigning them again while another thread
+    calls the same function frees them under that thread.
     """
     library = cindex.conf.lib
     get, dispose = library.clang_getSkippedRanges, library.clang_disposeSourceRangeList
     get.argtypes, get.restype = [cindex.TranslationUnit, cindex.File], ctypes.POINTER(_RangeList)
     dispose.argtypes, dispose.restype = [ctypes.POINTER(_RangeList)], None
+    return get, dispose
+
+
+def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
+    """What the preprocessor left out of a file: each from its ``#if`` or ``#else`` to the next of its group.
+
+    The unit must have been parsed with PREPROCESSING_RECORD.
+    """
+    get, dispose = _range_functions()
     found = get(unit, cindex.File.from_name(unit, path))
     try:
         ranges = [found.contents.ranges[i] for i in range(found.contents.count)]
