@@ -213,12 +213,12 @@ class InterruptNote:
             error.add_note(self.text)
 
 
-def retell(error: PatchkitError, told: Callable[[str], str]) -> None:
-    """Put every text of an error, and of all members of a group, as ``told`` says it; places included."""
+def map_texts(error: PatchkitError, transform: Callable[[str], str]) -> None:
+    """Apply ``transform`` to the message, paths, reason and hint of an error, and of a group's members."""
     for member in error.errors if isinstance(error, ErrorGroup) else ():
-        retell(member, told)
-    error.message = told(error.message)
+        map_texts(member, transform)
+    error.message = transform(error.message)
     error.args = (error.message,)
-    error.where = tuple(replace(place, path=told(place.path)) for place in error.where)
-    error.why = error.why and told(error.why)
-    error.hint = error.hint and told(error.hint)
+    error.where = tuple(replace(place, path=transform(place.path)) for place in error.where)
+    error.why = error.why and transform(error.why)
+    error.hint = error.hint and transform(error.hint)

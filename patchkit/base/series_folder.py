@@ -95,8 +95,8 @@ def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
     return [] if is_plain(profiles) else [word for arch in archs for word in ("--arch", arch)]
 
 
-def told_archs(archs: Sequence[str]) -> str:
-    """The GPUs as a person reads of them; of a candidate that is for none: every build."""
+def format_archs(archs: Sequence[str]) -> str:
+    """The GPUs of a candidate for a message; ``every build`` for a GPU-independent one."""
     return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
 
 

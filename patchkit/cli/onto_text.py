@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from patchkit.base.series_folder import told_archs
+from patchkit.base.series_folder import format_archs
 from patchkit.base.text import counted
 from patchkit.carry.judging.classes import GOOD
 from patchkit.carry.onto.apply import OntoReport
@@ -82,7 +82,7 @@ def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) ->
         why = (
             f"{', '.join(there)}: in it already"
             if there
-            else f"No patch is for {told_archs(plan.archs)} on {on}"
+            else f"No patch is for {format_archs(plan.archs)} on {on}"
         )
         head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
         return [head, *classes, *dropped, *told]

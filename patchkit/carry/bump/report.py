@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from patchkit.base.errors import UsageError
 from patchkit.base.files import write_whole
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import PLAIN, told_archs
+from patchkit.base.series_folder import PLAIN, format_archs
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import EMULATED, MODELLED
@@ -67,7 +67,7 @@ def bump_lines(bump: Bump) -> list[str]:
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [
-        f"not followed: {told_archs(archs)}, the lock has it at newer pins only" for archs in bump.newer
+        f"not followed: {format_archs(archs)}, the lock has it at newer pins only" for archs in bump.newer
     ]
     told = {pull.patch: tuple(_merged(bump, pull)) for pull in bump.following.pulls}
     return [*lines, *bump.following.lines(bump.new.name, told)]

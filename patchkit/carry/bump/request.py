@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import UsageError
-from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain, told_archs
+from patchkit.base.series_folder import PLAIN, SeriesDir, format_archs, is_plain
 from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Wish, decide
 from patchkit.carry.series.catalogue import Series, load_series
@@ -113,7 +113,7 @@ class Variant:
         return tuple(sorted({*self.builds, *self.before}))
 
     def __str__(self) -> str:
-        return told_archs(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
+        return format_archs(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
 
 
 def find_variants(

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.base.series_folder import SeriesDir, arch_options, told_archs
+from patchkit.base.series_folder import SeriesDir, arch_options, format_archs
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Wish, decide
@@ -142,7 +142,7 @@ class Available:
     @property
     def sentence(self) -> str:
         """One sentence for a person, with options that can be typed as they stand."""
-        gpus = told_archs(self.archs)
+        gpus = format_archs(self.archs)
         if not self.offers:
             return f"No pin of the lock has a patch for {gpus}."
         ways = "; or ".join(self._way(offer) for offer in self.offers)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, Location, PatchkitError, retell
+from patchkit.base.errors import ConfigError, Location, PatchkitError, map_texts
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import SeriesDir
@@ -56,7 +56,7 @@ def copied_series(series: SeriesDir, cache: Cache, prefix: str, doing: str) -> I
 
 def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
     """Let an error found on a stage name the files that the stage is a copy of: those a person can open."""
-    retell(error, lambda text: text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}"))
+    map_texts(error, lambda text: text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}"))
 
 
 def publish(

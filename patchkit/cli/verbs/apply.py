@@ -11,7 +11,7 @@ import click
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import ExitCode, UsageError
-from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options, told_archs
+from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options, format_archs
 from patchkit.base.text import counted, near_miss
 from patchkit.carry.candidate.apply import ApplyReport, run_apply
 from patchkit.carry.onto.apply import run_onto
@@ -151,7 +151,7 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, Pic
     archs = wanted.archs or picked.archs
     if set(archs) != set(picked.archs):
         raise UsageError(
-            f"those patches were picked for {told_archs(picked.archs)}, not for {told_archs(archs)}",
+            f"those patches were picked for {format_archs(picked.archs)}, not for {format_archs(archs)}",
             code="PICKED_OTHER",
             where=picked.where,
             why="what pays on one GPU may not on another",
@@ -194,7 +194,7 @@ def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbos
     candidate, skipped = applied.candidate, applied.skipped
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {told_archs(candidate.archs)} on {applied.decision.pin.title}"
+        head = f"No patch is for {format_archs(candidate.archs)} on {applied.decision.pin.title}"
         yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return

@@ -8,7 +8,7 @@ import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import told_archs
+from patchkit.base.series_folder import format_archs
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.candidate.target import with_target
 from patchkit.carry.onto.plan import plan_onto
@@ -63,7 +63,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
 
 
 def _lines(plan: Plan, classes: list[str], accepted: tuple[str, ...], *, show_text: bool) -> Iterator[str]:
-    yield f"{plan.pin.title_with_id} for {told_archs(plan.archs)}"
+    yield f"{plan.pin.title_with_id} for {format_archs(plan.archs)}"
     yield from classes
     for found in () if plan.decision.is_plain else refused_faults(plan.faults, accepted):
         yield f"apply refuses this: {found.sentence()}"

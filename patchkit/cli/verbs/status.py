@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from patchkit.base.series_folder import arch_options, told_archs
+from patchkit.base.series_folder import arch_options, format_archs
 from patchkit.base.text import counted
 from patchkit.carry.status import Queue, Status, read_status
 from patchkit.cli.settings import Settings, verb
@@ -56,7 +56,7 @@ def _lines(status: Status) -> Iterator[str]:
         default = "  (default)" if pin.build == status.lock.default else ""
         yield f"pin  {pin.title}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
         for row in pin.left_out:
-            yield f"     left out for {told_archs(row.archs)}: {row.patch}: {row.why}"
+            yield f"     left out for {format_archs(row.archs)}: {row.patch}: {row.why}"
     yield ""
     for made, standing in ((one.made, one.standing) for one in status.candidates):
         many = counted(len(made.commits), "patch", "patches")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.base.report.blocks import Block, Row, Table, columns, group
-from patchkit.base.series_folder import PLAIN, arch_options, told_archs
+from patchkit.base.series_folder import PLAIN, arch_options, format_archs
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
 from patchkit.carry.candidate.decision import Request
@@ -148,7 +148,7 @@ def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> Gat
         code="ANCHORS_STALE",
         where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
         why=(
-            f"apply for {told_archs(subject.archs)} would write another one: the series changed since, or "
+            f"apply for {format_archs(subject.archs)} would write another one: the series changed since, or "
             "the branch was made for something else than its name says"
         ),
         hint=_apply(subject),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from patchkit.base.arch import list_profiles
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, retell
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, map_texts
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.series.lock import Lock, load_lock
@@ -128,5 +128,5 @@ def pointing_into(folder: Path) -> Iterator[None]:
 
 def point_into(error: PatchkitError, folder: Path) -> PatchkitError:
     """The same error, with every place and text that names ``folder`` made relative to it."""
-    retell(error, lambda text: text.replace(f"{folder}/", "").replace(str(folder), "the series"))
+    map_texts(error, lambda text: text.replace(f"{folder}/", "").replace(str(folder), "the series"))
     return error
