@@ -1,1 +1,1 @@
-"""What every package stands on: errors, files, processes, text, the reporter, jobs."""
+"""Shared by all packages: errors, files, processes, text, progress reporting, jobs."""

@@ -1,4 +1,4 @@
-"""What a GPU is: its architecture by its name, and by its profile facts, each with source and confidence."""
+"""GPU architectures by gfx id, and the facts of a GPU profile, each with its source and confidence."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FactValue = int | float | str | tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """An instruction set that several GPUs share, as far as code depends on it; profiles have all else."""
+    """Properties of an instruction set that patchkit's code depends on; everything else is in profiles."""
 
     name: str
     title: str
-    first: int  # the gfx number before minor version and stepping, from which on GPUs have it: 11 of gfx1151
-    wave_size: int  # lanes, as compilers assume; LLVM's user guide for AMDGPU, target features by processor
+    first: int  # lowest major version with this instruction set; the major version of gfx1151 is 11
+    wave_size: int  # lanes, compiler default; LLVM's user guide for AMDGPU, target features by processor
     has_wmma: bool = False
     is_emulated: bool = False
 
@@ -46,18 +46,18 @@ _VERSION = re.compile(r"gfx(\d+?)(?:[0-9a-f]{2}|-.*)$")
 
 
 def architecture_of(gfx: str) -> Architecture:
-    """The architecture of a GPU, or of a generic target, by its name; the oldest where that is no gfx id."""
+    """The architecture of a gfx id or generic target; the oldest one if ``gfx`` is neither."""
     match = _VERSION.match(gfx)
     number = int(match[1]) if match else 0
     return next(each for each in reversed(ARCHITECTURES) if number >= each.first)
 
 
-# Speeds are marketing figures or single measurements: good for a table, never a reason to act.
+# Speeds are marketing figures or single measurements: fit for a report, not for a decision.
 REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflops", "part"})
 
 
 class FactNotForDecisions(ConfigError):
-    """A decision would rest on a figure that is only good for reports."""
+    """A decision needs a fact that is only fit for reports."""
 
     code = "FACT_NOT_FOR_DECISIONS"
 
@@ -70,9 +70,9 @@ def _ordered(value: float | tuple[float, float]) -> float | tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact(TomlTable):
-    """One figure, where it comes from, and the line of the profile that states it.
+    """One value, its source, and its line in the profile.
 
-    ``value`` is a pair when the figure is a range (lowest, highest).
+    A range is a pair (lowest, highest).
     """
 
     value: FactValue
@@ -86,14 +86,14 @@ class Fact(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFact(Fact):
-    """A whole number above zero."""
+    """A positive integer."""
 
     value: Annotated[int, Field(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedFact(Fact):
-    """A figure, or a range as [lowest, highest]."""
+    """A number, or a range as [lowest, highest]."""
 
     value: Annotated[float | Annotated[tuple[float, float], Field(strict=False)], AfterValidator(_ordered)]
 
@@ -107,70 +107,71 @@ class TextFact(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixFact(Fact):
-    """Which matrix instructions the GPU has."""
+    """The kind of matrix instructions that the GPU has."""
 
     value: MatrixKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(TomlTable):
-    """All facts a file may state; a profile states its own and inherits the rest from its family."""
+    """The facts of a profile or family file; a profile inherits what it does not state from its family."""
 
     part: Annotated[TextFact | None, Field(description="A product with this GPU")] = None
     compute_units: WholeFact | None = None
-    wave_size: Annotated[WholeFact | None, Field(description="Lanes of a wave as HIP compiles for it")] = None
+    wave_size: Annotated[WholeFact | None, Field(description="Lanes per wave that HIP compiles for")] = None
     simds_per_cu: WholeFact | None = None
     vgprs_per_simd: Annotated[WholeFact | None, Field(description="Vector registers per lane of a SIMD")] = (
         None
     )
-    vgpr_granule: Annotated[WholeFact | None, Field(description="Registers are given out in multiples")] = (
-        None
-    )
-    max_vgprs_per_wave: Annotated[WholeFact | None, Field(description="Most registers of one lane")] = None
+    vgpr_granule: Annotated[
+        WholeFact | None, Field(description="VGPRs are allocated in multiples of this")
+    ] = None
+    max_vgprs_per_wave: Annotated[WholeFact | None, Field(description="Most VGPRs per lane")] = None
     max_waves_per_simd: WholeFact | None = None
-    lds_per_wgp_bytes: Annotated[WholeFact | None, Field(description="LDS of a pair of CUs (RDNA)")] = None
+    lds_per_wgp_bytes: Annotated[WholeFact | None, Field(description="LDS of a WGP, two CUs (RDNA)")] = None
     lds_per_cu_bytes: Annotated[WholeFact | None, Field(description="LDS of one CU (GCN, CDNA)")] = None
     lds_per_workgroup_bytes: WholeFact | None = None
     matrix: MatrixFact | None = None
     l2_mib: WholeFact | None = None
     infinity_cache_mib: WholeFact | None = None
     integrated: Annotated[
-        WholeFact | None, Field(description="1 when HIP reports a GPU that shares its memory with the host")
+        WholeFact | None, Field(description="1 if HIP reports a GPU that shares memory with the host")
     ] = None
-    bandwidth_gb_s: Annotated[SpeedFact | None, Field(description="Memory, as specified")] = None
+    bandwidth_gb_s: Annotated[SpeedFact | None, Field(description="Memory bandwidth, as specified")] = None
     bandwidth_measured_gb_s: SpeedFact | None = None
-    fp16_tflops: Annotated[SpeedFact | None, Field(description="Dense half precision, peak")] = None
+    fp16_tflops: Annotated[SpeedFact | None, Field(description="Peak dense FP16 throughput")] = None
     compute_capability: Annotated[
         WholeFact | None,
-        Field(description="What ggml_cuda_parse_id makes of the name, without GGML_CUDA_CC_OFFSET_AMD"),
+        Field(description="ggml_cuda_parse_id of the gfx id, without GGML_CUDA_CC_OFFSET_AMD"),
     ] = None
     device_macro: Annotated[
-        TextFact | None, Field(description="Defined by the compiler in the device pass")
+        TextFact | None, Field(description="Macro that the compiler defines in the device pass")
     ] = None
     generic_macro: Annotated[
-        TextFact | None, Field(description="Defined in the device pass of the generic target that covers it")
+        TextFact | None,
+        Field(description="Macro defined in the device pass of the generic target that covers the GPU"),
     ] = None
-    # Of the GPU: its profile's own facts, the rest from its families.
+    # All facts of the GPU: those of its profile, the rest inherited from its families.
     by_name: NotInFile[Mapping[str, Fact]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
 
     def stated(self) -> dict[str, Fact]:
-        """The facts of this file."""
+        """The facts that this file states itself."""
         found = ((name, getattr(self, name)) for name in _names())
         return {name: fact for name, fact in found if fact is not None}
 
     def report(self, name: str) -> Fact | None:
-        """The fact as it stands, for showing; None when the profile does not state it."""
+        """A fact for display, whatever its confidence; None if the profile does not state it."""
         if name not in _names():
-            raise AssertionError(f"there is no fact called '{name}'")
+            raise AssertionError(f"unknown fact '{name}'")
         return self.by_name.get(name)
 
     def require(self, name: str) -> FactValue:
-        """The value of a fact that decides something.
+        """The value of a fact that a decision depends on.
 
         Raises:
-            FACT_MISSING: this profile does not state it.
-            FactNotForDecisions: low confidence, or a figure that is only for reports.
+            FACT_MISSING: the profile does not state it.
+            FactNotForDecisions: it has low confidence, or is only fit for reports.
         """
         fact = self.report(name)
         if fact is None:
@@ -183,20 +184,20 @@ class Facts(TomlTable):
         if name in REPORT_ONLY or fact.confidence == "low":
             why = f"its confidence is {fact.confidence}: {fact.source}"
             if name in REPORT_ONLY:
-                why = "figures of this kind are for reports only"
+                why = "speeds and product names are for reports only"
             raise FactNotForDecisions(
-                f"'{name}' cannot decide anything",
+                f"a decision cannot depend on '{name}'",
                 where=fact.where,
                 why=why,
-                hint="measure it, or find a source that did, and state that in the profile",
+                hint="measure the value or find a source that did, and update the profile",
             )
         return fact.value
 
     def require_int(self, name: str) -> int:
-        """As :meth:`require`, for a fact that is a whole number."""
+        """As :meth:`require`, for an integer."""
         value = self.require(name)
         if not isinstance(value, int):
-            raise TypeError(f"'{name}' is {value!r}, not a whole number")
+            raise TypeError(f"'{name}' is {value!r}, not an integer")
         return value
 
 
@@ -204,7 +205,7 @@ def _names() -> tuple[str, ...]:
     return tuple(each.name for each in fields(Facts) if each.name not in ("by_name", "where"))
 
 
-# What every profile must state, itself or through its family; one of the two LDS pools as well.
+# Facts that every profile states or inherits, besides one of the two LDS sizes.
 REQUIRED = (
     "part",
     "compute_units",
@@ -226,48 +227,47 @@ _Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(TomlTable):
-    """arch_profiles/families/NAME.toml: what several GPUs share."""
+    """Facts that several GPUs share: arch_profiles/families/NAME.toml."""
 
     family: _Name
     inherits: _Name | None = None
     note: str | None = None
     members: Annotated[
         Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]],
-        Field(description="All its GPUs: what a patch guarded by this family is live on"),
+        Field(description="All GPUs of the family: those on which a patch guarded by the family is live"),
     ] = ()
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProfile(TomlTable):
-    """arch_profiles/gfxNNNN.toml, as far as it says what the GPU is.
+    """The part of arch_profiles/gfxNNNN.toml that describes the GPU.
 
-    What else is in the file is the patch manager's: :mod:`patchkit.carry.series.profile` reads it, and
-    whoever runs programs on a GPU leaves it alone.
+    The other keys are for the patch manager (:mod:`patchkit.carry.series.profile`) and ignored here.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="ignore", strict=True)
     arch: Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]
-    inherits: Annotated[_Name, Field(description="A file of families/, without .toml")]
+    inherits: Annotated[_Name, Field(description="Family: the name of a file in families/, without .toml")]
     note: Annotated[
-        str, Field(min_length=10, description="What a person must know before trusting the series here")
+        str, Field(min_length=10, description="What users must know before trusting the series on this GPU")
     ]
     facts: Facts
     families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
-    # All GPUs of each of them that names its members.
+    # The member GPUs of each family; empty for a family that does not list them.
     relatives: NotInFile[Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    # sha256 of every file read, by its path below the profiles folder; the nearest first.
+    # sha256 of every file read, by its path below the profiles folder: the profile, then the nearest family.
     inputs: NotInFile[Mapping[str, str]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
 
     @property
     def compute_capability(self) -> int:
-        """As upstream's host code computes it, without the AMD offset: 0x1151 for gfx1151."""
+        """Compute capability in upstream's host code, without the AMD offset: 0x1151 for gfx1151."""
         return self.facts.require_int("compute_capability")
 
     @property
     def device_macro(self) -> str:
-        """The macro of the device pass: ``__gfx1151__``."""
+        """The macro that the compiler defines in the device pass: ``__gfx1151__``."""
         return str(self.facts.require("device_macro"))
 
 
@@ -278,48 +278,48 @@ _FEATURES = re.compile(r"(gfx[0-9a-f]+)(:[a-z]+[+-])+")
 
 
 def list_profiles(folder: Path) -> tuple[str, ...]:
-    """The archs that have a profile, sorted; none in a plain series, which has no such folder.
+    """The gfx ids of all profiles in ``folder``, sorted; none for a plain series, which has no such folder.
 
-    Raises PROFILES_NONE for a folder that has none.
+    Raises PROFILES_NONE if the folder has no profile.
     """
     if is_plain(folder):
         return ()
     archs = tuple(sorted(path.stem for path in folder.glob("gfx*.toml")))
     if not archs:
         raise ConfigError(
-            f"{folder} holds no GPU profile",
+            f"no GPU profile in {folder}",
             code="PROFILES_NONE",
             where=Location(path=str(folder)),
-            hint="--series-dir names the folder that holds arch_profiles/",
+            hint="set --series-dir to the folder that contains arch_profiles/",
         )
     return archs
 
 
 def refuse_gpu(folder: Path, named: str) -> UsageError:
-    """The error for a GPU that was named where the series is plain; ``folder`` as above."""
+    """The error for a GPU named with a plain series; ``folder`` as in :func:`list_profiles`."""
     return UsageError(
-        f"{'a GPU' if named == PLAIN else repr(named)} is asked for, and the series in use is a plain one",
+        f"{'a GPU' if named == PLAIN else repr(named)} is named, but the series in use is GPU-independent",
         code="ARCH_IN_PLAIN_SERIES",
         where=load_toml(folder.with_name("patches") / "series.toml").locate(("plain",)),
-        why="a plain series knows no GPU: each of its patches is for every build",
-        hint="leave the GPU out; or take a series that has profiles: env -u PATCHKIT_SERIES patchkit ...",
+        why="such a series has no GPU profiles: each of its patches is for every build",
+        hint="omit the GPU, or use a series that has profiles: env -u PATCHKIT_SERIES patchkit ...",
     )
 
 
 def load_gpu(folder: Path, arch: str) -> GpuProfile:
-    """What the GPU is; raises as :func:`read_profile`."""
+    """The description of one GPU; raises as :func:`read_profile`."""
     return read_profile(folder, arch, GpuProfile)[0]
 
 
 def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
-    """Read the profile of one GPU as a ``kind``, and the family files it inherits from; and its own file.
+    """Read the profile of one GPU, with the facts it inherits, as a ``kind``; also return its document.
 
     Raises:
-        ARCH_GENERIC, ARCH_UNKNOWN: the name is not one of :func:`list_profiles`.
+        ARCH_GENERIC, ARCH_UNKNOWN: ``arch`` is not one of :func:`list_profiles`.
         ARCH_IN_PLAIN_SERIES: the series has no profiles.
-        PROFILE_FAMILY_UNKNOWN, PROFILE_CYCLE: the files cannot be put together.
-        PROFILE_MISMATCH, FACT_MISSING: they can, but the result is no profile.
-        ErrorGroup: wrong fields in one file, all of them.
+        PROFILE_FAMILY_UNKNOWN, PROFILE_CYCLE: the chain of families is broken.
+        PROFILE_MISMATCH, FACT_MISSING: the combined profile contradicts the gfx id, or lacks a fact.
+        ErrorGroup: all invalid fields of one file.
     """
     _check_name(folder, arch)
     document = load_toml(folder / f"{arch}.toml")
@@ -351,15 +351,15 @@ def _check_name(folder: Path, arch: str) -> None:
         raise refuse_gpu(folder, arch)
     if _GENERIC.fullmatch(arch):
         raise UsageError(
-            f"{arch} is a generic target; patchkit patches exact gfx ids only",
+            f"{arch} is a generic target; patchkit supports exact gfx ids only",
             code="ARCH_GENERIC",
-            why="one code object would run on GPUs with different register files, while the host picks "
-            "its tables by the exact id: host and device disagree (NaN on gfx1152, llama.cpp issue 25620)",
-            hint=f"name the GPUs one by one, for example: --arch {known[0]}",
+            why="one code object would run on GPUs with different register files, while the host chooses "
+            "its tables by the exact id, so host and device disagree (NaN on gfx1152, llama.cpp issue 25620)",
+            hint=f"name each GPU, for example: --arch {known[0]}",
         )
     features = _FEATURES.fullmatch(arch)
     if features:
-        hint = f"leave the feature suffix out: --arch {features[1]}"
+        hint = f"omit the feature suffix: --arch {features[1]}"
     else:
         hint = near_miss(arch, known) or f"known: {', '.join(known)}"
     raise UsageError(
@@ -378,13 +378,13 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
                 code="PROFILE_CYCLE",
                 where=where,
                 why=" -> ".join([*seen, inherits]),
-                hint="take one 'inherits' out",
+                hint="remove one 'inherits'",
             )
         path = folder / "families" / f"{inherits}.toml"
         if not path.is_file():
             names = sorted(each.stem for each in (folder / "families").glob("*.toml"))
             raise ConfigError(
-                f"there is no family '{inherits}'",
+                f"unknown family '{inherits}'",
                 code="PROFILE_FAMILY_UNKNOWN",
                 where=where,
                 hint=near_miss(inherits, names) or f"known: {', '.join(names)}",
@@ -393,7 +393,7 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
         family = validate(document, Family, what="family")
         if family.family != inherits:
             raise ConfigError(
-                f"the file of family '{inherits}' says it is '{family.family}'",
+                f"the file of family '{inherits}' has family = '{family.family}'",
                 code="PROFILE_MISMATCH",
                 where=document.locate(("family",)),
                 hint=f"write: family = '{inherits}'",
@@ -410,20 +410,20 @@ def _check_complete(profile: GpuProfile) -> None:
         missing.append("lds_per_wgp_bytes or lds_per_cu_bytes")
     if missing:
         raise ConfigError(
-            f"{profile.arch}: neither the profile nor its family states: {', '.join(missing)}",
+            f"{profile.arch}: missing from the profile and its family: {', '.join(missing)}",
             code="FACT_MISSING",
             where=profile.where,
-            hint="state each under [facts] with value, source and confidence",
+            hint="add each under [facts] with value, source and confidence",
         )
 
 
 def _names_of(profile: GpuProfile, arch: str) -> dict[tuple[str, ...], tuple[object, object]]:
-    """Where the file names the GPU itself: what it says, and what it has to say."""
+    """The values in the file that follow from the gfx id: by key, the stated and the expected value."""
     return {
         ("arch",): (profile.arch, arch),
         ("facts", "compute_capability"): (
             profile.facts.by_name["compute_capability"].value,
-            int(arch.removeprefix("gfx"), 16),  # all that ggml_cuda_parse_id does with an exact id
+            int(arch.removeprefix("gfx"), 16),  # as ggml_cuda_parse_id does for an exact id
         ),
         ("facts", "device_macro"): (profile.facts.by_name["device_macro"].value, f"__{arch}__"),
     }
@@ -432,9 +432,9 @@ def _names_of(profile: GpuProfile, arch: str) -> dict[tuple[str, ...], tuple[obj
 def check_stated(
     arch: str, document: Document, stated: Mapping[tuple[str, ...], tuple[object, object]]
 ) -> None:
-    """The name of a GPU is written in four places; a slip in one would aim a guard at another GPU.
+    """Check the values that follow from the gfx id; a typo would make a guard match another GPU.
 
-    ``stated``: by the keys of a place, what stands there and what has to. Raises PROFILE_MISMATCH.
+    ``stated``: by key path, the stated and the expected value. Raises PROFILE_MISMATCH.
     """
     for keys, (value, expected) in stated.items():
         if value != expected:
@@ -442,5 +442,5 @@ def check_stated(
                 f"{'.'.join(keys)} of {arch} is {value!r}, not {expected!r}",
                 code="PROFILE_MISMATCH",
                 where=document.locate(keys),
-                hint=f"write {expected!r} there",
+                hint=f"change it to {expected!r}",
             )

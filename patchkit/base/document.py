@@ -1,4 +1,4 @@
-"""Strict reading of JSON that strangers may have written: an error names the file and the path in it."""
+"""Strict parsing of untrusted JSON; errors name the file and the path in it."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ from patchkit.base.text import escape, visible
 
 
 class EvidenceUnreadable(UsageError):
-    """A file of evidence is not JSON text of a size that patchkit writes."""
+    """An evidence file is too large, or is not JSON text."""
 
     code = "EVIDENCE_UNREADABLE"
 
 
 class EvidenceMalformed(UsageError):
-    """A value in a file of evidence is missing, of another type, or out of range."""
+    """A value in an evidence file is missing, of the wrong type, or out of range."""
 
     code = "EVIDENCE_MALFORMED"
 
 
 class EvidenceContradicts(UsageError):
-    """The report and the file of one gate are not of the same run, or a report cannot be true."""
+    """A report contradicts itself, or a gate's report and its evidence file are of different runs."""
 
     code = "EVIDENCE_CONTRADICTS"
 
 
 FILE_BYTES = 32 * 1024 * 1024
-"""As publishing allows; the largest evidence so far, launch of build 6900, has 0.6 MB."""
+"""Largest file accepted, here and by publishing; the largest seen, launch of build 6900, has 0.6 MB."""
 TEXT_LENGTH = 20_000
-"""Characters of one text; the longest of the gates without a GPU at build 6900 has 300."""
-_LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
+"""Characters kept of one string; the longest of the gates without a GPU at build 6900 has 300."""
+_LARGEST = 10**15  # far above the nanoseconds of a day and the bytes of a disk; floats are still exact there
 _SHOWN_VALUE = 60
 _Model = TypeVar("_Model", bound=BaseModel)
 _QUOTED = re.compile(r"'([^']*)'")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,60}")
 
-# Marks of interlinear notes, no characters, lone surrogates: not in XML, or not in UTF-8.
+# Interlinear annotation marks, noncharacters and lone surrogates: not allowed in XML or in UTF-8.
 _NO_TEXT = re.compile("[\ufff9-\uffff\ud800-\udfff]")
-_HINT = "patchkit verify makes the evidence anew"
+_HINT = "recreate the evidence with: patchkit verify"
 
 
 def harmless(text: str) -> str:
-    r"""The text with harmful characters as ``\x1b`` or ``\u202e``, cut at :data:`TEXT_LENGTH`."""
-    left_out = len(text) - TEXT_LENGTH
-    if left_out > 0:
-        text = f"{text[:TEXT_LENGTH]} [{left_out} more characters]"
+    r"""The text with harmful characters escaped (``\x1b``, ``\u202e``), cut at :data:`TEXT_LENGTH`."""
+    cut = len(text) - TEXT_LENGTH
+    if cut > 0:
+        text = f"{text[:TEXT_LENGTH]} [{cut} more characters]"
     return printable(text)
 
 
 def printable(text: str) -> str:
-    r"""The text with harmful characters as ``\x1b`` or ``\u202e``."""
+    r"""The text with harmful characters escaped (``\x1b``, ``\u202e``)."""
     return escape(_NO_TEXT, visible(text))
 
 
 class _RepeatedKey(ValueError):
-    """JSON allows it, and no two readers agree on what it means."""
+    """A duplicate key; JSON allows it, but parsers disagree on its meaning."""
 
 
 def parse_model(data: bytes, model: type[_Model], source: str, hint: str = _HINT) -> _Model:
-    """A document as the model says it must be, its texts made harmless.
+    """Parse a JSON document as ``model``, with harmful characters in its strings escaped.
 
-    ``source`` names its file, ``hint`` the command that makes it.
+    ``source`` names the file in errors, ``hint`` the command that writes such a file.
 
     Raises:
         EvidenceUnreadable: too large, not UTF-8, not JSON, nested too deeply, an integer of thousands of
-            digits, or a key that comes twice.
-        EvidenceMalformed: a value in it is missing, of another type, or out of range.
+            digits, or a duplicate key.
+        EvidenceMalformed: a value is missing, of the wrong type, or out of range.
     """
     return read_model(_parse_json(data, source, hint), model, source, hint=hint)
 
 
 def _parse_json(data: bytes, source: str, hint: str) -> object:
     if len(data) > FILE_BYTES:
-        raise _unreadable(source, hint, f"{len(data)} bytes, where patchkit reads {FILE_BYTES}")
+        raise _unreadable(source, hint, f"it has {len(data)} bytes; the limit is {FILE_BYTES}")
     try:
         return _harmless_value(json.loads(data.decode("utf-8"), object_pairs_hook=_unique))
     except json.JSONDecodeError as error:
@@ -95,25 +95,25 @@ def _parse_json(data: bytes, source: str, hint: str) -> object:
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "an object",
-    "extra_forbidden": "a field that patchkit writes",
+    "extra_forbidden": "a known field",
     "finite_number": "a finite number of at most 10^15",
     "float_type": "a number",
     "greater_than_equal": "a finite number of at most 10^15",
-    "int_type": "a whole number",
+    "int_type": "an integer",
     "less_than_equal": "a finite number of at most 10^15",
     "model_type": "an object",
-    "string_type": "a text",
-    "too_long": "a list of at most {max_length}",
-    "too_short": "a list of at least {min_length}",
+    "string_type": "a string",
+    "too_long": "a list of at most {max_length} items",
+    "too_short": "a list of at least {min_length} items",
     "tuple_type": "a list",
 }
 
 
 def read_model(value: object, model: type[_Model], source: str, path: str = "$", hint: str = _HINT) -> _Model:
-    """A value of a document as the model says it must be.
+    """Validate a value of a document against ``model``.
 
     Raises:
-        EvidenceMalformed: it is not; the message names the file and the path in it.
+        EvidenceMalformed: it does not match; the message names the file and the path in it.
     """
     try:
         return model.model_validate(value)
@@ -135,7 +135,7 @@ def _harmless_value(value: object) -> object:
 
 
 def _malformed(error: ErrorDetails, value: object, source: str, path: str, hint: str) -> EvidenceMalformed:
-    """A complaint of pydantic in the words of this module; a missing field is told of its object."""
+    """The error for one failure of pydantic; a missing field is reported at the object that lacks it."""
     steps, limits, given = list(error["loc"]), error.get("ctx", {}), error["input"]
     match error["type"]:
         case "missing":
@@ -143,39 +143,37 @@ def _malformed(error: ErrorDetails, value: object, source: str, path: str, hint:
         case "literal_error":
             expected = f"one of: {', '.join(_QUOTED.findall(limits['expected']))}"
         case "greater_than_equal" | "less_than_equal" if isinstance(given, int):
-            expected = f"a whole number from {limits.get('ge', 0)} to 10^15"
+            expected = f"an integer from {limits.get('ge', 0)} to 10^15"
         case other:
-            expected = _EXPECTED.get(other, "as it must be: {why}").format(
-                **limits, why=harmless(error["msg"])
-            )
+            expected = _EXPECTED.get(other, "valid: {why}").format(**limits, why=harmless(error["msg"]))
     for step in steps:
         if isinstance(value, list) and isinstance(step, int):
             path, value = f"{path}[{step}]", value[step]
         elif isinstance(value, dict) and step in value:
             path, value = path + _step(str(step)), value[step]
-        # Else it names a member of a union, which is no place in the document.
+        # Otherwise the step names a member of a union, which is not part of the path.
     return EvidenceMalformed(
         f"{source}: {path} is not {expected}",
         where=Location(path=source, label=path),
-        why=f"it is {_told(given)}",
+        why=f"it is {_describe(given)}",
         hint=hint,
     )
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made: dict[str, object] = {}
+    result: dict[str, object] = {}
     for key, value in pairs:
-        if key in made:
-            raise _RepeatedKey(f"the key {key[:_SHOWN_VALUE]!r} comes twice in one object")
-        made[key] = value
-    return made
+        if key in result:
+            raise _RepeatedKey(f"duplicate key {key[:_SHOWN_VALUE]!r} in one object")
+        result[key] = value
+    return result
 
 
 def _unreadable(
     source: str, hint: str, why: str, *, line: int | None = None, column: int | None = None
 ) -> EvidenceUnreadable:
     return EvidenceUnreadable(
-        f"{source} cannot be read as evidence",
+        f"{source} is not a readable evidence file",
         where=Location(path=source, line=line, column=column),
         why=why,
         hint=hint,
@@ -186,16 +184,16 @@ def _step(key: str) -> str:
     return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{harmless(repr(key[:_SHOWN_VALUE]))}]"
 
 
-def _told(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case dict():
             return f"an object of {len(value)} fields"
         case list():
-            return f"a list of {len(value)}"
+            return f"a list of {len(value)} items"
         case str():
             cut = "..." if len(value) > _SHOWN_VALUE else ""
             return harmless(repr(value[:_SHOWN_VALUE])) + cut
         case int() if abs(value) > _LARGEST:
-            return "a number beyond 10^15"
+            return "an integer beyond 10^15"
         case _:
             return json.dumps(value)

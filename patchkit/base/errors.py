@@ -1,4 +1,4 @@
-"""Every error patchkit raises on purpose, and the exit code of its kind."""
+"""The kinds of errors that patchkit raises on purpose, and their exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 
 class ExitCode(enum.IntEnum):
-    """What the process returns; one number per kind of failure."""
+    """Exit status of the process; one number per kind of failure."""
 
     OK = 0
     GATE_FAILED = 1
@@ -29,9 +29,9 @@ class ExitCode(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A place a person can open: ``path:line:column``, lines and columns counted from 1.
+    """A position in a file: ``path:line:column``, lines and columns counted from 1.
 
-    ``column`` counts bytes, as clang does. ``label`` says what stands there.
+    ``column`` counts bytes, as clang does. ``label`` describes the position.
     """
 
     path: str
@@ -49,16 +49,16 @@ class Location:
 
     @property
     def with_label(self) -> str:
-        """``path:line:column: label``, as far as it has them."""
+        """``path:line:column: label``, without the parts that are not set."""
         return f"{self}: {self.label}" if self.label else str(self)
 
 
 class PatchkitError(Exception):
-    """Root of all expected failures.
+    """Base of all expected errors.
 
-    ``code`` is a constant a program can match on; docs/reference/errors.md says what each one means.
-    ``where`` lists the places involved, the most important first; ``why`` is the reason when the
-    message alone does not give it; ``hint`` is the next command or edit.
+    ``code`` is a constant that programs can match on, described in docs/reference/errors.md.
+    ``where`` lists the positions involved, the most important first; ``why`` is the reason, if the
+    message does not give it; ``hint`` is what to run or edit next.
     """
 
     code: str = "PATCHKIT"
@@ -87,8 +87,8 @@ class PatchkitError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        made = (type(self), self.message, self.code, self.where, self.why, self.hint)
-        return (_rebuild, made, dict(self.__dict__))  # and what a kind of error has besides
+        arguments = (type(self), self.message, self.code, self.where, self.why, self.hint)
+        return (_rebuild, arguments, dict(self.__dict__))  # the dict has attributes of subclasses
 
 
 def _rebuild(
@@ -103,42 +103,42 @@ def _rebuild(
 
 
 class GateError(PatchkitError):
-    """A check found that a candidate is not what it must be."""
+    """A candidate failed a check."""
 
     code = "GATE"
     exit_code = ExitCode.GATE_FAILED
 
 
 class UsageError(PatchkitError):
-    """The command line asks for something that cannot be."""
+    """The command line is invalid, or names something that does not exist or cannot be done."""
 
     code = "USAGE"
     exit_code = ExitCode.USAGE
 
 
 class ConfigError(PatchkitError):
-    """A profile, patch.toml, series or lock file is not what it must be."""
+    """A profile, patch.toml, series or lock file is missing or invalid."""
 
     code = "CONFIG"
     exit_code = ExitCode.USAGE
 
 
 class AnchorError(PatchkitError):
-    """A place in upstream's code is missing, ambiguous or not what it was."""
+    """A place in upstream's code is missing, ambiguous or changed."""
 
     code = "ANCHOR"
     exit_code = ExitCode.ANCHOR
 
 
 class RenderError(PatchkitError):
-    """A template does not render, or renders something it must not."""
+    """A template does not render, or its output is not allowed."""
 
     code = "RENDER"
     exit_code = ExitCode.RENDER
 
 
 class GitError(PatchkitError):
-    """git is missing, refused, or a repository is not in the state it must be in."""
+    """git is missing or failed, or a repository is not in the required state."""
 
     code = "GIT"
     exit_code = ExitCode.GIT
@@ -152,30 +152,30 @@ class ToolchainError(PatchkitError):
 
 
 class SourceError(PatchkitError):
-    """The pinned tree could not be had, or what came is not what the lock names."""
+    """The pinned tree could not be fetched, or does not match the lock."""
 
     code = "SOURCE"
     exit_code = ExitCode.SOURCE
 
 
 class CacheError(PatchkitError):
-    """The local disk refused: full, read-only, no permission."""
+    """A local disk operation failed: disk full, read-only, no permission."""
 
     code = "CACHE"
     exit_code = ExitCode.CACHE
 
 
 class InternalError(PatchkitError):
-    """patchkit broke a promise to itself; always a bug."""
+    """An internal check failed; always a bug in patchkit."""
 
     code = "INTERNAL"
     exit_code = ExitCode.INTERNAL
 
 
 class ErrorGroup(PatchkitError):
-    """Several failures found in one pass, so that none hides behind the first.
+    """Several errors found in one pass, so that users see all of them at once.
 
-    The command line exits with the code of the first member: the earliest stage that failed.
+    The exit code is that of the first member: the earliest stage that failed.
     """
 
     code = "SEVERAL"
@@ -189,7 +189,7 @@ class ErrorGroup(PatchkitError):
 
 
 def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
-    """The error itself, or all the members of a group, groups in groups opened, in order."""
+    """The error itself, or the members of a group in order, with nested groups flattened."""
     if isinstance(error, ErrorGroup):
         for member in error.errors:
             yield from members_of(member)
@@ -199,7 +199,7 @@ def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
 
 @dataclass(slots=True)
 class InterruptNote:
-    """A context that gives a KeyboardInterrupt a note: ``text`` says what is true if the work ends now."""
+    """A context manager that adds a note to a KeyboardInterrupt: the state that the interrupt leaves."""
 
     text: str
 

@@ -1,9 +1,9 @@
-"""An evidence file: what one machine measured of a series, with all raw rounds, to be handed on.
+"""Evidence files: one machine's measurements of a series, with all raw rounds, to share with others.
 
-It is one JSON text of one form: who writes the same measurement writes the same bytes, and its name has a
-part of their digest. Strangers write such files. So one is read no further than its bound, no link is
-followed, and no field takes free text. Whether its figures are those of its rounds says
-:mod:`patchkit.prove.evidence.check`.
+The JSON is canonical: the same measurement always gives the same bytes, and the file name has a part of
+their digest. Such files come from untrusted sources. So reading stops at a size limit, links are not
+followed, and no field takes free text. :mod:`patchkit.prove.evidence.check` recomputes the figures from
+the rounds.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from patchkit.base.digests import sha256
 from patchkit.base.document import EvidenceUnreadable, parse_model
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
-from patchkit.base.series_folder import is_editors
+from patchkit.base.series_folder import is_editor_file
 from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import SpeedVerdict
 
 MOST_BYTES = 8 * 2**20
-"""Of a file. Twenty arms in eighty rounds of six tests have 0.3 MB, three arms in ten rounds 15 kB."""
+"""Size limit of a file. 20 arms, 80 rounds and 6 tests take 0.3 MB; 3 arms and 10 rounds take 15 kB."""
 MOST_ARMS, MOST_TESTS, MOST_ROUNDS = 100, 50, 300
 MOST_VERDICTS = 500  # each takes a tenth of a second to compute
-MOST_TIMES = 300_000  # of all arms, rounds and tests; twenty arms in eighty rounds of six tests have 30,000
-_MOST_SAMPLES = 50  # of an arm in one round
-_DEEPEST = 12  # brackets within brackets; the form needs seven
-_HINT = "patchkit evidence export writes such a file"
+MOST_TIMES = 300_000  # samples in all arms, rounds and tests; 20 arms, 80 rounds and 6 tests have 30,000
+_MOST_SAMPLES = 50  # per arm and round
+_DEEPEST = 12  # nesting of brackets; the format needs seven
+_HINT = "create an evidence file with: patchkit evidence export"
 
 _T = TypeVar("_T")
 _Many = Annotated[tuple[_T, ...], Field(strict=False)]
@@ -43,7 +43,7 @@ def _text(pattern: str) -> StringConstraints:
     return StringConstraints(pattern=rf"^{pattern}$", max_length=120)
 
 
-# No field can hold a path, an address or a line: what a machine is called by its maker, and versions.
+# The patterns leave no room for a path, an address or a sentence: only product names and versions fit.
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
@@ -63,32 +63,31 @@ _Figure = Annotated[float, Field(ge=-(10**9), le=10**9)]
 ReadVerdict = Annotated[
     SpeedVerdict, BeforeValidator(lambda word: "unclear" if word == "undecided" else word)
 ]
-"""As written by this version, or with the word of earlier ones."""
+"""A verdict; ``undecided``, the word of earlier versions, is read as ``unclear``."""
 _Verdict = Annotated[
     ReadVerdict, PlainSerializer(lambda word: "undecided" if word == "unclear" else word)
-]  # format 1 keeps the earlier word: its bytes are what a file is named by
+]  # format 1 keeps the earlier word, because the name of a file has the digest of its bytes
 Nanoseconds = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class _Part(BaseModel):
-    """A part of the file, strict: what is not known is refused."""
+    """Base of the parts of the file; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Range(_Part):
-    """Lowest and highest over all rounds."""
+    """Lowest and highest value over all rounds."""
 
     low: _Figure
     high: _Figure
 
 
 class MeasuredMachine(_Part):
-    """The machine, as far as it matters to a figure.
+    """The hardware and software that affect the figures; null for what the system does not report.
 
-    ``token`` is random, made once on the machine: it tells two files of one machine from those of two, and
-    says nothing else. ``gpu`` is the maker's name, ``arch`` gfx1151, sm_90 or cpu. What a system does not
-    tell is null.
+    ``token`` is random and created once per machine, so that files of the same machine can be recognised;
+    it carries no other information. ``gpu`` is the vendor's product name, ``arch`` is gfx1151, sm_90 or cpu.
     """
 
     token: Token
@@ -106,7 +105,7 @@ class MeasuredMachine(_Part):
 
 
 class MeasuredArm(_Part):
-    """One build: its tree, and by id the digest of each patch in it, as the lock's ``rendered`` has them."""
+    """One build: its tree, and the digest of each of its patches by id, as in ``rendered`` of the lock."""
 
     name: _Label
     tree: ObjectId
@@ -116,8 +115,8 @@ class MeasuredArm(_Part):
 class MeasuredTest(_Part):
     """One test of llama-bench on one model, and its times.
 
-    ``model`` is llama-bench's word for it, not the name of a file; ``model_sha256`` may be unknown. A round
-    has the nanoseconds of each repetition by arm; an arm that took no part in it is not there.
+    ``model`` is llama-bench's name for the model type, not a file name; ``model_sha256`` may be unknown.
+    A round maps each arm that was measured in it to the nanoseconds of its repetitions.
     """
 
     model: _Kind
@@ -152,7 +151,7 @@ class MeasuredTest(_Part):
 
     @property
     def name(self) -> str:
-        """As llama-bench's tests are written: ``pp512@d4096``."""
+        """The test in llama-bench's notation: ``pp512@d4096``."""
         parts = [f"pp{self.prompt}"] if self.prompt else []
         parts += [f"tg{self.generated}"] if self.generated else []
         text = f"{'+'.join(parts)}@d{self.depth}"
@@ -162,17 +161,18 @@ class MeasuredTest(_Part):
 
     @property
     def tokens(self) -> int:
-        """That one repetition takes time for."""
+        """Number of tokens that one repetition processes or generates."""
         return self.prompt + self.generated
 
 
 class MeasuredVerdict(_Part):
-    """What the rounds say of arm ``of`` beside arm ``against``, in test number ``test``, counted from 0.
+    """The verdict on arm ``of`` compared with arm ``against``, in test number ``test``, counted from 0.
 
-    Changes are fractions, positive is faster, with the ends of their interval; ``noise`` is how far the
-    machine differed from itself, null where no build was measured twice: then nothing is decided.
-    ``rounds`` counts pairs of runs: where several pairs of arms differ by the same one patch and have too few
-    rounds each, all of theirs, and the first of them is named.
+    ``change`` is a fraction, positive if ``of`` is faster, with the ends of its interval in ``low`` and
+    ``high``. ``noise`` is the difference that the machine showed between two runs of the same build; it is
+    null if no build was measured twice, and then nothing is decided. ``rounds`` counts pairs of runs. If
+    several pairs of arms differ by the same single patch and each has too few rounds, their rounds are
+    pooled and the first pair is named.
     """
 
     test: _Count
@@ -187,15 +187,16 @@ class MeasuredVerdict(_Part):
 
 
 class EvidenceFile(_Part):
-    """The whole file. ``by`` is a name that its owner chose to give, else null; ``day``: of the first round.
+    """The whole file. ``by`` is the name that the contributor chose, or null; ``day`` is the first round's.
 
-    ``codes`` has by id the digest of what a patch's files say to do: where no lock records what it writes,
-    that tells whether it is still the same.
+    ``codes`` has the digest of each patch's instructions by patch id. It shows whether a patch is unchanged
+    where no lock records its rendered text.
 
-    ``verdicts`` are all that the rounds allow, in the order in which they are made: none can be left out.
+    ``verdicts`` has every verdict that the rounds allow, in the order of computation; a file that omits one
+    is rejected.
     """
 
-    format: Annotated[int, Field(ge=1, le=1)]  # Literal[1] would take true for it
+    format: Annotated[int, Field(ge=1, le=1)]  # Literal[1] would accept true
     patchkit: _Version
     by: _Handle | None
     day: _Day
@@ -210,23 +211,23 @@ class EvidenceFile(_Part):
 
     @property
     def text(self) -> bytes:
-        """The one form in which it is written."""
+        """The canonical bytes of the file."""
         text = json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True)
         return _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]), text).encode("ascii") + b"\n"
 
     @property
     def name(self) -> str:
-        """Of the file: the GPU, the build, and the beginning of the sha256 of its bytes."""
+        """The file name: GPU, build, and the first digits of the sha256 of the bytes."""
         digest = sha256(self.text)
         return f"{self.machine.arch}-{build_name(self.build)}-{digest[:12]}.json"
 
     def arm(self, name: str) -> MeasuredArm:
-        """The arm of that name; raises KeyError."""
+        """The arm called ``name``; raises KeyError."""
         return {arm.name: arm for arm in self.arms}[name]
 
     @property
     def who(self) -> str:
-        """The source that a file is of: who gave a name is one, however many machines; else the machine."""
+        """The contributor: a named one, which may have several machines, otherwise the machine."""
         return self.by or f"machine {self.machine.token[:8]}"
 
 
@@ -234,11 +235,12 @@ _NUMBERS = re.compile(r"\[[\s\d,]+\]")
 
 
 def parse_evidence_file(data: bytes, source: str) -> EvidenceFile:
-    """The file, from its bytes; ``source`` names it in errors.
+    """Parse the bytes of an evidence file; ``source`` names it in errors.
 
     Raises:
-        EVIDENCE_FILE_TOO_LARGE, EVIDENCE_NESTED, EVIDENCE_NOT_CANONICAL: as they say.
-        EvidenceUnreadable, EvidenceMalformed: it is no JSON, or not of this form.
+        EVIDENCE_FILE_TOO_LARGE, EVIDENCE_NESTED: it exceeds a limit.
+        EVIDENCE_NOT_CANONICAL: the bytes differ from the canonical form.
+        EvidenceUnreadable, EvidenceMalformed: it is not JSON, or does not match the format.
     """
     if len(data) > MOST_BYTES:
         raise _too_large(source, len(data))
@@ -246,76 +248,76 @@ def parse_evidence_file(data: bytes, source: str) -> EvidenceFile:
         raise EvidenceUnreadable(
             f"{source} is empty",
             where=Location(path=source),
-            why="a copy that was cut off leaves such a file",
+            why="an interrupted copy can leave an empty file",
             hint=_HINT,
         )
     if not data.isascii() or b"\\" in data:
         raise EvidenceUnreadable(
-            f"{source} has characters that no evidence file has",
+            f"{source} has characters that are not allowed in an evidence file",
             where=Location(path=source),
-            why="names and versions are plain ASCII; nothing in it needs a backslash",
+            why="an evidence file is ASCII without backslashes",
             hint=_HINT,
         )
     _refuse_deep(data, source)
     found = parse_model(data, EvidenceFile, source, _HINT)
     if found.text != data:
         raise UsageError(
-            f"{source} is not written as patchkit writes it",
+            f"{source} is not in the canonical form that patchkit writes",
             code="EVIDENCE_NOT_CANONICAL",
             where=Location(path=source, line=_first_difference(found.text, data)),
-            why="the same content has one form, so that nothing hides in another one; was it edited?",
+            why="only the canonical form is accepted, so that nothing can be hidden; was the file edited?",
             hint=_HINT,
         )
     return found
 
 
 def _first_difference(one: bytes, other: bytes) -> int:
-    """The line, from 1, in which two texts begin to differ."""
+    """The first line, from 1, in which two texts differ."""
     lines = zip(one.split(b"\n"), other.split(b"\n"), strict=False)
     return next((number for number, (mine, theirs) in enumerate(lines, 1) if mine != theirs), 1)
 
 
 def _refuse_deep(data: bytes, source: str) -> None:
     depth = 0
-    outside = b"".join(data.split(b'"')[::2])  # there is no backslash, so no quote within a text
+    outside = b"".join(data.split(b'"')[::2])  # backslashes are rejected, so no string contains a quote
     for each in outside.translate(None, bytes(set(range(256)) - set(b"[]{}"))):
         depth += 1 if each in b"[{" else -1
         if depth > _DEEPEST:
             raise EvidenceUnreadable(
-                f"{source} is nested more than {_DEEPEST} deep",
+                f"{source} is nested too deeply for an evidence file",
                 code="EVIDENCE_NESTED",
                 where=Location(path=source),
-                why="no evidence file is",
+                why=f"the limit is {_DEEPEST} levels",
                 hint=_HINT,
             )
 
 
 def _too_large(source: str, size: int) -> UsageError:
     return UsageError(
-        f"{source} is larger than any evidence file",
+        f"{source} is too large for an evidence file",
         code="EVIDENCE_FILE_TOO_LARGE",
         where=Location(path=source),
-        why=f"it has {size} bytes, read are at most {MOST_BYTES}",
+        why=f"it has {size} bytes; the limit is {MOST_BYTES}",
         hint=_HINT,
     )
 
 
 def load_evidence_file(path: Path) -> EvidenceFile:
-    """Read a file, no further than its bound, and nothing but a plain file.
+    """Read an evidence file: a regular file, up to the size limit.
 
     Raises:
         EVIDENCE_FILE_REFUSED: it is a link, a folder, a pipe or a device, or cannot be read.
-        As :func:`parse_evidence_file`.
+        The errors of :func:`parse_evidence_file`.
     """
     source = str(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         is_link = isinstance(error, OSError) and error.errno == errno.ELOOP
-        told = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, FileNotFoundError):
-            told = "there is no such file"
-        raise _refused(source, "it is a symbolic link" if is_link else told) from error
+            reason = "the file does not exist"
+        raise _refused(source, "it is a symbolic link" if is_link else reason) from error
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
@@ -333,25 +335,25 @@ def load_evidence_file(path: Path) -> EvidenceFile:
 
 def _refused(source: str, why: str) -> UsageError:
     return UsageError(
-        f"{source} is not read",
+        f"cannot read evidence file {source}",
         code="EVIDENCE_FILE_REFUSED",
         where=Location(path=source),
         why=why,
-        hint="name the evidence file itself",
+        hint="pass the path of a regular file",
     )
 
 
 def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
-    """Every evidence file of a series by name, sorted; none where there is no such folder.
+    """The evidence files of a series by name, sorted; none if the folder does not exist.
 
     Raises:
-        EVIDENCE_NAME_WRONG: a file is not called as its content asks for.
-        The errors of reading one, or an ErrorGroup of several.
+        EVIDENCE_NAME_WRONG: the name of a file does not match its content.
+        The errors of :func:`load_evidence_file`; an ErrorGroup if several files have errors.
     """
     files: dict[str, EvidenceFile] = {}
     errors: list[PatchkitError] = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        if is_editors(Path(path.name)):
+        if is_editor_file(Path(path.name)):
             continue
         try:
             file = load_evidence_file(path)
@@ -361,17 +363,17 @@ def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
         else:
             files[path.name] = file
     if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("evidence files cannot be read", errors)
+        raise errors[0] if len(errors) == 1 else ErrorGroup("several evidence files cannot be read", errors)
     return files
 
 
 def check_name(file: EvidenceFile, name: str, source: str) -> None:
-    """Raise EVIDENCE_NAME_WRONG where a file of a series has another name than its bytes give it."""
+    """Raise EVIDENCE_NAME_WRONG if ``name`` is not the name that the content gives."""
     if name != file.name:
         raise UsageError(
-            f"{source} is not called as its content asks for",
+            f"the file name of {source} does not match its content",
             code="EVIDENCE_NAME_WRONG",
             where=Location(path=source),
-            why=f"its name would be {file.name}: it was changed since it was added, or renamed",
-            hint="take it away, and add the file again as it was sent: patchkit evidence add FILE",
+            why=f"the content gives the name {file.name}: the file was edited or renamed",
+            hint="remove it, and add the original file again: patchkit evidence add FILE",
         )

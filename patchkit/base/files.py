@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, opens and hashes them, and says why a disk refused."""
+"""Atomic file writes, safe opening and hashing, and errors for failed disk operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_FOLDER = "name another folder with --cache-dir"
 
 
 class _Refusal(NamedTuple):
-    """An error code and its hint, which names the ``path`` or ``elsewhere``, the way to another place."""
+    """An error code and its hint, with the fields ``path`` and ``elsewhere`` (how to use another place)."""
 
     code: str
     hint: str
@@ -35,10 +35,10 @@ _NOT_DIRECTORY = _Refusal(code="DISK_NOT_DIRECTORY", hint="move the file away, o
 _REFUSED = _Refusal(code="DISK_REFUSED", hint="check with: ls -ld {path}")
 _NO_REASON = _Refusal(
     code="DISK_REFUSED",
-    hint="look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}",
+    hint="check free space and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}",
 )
 
-# git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
+# For "unable to write file", which git prints without a reason; the largest file of build 6900 has 4 MB.
 _ROOM_BYTES = 4_000_000
 
 _BY_ERRNO: dict[int, _Refusal] = {
@@ -64,16 +64,16 @@ _BY_TEXT: dict[str, _Refusal] = {
     "Operation not permitted": _DENIED,
     "insufficient permission": _DENIED,
     "Not a directory": _NOT_DIRECTORY,
-    # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
-    # was full need not be so any more.
+    # Last, because it gives no reason. A failed checkout may have removed its files again, so the disk
+    # need not be full any more.
     "unable to write file": _NO_REASON,
 }
 
 
 def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> CacheError:
-    """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``.
+    """Convert an ``OSError`` raised while ``doing`` something ("creating the cache") at ``path``.
 
-    ``elsewhere`` says how the user names another place.
+    ``elsewhere`` is a hint on how to choose another place.
     """
     refusal = _BY_ERRNO.get(error.errno or 0, _REFUSED)
     return CacheError(
@@ -85,7 +85,7 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = OTHER_FO
 
 
 def _nearest(path: Path) -> Path:
-    """The path, or what there is above it: that is what refused."""
+    """The path, or its nearest parent that exists, which is what caused the error."""
     try:
         return next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     except ValueError:  # a name with a zero byte
@@ -95,7 +95,7 @@ def _nearest(path: Path) -> Path:
 def disk_error_from_text(
     text: str, path: Path, doing: str, elsewhere: str = OTHER_FOLDER
 ) -> CacheError | None:
-    """The same for what git or another tool wrote on stderr; None when that is of no refusal of the disk."""
+    """As :func:`disk_error`, from the stderr of git or another tool; None if it has no disk error."""
     for words, refusal in _BY_TEXT.items():
         if words in text:
             line = next(line for line in text.splitlines() if words in line)
@@ -109,12 +109,12 @@ def disk_error_from_text(
     return None
 
 
-# What a tool, or the tool that started it, says when the limit on file sizes ended it.
+# Messages of a tool, or of the tool that started it, after the file size limit killed it.
 _LIMIT = ("SIGXFSZ", "File size limit exceeded", f"received signal {signal.SIGXFSZ:d}.")
 
 
 def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheError | None:
-    """The disk's error if a tool failed for it, while ``doing`` something at ``path``; else None."""
+    """The disk error that made a tool fail while ``doing`` something at ``path``; None for other causes."""
     text = f"{error.message}\n{error.why or ''}"
     if any(words in text for words in _LIMIT):
         text += "\nFile too large"
@@ -122,7 +122,7 @@ def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheE
 
 
 def is_full(path: Path) -> bool:
-    """Whether the disk of a folder has no room for another file of source code."""
+    """Whether the disk of a folder has too little space for another source file."""
     try:
         return shutil.disk_usage(path).free < _ROOM_BYTES
     except OSError:
@@ -130,14 +130,14 @@ def is_full(path: Path) -> bool:
 
 
 def full_disk(path: Path, doing: str) -> CacheError | None:
-    """DISK_FULL, if the disk of a folder is, for a tool that failed without saying why; else None."""
+    """DISK_FULL if the disk of a folder is full, else None; for a tool that failed without a reason."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return disk_error(full, path, doing) if is_full(path) else None
 
 
 @contextmanager
 def disk_errors(path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn every ``OSError`` of the block into one of the errors above."""
+    """Convert every ``OSError`` of the block by :func:`disk_error`."""
     try:
         yield
     except OSError as error:
@@ -146,9 +146,9 @@ def disk_errors(path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> Iterat
 
 @contextmanager
 def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
-    """A folder of this process below ``root``, gone when the context ends.
+    """A temporary folder of this process below ``root``, removed when the context ends.
 
-    Those of the same ``prefix`` that processes of this user left when they were killed are removed.
+    Folders with the same ``prefix`` that killed processes of this user left are removed, too.
     Raises CacheError.
     """
     with disk_errors(root, doing):
@@ -156,7 +156,7 @@ def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
         for remains in root.glob(f"{prefix}*"):
             if _is_abandoned(remains, remains.name.removeprefix(prefix)):
                 shutil.rmtree(remains, ignore_errors=True)
-        # Resolved, because errors are told by what they name below it.
+        # Resolved, because errors of tools are recognised by the paths below it that they name.
         folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root)).resolve()
     try:
         yield folder
@@ -166,9 +166,9 @@ def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(root: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes ``root`` when the context ends well: whole, or not at all.
+    """A folder to fill, renamed to ``root`` when the context ends without an error (atomic).
 
-    Where somebody else made ``root`` meanwhile, theirs is as good. Raises OSError.
+    If another process has created ``root`` meanwhile, that one is kept. Raises OSError.
     """
     root.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(root.parent.glob(".*.partial-*"))
@@ -185,21 +185,21 @@ def whole_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-_FRESH_S = 3600.0  # what was used within the hour is not marked again
+_FRESH_S = 3600.0  # an mtime younger than this is not updated
 
 
 def mark_used(path: Path) -> None:
-    """Set the time of change of a file or folder to now, for whoever looks for what nobody uses."""
-    with suppress(OSError):  # of somebody else's, or gone: it is a hint
+    """Set the mtime of a file or folder to now; pruning the cache removes the least recently used."""
+    with suppress(OSError):  # another user's, or removed: the mtime is only a hint
         if time.time() - path.stat().st_mtime > _FRESH_S:
             os.utime(path)
 
 
-_STALE_S = 86400.0  # nothing takes a day to fill: whoever filled it was killed
+_STALE_S = 86400.0  # nothing takes a day to fill, so an older folder is of a killed run
 
 
 def remove_stale(partials: Iterable[Path]) -> None:
-    """Remove what killed runs left of what they were making; what is younger may be somebody's work."""
+    """Remove partial folders older than a day; younger ones may belong to a run in progress."""
     now = time.time()
     for folder in partials:
         with suppress(OSError):  # another run removes it at the same moment
@@ -208,14 +208,14 @@ def remove_stale(partials: Iterable[Path]) -> None:
 
 
 def temporary_folder(what: str) -> AbstractContextManager[Path]:
-    """Such a folder where this machine keeps temporary files, with ``what`` in its name."""
+    """A :func:`working_folder` in the system's folder for temporary files, with ``what`` in its name."""
     return working_folder(Path(tempfile.gettempdir()), f"patchkit-{what}-", "making a temporary folder")
 
 
 def _is_abandoned(folder: Path, name: str) -> bool:
-    """Whether it is a folder of this user's, named as above, whose process is gone.
+    """Whether it is a working folder of this user whose process has ended.
 
-    Another process may have got its number: then it stays until that one is gone, too.
+    If the pid was reused, the folder stays until that process has ended, too.
     """
     number, dash, _ = name.partition("-")
     if not dash or not (number.isascii() and number.isdigit()):
@@ -227,7 +227,7 @@ def _is_abandoned(folder: Path, name: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError, ValueError):  # not ours to ask for, gone by now, or no such number
+    except (OSError, OverflowError, ValueError):  # no permission, already removed, or no valid pid
         return False
     return False
 
@@ -247,13 +247,13 @@ def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = OTHE
 
 
 def _writer() -> str:
-    """Threads of one process may write the same file."""
+    """A suffix for temporary names, unique per thread: threads of one process may write the same file."""
     return f"{os.getpid()}-{threading.get_native_id()}"
 
 
-def _replace(path: Path, data: bytes, beside: str) -> None:
-    """Put a file in its place in one step, by way of one that is called ``beside`` it."""
-    partial = path.with_name(beside)
+def _replace(path: Path, data: bytes, temporary: str) -> None:
+    """Write a file atomically, by renaming a sibling called ``temporary``."""
+    partial = path.with_name(temporary)
     try:
         partial.write_bytes(data)
         partial.replace(path)
@@ -266,22 +266,21 @@ _SYSTEM = ("/dev/", "/proc/")
 
 
 def write_output(path: Path, data: bytes, doing: str, elsewhere: str = OTHER_FILE) -> None:
-    """Write ``data`` whole or not at all; a symbolic link stays one, and its target is written.
+    """Write ``data`` atomically; a symbolic link is kept, and its target is written.
 
     Raises:
-        CacheError: the disk refused; ``doing`` and ``elsewhere`` as in
-            :func:`patchkit.base.files.disk_error`.
+        CacheError: the disk operation failed; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
     """
     with disk_errors(path, doing, elsewhere):
         if _is_written_through(path):
             path.write_bytes(data)
             return
-        # A name of its own length: that of a file may be as long as the file system allows.
+        # A name of fixed length, because the file's own may be as long as the file system allows.
         _replace(Path(os.path.realpath(path)), data, f".patchkit-{_writer()}.partial")
 
 
 def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends: bool = False) -> None:
-    """Raise now what writing, or appending, would raise after an hour's work. Raises CacheError."""
+    """Raise CacheError early if writing (or appending) will fail, before hours of work are spent."""
     with disk_errors(path, doing, elsewhere):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -289,9 +288,9 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
         if any(above.is_file() for above in target.parents):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
         if not target.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target.parent))
+            raise FileNotFoundError(errno.ENOENT, f"no such folder: {target.parent}", str(target.parent))
         in_place = target.exists() and (appends or _is_written_through(path))
-        # A rename would replace a file that its owner made read-only.
+        # The target is checked, too: a rename would replace a file that its owner made read-only.
         touched = [one for one in (target, None if in_place else target.parent) if one and one.exists()]
         refused = next((one for one in touched if not os.access(one, os.W_OK)), None)
         if refused is not None:
@@ -299,9 +298,9 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
 
 
 def check_folder(path: Path, room: int, doing: str, elsewhere: str) -> None:
-    """Raise now what making files of ``room`` bytes in a folder would raise later; it need not be there yet.
+    """Raise CacheError early if writing ``room`` bytes into a folder will fail; it need not exist yet.
 
-    Nothing is made: the system is asked about the folder, or the nearest one above it. Raises CacheError.
+    Nothing is written: the check is of the folder, or of its nearest existing parent.
     """
     with disk_errors(path, doing, elsewhere):
         there = next(each for each in (path, *path.parents) if os.path.lexists(each))
@@ -314,16 +313,16 @@ def check_folder(path: Path, room: int, doing: str, elsewhere: str) -> None:
 
 
 def _raise_refusal(path: Path) -> None:
-    """access(2) does not say why, and the ways out differ."""
+    """Raise OSError with the reason, which access(2) does not give: read-only disk or no permission."""
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     code = errno.EROFS if is_read_only else errno.EACCES
     raise OSError(code, os.strerror(code), str(path))
 
 
 def remove_output(path: Path, doing: str, elsewhere: str = OTHER_FILE) -> None:
-    """Take away what an earlier run wrote there, so that nobody takes it for this one's. Raises CacheError.
+    """Remove the output of an earlier run, so that it is not mistaken for this run's. Raises CacheError.
 
-    A pipe or a device stays, and so does a symbolic link.
+    Pipes, devices and symbolic links are kept.
     """
     with disk_errors(path, doing, elsewhere):
         if not _is_written_through(path):
@@ -331,13 +330,13 @@ def remove_output(path: Path, doing: str, elsewhere: str = OTHER_FILE) -> None:
 
 
 class NotRegular(OSError):
-    """Neither a file nor a folder; opening it may wait for somebody who writes to it."""
+    """A device, pipe or socket, whose opening or reading may block."""
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """A file open for reading; raises NotRegular, and any other OSError of opening it."""
-    # Without waiting: opening a named pipe would last until somebody writes to it.
+    """Open a regular file for reading; raises NotRegular, or the OSError of opening it."""
+    # O_NONBLOCK, because opening a named pipe would block until it has a writer.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise NotRegular(errno.EINVAL, "it is a device, a pipe or a socket", str(path))
@@ -345,7 +344,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file's bytes, as 64 hex digits, read in pieces. Raises what opening and reading raise."""
+    """sha256 of a file's bytes, as 64 hex digits, read in chunks. Raises OSError."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -354,7 +353,7 @@ FileStamp = tuple[int, int, int, int]
 
 
 def file_stamp(path: Path) -> FileStamp:
-    """What a file is told by without reading it: device, number, bytes, time of change. Raises OSError."""
+    """Identifies a file version without reading it: device, inode, size, mtime in ns. Raises OSError."""
     state = path.stat()
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
@@ -364,32 +363,32 @@ def _is_written_through(path: Path) -> bool:
 
 
 def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
-    """The absolute path of ``directory``, links followed; nothing is written.
+    """The absolute path of ``directory`` with links resolved; nothing is written.
 
     Raises:
-        PLACE_UNUSABLE: it is the root of a file system, or it is in one of the ``kept`` folders.
+        PLACE_UNUSABLE: it is the root of a file system, or is inside one of the ``kept`` folders.
     """
     try:
         found = directory.resolve()
-    except (OSError, RuntimeError) as error:  # the latter: links in a circle, before Python 3.13
-        raise _unusable(directory, f"its path cannot be followed: {error}") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        raise _unusable(directory, f"its path cannot be resolved: {error}") from error
     if not found.name:
         raise _unusable(directory, "it is the root of the file system")
     if os.path.ismount(found):
-        # A new content takes the folder's place by renaming, which no mount point allows.
-        raise _unusable(directory, "another file system is mounted there")
+        # The folder is replaced by a rename, which fails for a mount point.
+        raise _unusable(directory, "it is a mount point")
     for folder in kept:
         if found.is_relative_to(folder.resolve()):
-            raise _unusable(directory, f"patchkit itself keeps its files in {folder}")
+            raise _unusable(directory, f"it is inside {folder}, where patchkit keeps its own files")
     return found
 
 
 def _unusable(directory: Path, why: str) -> UsageError:
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
     return UsageError(
-        f"nothing can be put at {shown}",
+        f"cannot use {shown} as an output folder",
         code="PLACE_UNUSABLE",
         where=Location(path=shown),
         why=why,
-        hint="name a new folder, for example below your home folder",
+        hint="choose a new folder, for example in your home directory",
     )

@@ -1,4 +1,4 @@
-"""Where jobs run, as an executor of :mod:`concurrent.futures`, and their results as they come."""
+"""Runs jobs in threads, processes or a Dask cluster, and yields results as they complete."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _WORKERS_S = 10.0
 
 @contextmanager
 def cluster_pool(address: str) -> Iterator[Executor]:
-    """An executor that hands jobs to the workers of the scheduler at ``address``.
+    """An executor that runs jobs on the workers of the Dask scheduler at ``address``.
 
     Raises:
-        SCHEDULER_ADDRESS: no ``tcp://host:port``.
+        SCHEDULER_ADDRESS: the address is not ``tcp://host:port``.
         SCHEDULER_LIBRARY_MISSING: Dask is not installed here.
-        SCHEDULER_UNREACHABLE: nothing answers within ten seconds, or no worker is there.
-        WORKERS_DIFFER: a worker has another patchkit or Python, or none.
+        SCHEDULER_UNREACHABLE: no connection, or no worker, within ten seconds.
+        WORKERS_DIFFER: a worker has no patchkit, or another version of patchkit or Python.
     """
     if _ADDRESS.fullmatch(address) is None:
         raise UsageError(
-            f"'{address}' is no address of a Dask scheduler",
+            f"'{address}' is not the address of a Dask scheduler",
             code="SCHEDULER_ADDRESS",
-            hint="like --scheduler tcp://localhost:8786",
+            hint="use tcp://HOST:PORT, for example: --scheduler tcp://localhost:8786",
         )
     client = _connect(address)
     try:
@@ -78,10 +78,10 @@ def _connect(address: str) -> Client:
             raise
     except (OSError, TimeoutError) as error:
         raise ToolchainError(
-            f"no Dask scheduler with workers answers at {address}",
+            f"cannot reach a Dask scheduler with workers at {address}",
             code="SCHEDULER_UNREACHABLE",
-            why=str(error) or "no answer in time",
-            hint="start one with: dask scheduler; and on each machine: dask worker ADDRESS",
+            why=str(error) or "timed out",
+            hint="start a scheduler with: dask scheduler; and on each machine: dask worker ADDRESS",
         ) from error
     return client
 
@@ -92,18 +92,18 @@ def _check_workers(client: Client, address: str) -> None:
         theirs = client.run(_versions)
     except (ImportError, AttributeError) as error:  # raised on the worker: it cannot import this module
         raise ToolchainError(
-            f"a worker at {address} has no patchkit",
+            f"patchkit is not installed on a worker of {address}",
             code="WORKERS_DIFFER",
             why=str(error),
             hint=f"install this on every machine: {ours}",
         ) from error
-    other = {worker: told for worker, told in theirs.items() if told != ours}
+    other = {worker: versions for worker, versions in theirs.items() if versions != ours}
     if other:
-        worker, told = next(iter(other.items()))
+        worker, versions = next(iter(other.items()))
         raise ToolchainError(
-            f"{len(other)} of {len(theirs)} workers at {address} are not like this patchkit",
+            f"{len(other)} of {len(theirs)} workers at {address} have other versions than this machine",
             code="WORKERS_DIFFER",
-            why=f"{worker} has {told}, here is {ours}",
+            why=f"{worker} has {versions}; this machine has {ours}",
             hint="use the same Python and the same patchkit on every machine",
         )
 
@@ -119,19 +119,20 @@ _TICK_S = 0.2
 
 
 def cores() -> int:
-    """As many as this process may use."""
+    """Number of CPU cores that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))
 
 
 def open_pool(
     scheduler: str | None, *, kind: Literal["threads", "processes"], workers: int | None = None
 ) -> AbstractContextManager[Executor]:
-    """The executor of ``scheduler`` (``tcp://host:port``), or one of this machine when there is none.
+    """An executor on the cluster of ``scheduler`` (``tcp://host:port``), or on this machine if it is None.
 
-    ``workers`` is how many jobs run at once here, by default one per core; a cluster decides for itself.
+    ``workers`` is the number of parallel jobs on this machine, by default one per core; a cluster ignores it.
 
     Raises, when the context is entered:
-        SCHEDULER_ADDRESS, SCHEDULER_LIBRARY_MISSING, SCHEDULER_UNREACHABLE, WORKERS_DIFFER: no such cluster.
+        SCHEDULER_ADDRESS, SCHEDULER_LIBRARY_MISSING, SCHEDULER_UNREACHABLE, WORKERS_DIFFER: the cluster
+            cannot be used.
     """
     if scheduler is None:
         return local_pool(kind, workers or cores())
@@ -141,12 +142,12 @@ def open_pool(
 
 @contextmanager
 def local_pool(kind: Literal["threads", "processes"], workers: int) -> Iterator[Executor]:
-    """Threads or processes of this machine; jobs that did not begin are dropped when the context ends."""
+    """Threads or processes of this machine; jobs not yet started are cancelled when the context ends."""
     executor: ThreadPoolExecutor | ProcessPoolExecutor
     if kind == "threads":
         executor = ThreadPoolExecutor(max_workers=workers)
     else:
-        # Not forked: this process may have threads, and their locks would be copied as they are.
+        # Not forked: this process may have threads, and a fork copies their locks in the locked state.
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_leave_ctrl_c)
     try:
@@ -165,14 +166,14 @@ def run_tasks(
     unit: str,
     stop: threading.Event | None = None,
 ) -> Iterator[tuple[Item, Result]]:
-    """``work`` on each item; each item with its result as soon as it is there, in no order.
+    """Call ``work`` on each item; yields (item, result) pairs in the order of completion.
 
-    So the caller can write down what is done before the next one is: an interrupt then loses only what
-    is under way. ``stop`` is set when the run ends early, for work that listens to it.
+    The caller can save each result at once, so that an interrupt loses only the jobs that are running.
+    ``stop`` is set when the run ends early, to end work that watches it.
 
     Raises:
         WORKER_LOST: a process or a worker of the cluster died.
-        Whatever a job raises; the jobs that did not begin are cancelled then.
+        Whatever a job raises; jobs not yet started are then cancelled.
     """
     futures: dict[Future[Result], Item] = {}
     try:
@@ -203,12 +204,12 @@ def run_parallel(
     stop: threading.Event | None = None,
     scheduler: str | None = None,
 ) -> list[Result]:
-    """``work`` on each item, by threads of this machine; the results in the order of the items.
+    """Call ``work`` on each item in threads of this machine; the results are in the order of the items.
 
-    For work that waits for compilers. With a ``scheduler`` it goes to the workers of that cluster: what the
-    work holds must be such that it can be sent, and its files where they see them.
+    For work that waits for compilers. With a ``scheduler`` the jobs run on the workers of that cluster: then
+    ``work`` and the items must be picklable, and the workers must see the same files.
 
-    Raises and sets ``stop`` as :func:`run_tasks`; with a scheduler as :func:`open_pool`.
+    Raises and sets ``stop`` as :func:`run_tasks`; with a scheduler also raises as :func:`open_pool`.
     """
     places = list(enumerate(items))
     if not places:
@@ -228,13 +229,13 @@ def _result(future: Future[Result]) -> Result:
         return future.result()
     except BrokenProcessPool as error:
         raise ToolchainError(
-            "a worker process died in the middle of a job",
+            "a worker process died while running a job",
             code="WORKER_LOST",
-            why=f"{error}; most often the machine ran out of memory",
-            hint="run it again with fewer --jobs: what is done is kept",
+            why=f"{error}; the most common cause is that the machine ran out of memory",
+            hint="run the command again with fewer --jobs; finished jobs are kept",
         ) from error
 
 
 def _leave_ctrl_c() -> None:
-    """Ctrl-C goes to every process of the terminal; only the one that waits may answer it."""
+    """Ignore SIGINT in a worker: Ctrl-C reaches every process of the terminal, but only the parent acts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

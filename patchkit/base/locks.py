@@ -1,4 +1,4 @@
-"""Exclusive locks on files and folders. The system releases a lock when its process ends, however it ends."""
+"""Exclusive locks on files and folders. The system releases a lock when its process ends, even if killed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from filelock import lock_descriptor
 from patchkit.base.errors import CacheError, Location
 from patchkit.base.files import OTHER_FOLDER, disk_errors
 
-_PATIENCE_S = 1.0  # before the caller is called about the wait
+_PATIENCE_S = 1.0  # wait before the callback is called
 _POLL_S = 0.02
 
 
 class LockBusy(CacheError):
-    """Another process kept a lock for too long."""
+    """Another process holds the lock."""
 
 
 @contextmanager
@@ -31,22 +31,22 @@ def locked(
     doing: str = "locking the cache",
     elsewhere: str = OTHER_FOLDER,
 ) -> Iterator[int]:
-    """Hold the lock of ``path``, which no other process and no other thread holds meanwhile.
+    """Hold an exclusive lock on ``path``, against other processes and other threads.
 
     Args:
-        path: a file, or a folder that exists; a symbolic link is refused.
-        waiting: called once when the lock is not free within a second.
-        timeout_s: seconds to wait for it; by default there is no limit.
-        creates: whether a missing file is created, with its folder; it stays after the release.
-        doing: what an error says was being done.
-        elsewhere: how the user names another place.
+        path: a file, or an existing folder; symbolic links are rejected.
+        waiting: called once if the lock is not free within a second.
+        timeout_s: seconds to wait for it; no limit by default.
+        creates: whether to create a missing file and its folder; they remain after the release.
+        doing: the operation, for error messages.
+        elsewhere: hint for error messages on how to choose another place.
 
     Yields:
-        The descriptor that is locked: a process that inherits it shares the lock.
+        The locked file descriptor; a process that inherits it shares the lock.
 
     Raises:
         LockBusy: the lock was not free within ``timeout_s``.
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     with disk_errors(path, doing, elsewhere):
         if creates and not path.is_dir():
@@ -69,7 +69,7 @@ def _open_locked(path: Path, waiting: Callable[[], None] | None, timeout_s: floa
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the last holder replaced or removed the file: lock the one that is there now
+        os.close(descriptor)  # the previous holder replaced or removed the file: lock the current one
 
 
 def _lock(descriptor: int, path: Path, waiting: Callable[[], None] | None, timeout_s: float | None) -> None:
@@ -80,7 +80,7 @@ def _lock(descriptor: int, path: Path, waiting: Callable[[], None] | None, timeo
             raise LockBusy(
                 f"{path} is locked by another process",
                 where=Location(path=str(path)),
-                hint="wait until it ends, and run the command again",
+                hint="wait until that process ends, and run the command again",
             )
         if waiting is not None and waited_s >= _PATIENCE_S:
             waiting()

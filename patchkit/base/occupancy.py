@@ -1,4 +1,4 @@
-"""Waves a SIMD holds at once, from registers and LDS."""
+"""Occupancy: waves per SIMD as limited by registers and LDS."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CUS_PER_WGP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareLimits:
-    """What bounds residency. Registers are per lane, sizes in bytes.
+    """The limits on resident waves. Registers are per lane, sizes in bytes.
 
-    ``simds_per_pool`` SIMDs share the ``lds_pool_bytes`` of one pool.
+    An LDS pool is that of a WGP (RDNA) or of a CU (GCN, CDNA); ``simds_per_pool`` SIMDs share it.
     """
 
     arch: str
@@ -29,7 +29,7 @@ class HardwareLimits:
 
 
 def limits_of(profile: GpuProfile) -> HardwareLimits:
-    """The limits a profile states. Raises what :meth:`Facts.require` raises: nothing is guessed."""
+    """The limits that a profile states; missing facts are not guessed. Raises as :meth:`Facts.require`."""
     facts = profile.facts
     per_wgp = facts.report("lds_per_wgp_bytes") is not None
     simds_per_cu = facts.require_int("simds_per_cu")
@@ -54,15 +54,15 @@ def limits_of(profile: GpuProfile) -> HardwareLimits:
 
 
 def waves_by_vgprs(vgprs: int, limits: HardwareLimits) -> int:
-    """Waves per SIMD that the register file allows for a kernel of ``vgprs`` registers per lane."""
+    """Waves per SIMD that the register file allows, for a kernel with ``vgprs`` VGPRs per lane."""
     given = _round_up(max(vgprs, 1), limits.vgpr_granule)
     return min(limits.max_waves_per_simd, limits.vgprs_per_simd // given)
 
 
 def waves_by_lds(lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
-    """Waves per SIMD that LDS allows; 0 when one block does not fit.
+    """Waves per SIMD that LDS allows, on the SIMD with the most (rounded up, as the compiler does).
 
-    Rounded up, as the compiler does: the SIMD that got the most.
+    0 if a single block does not fit.
     """
     if lds_bytes > limits.lds_per_workgroup_bytes:
         return 0
@@ -73,12 +73,12 @@ def waves_by_lds(lds_bytes: int, threads_per_block: int, limits: HardwareLimits)
 
 
 def reported_waves(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
-    """What the compiler's resource remark calls occupancy, in waves per SIMD."""
+    """Occupancy as in the compiler's resource remark, in waves per SIMD."""
     return min(waves_by_vgprs(vgprs, limits), waves_by_lds(lds_bytes, threads_per_block, limits))
 
 
 def resident_blocks(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
-    """Whole blocks that one pool holds at once, its waves spread evenly over the SIMDs."""
+    """Whole blocks that fit into one pool at once, with waves spread evenly over its SIMDs."""
     if lds_bytes > limits.lds_per_workgroup_bytes:
         return 0
     waves = waves_by_vgprs(vgprs, limits) * limits.simds_per_pool
@@ -87,9 +87,9 @@ def resident_blocks(vgprs: int, lds_bytes: int, threads_per_block: int, limits: 
 
 
 def resident_waves(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
-    """Waves per SIMD, rounded down, counting whole blocks only.
+    """Waves per SIMD that whole blocks give, rounded down.
 
-    Seven reported waves with blocks of two waves per SIMD are six resident ones.
+    For example, with blocks of two waves per SIMD, seven reported waves are six resident ones.
     """
     blocks = resident_blocks(vgprs, lds_bytes, threads_per_block, limits)
     return blocks * _waves_per_block(threads_per_block, limits) // limits.simds_per_pool

@@ -1,4 +1,4 @@
-"""Values as a JSON document takes them."""
+"""Conversion of values to the types that JSON has."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from patchkit.base.errors import Location, PatchkitError
 
 @runtime_checkable
 class _Model(Protocol):
-    """A pydantic model, without the time that importing pydantic takes in each ``--help``."""
+    """A pydantic model, declared without importing pydantic, which would slow down each ``--help``."""
 
     def model_dump(self, *, mode: str, by_alias: bool, exclude_unset: bool) -> dict[str, object]: ...
 
 
 def plain(value: object) -> object:  # noqa: PLR0911 - one for each kind
-    """Dictionaries for dataclasses and mappings, lists for sequences, texts for paths, places and days.
+    """Convert a value to JSON types.
 
-    A dataclass has its fields, None included. One whose class has ``json_keys`` has the attributes that this
-    text names instead, fields or properties: ``name``, or ``key=name.other`` for an attribute of an attribute
-    under another key, None where the first is None. ``with_`` becomes ``with``. A pydantic model has the
-    fields that were filled in. An error has its code, message, places, reason and hint.
+    Dataclasses and mappings become dicts, sequences become lists, and paths, locations and dates become
+    strings. A dataclass gives its fields, None included. If its class has ``json_keys``, it gives the
+    attributes (fields or properties) in that space-separated string instead: ``name``, or
+    ``key=name.other`` for an attribute of an attribute under another key, None if the first is None.
+    ``with_`` becomes ``with``. A pydantic model gives the fields that were set. An error gives its code,
+    message, locations, reason and hint.
     """
     match value:
         case Path() | Location():
@@ -47,13 +49,13 @@ def plain(value: object) -> object:  # noqa: PLR0911 - one for each kind
 
 
 def fields_of(value: object) -> dict[str, object]:
-    """A dataclass or an error as :func:`plain` makes it, to add keys to."""
+    """The dictionary that :func:`plain` gives for a dataclass or an error, for adding keys."""
     if isinstance(value, PatchkitError):
         places = [asdict(place) for place in value.where]
         known = {"code": value.code, "message": value.message, "where": places}
         return known | {"why": value.why, "hint": value.hint}
     if not is_dataclass(value):
-        raise TypeError(f"{type(value).__name__} is no dataclass")
+        raise TypeError(f"{type(value).__name__} is not a dataclass")
     keys: str = getattr(value, "json_keys", None) or " ".join(field.name for field in fields(value))
     found = {}
     for each in keys.split():

@@ -1,6 +1,6 @@
-"""Running programs: compilers, package clients, git, what was built, and the user's own in the terminal.
+"""Runs programs: compilers, package managers, git, built programs, and users' own in the terminal.
 
-One function starts and ends them all, :func:`running`; for git it calls GitPython (carry/upstream/git.py).
+All of them are started and ended by :func:`running`, also git, through GitPython (carry/upstream/git.py).
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from typing import IO, TypeVar
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.reporter import Reporter, Work
 
-_STDERR_LINES = 40  # of the end of stderr, kept in a message
-_LOOK_S = 0.2  # between two looks at whether the tool should end
-_GRACE_S = 2.0  # between asking a process group to stop and killing it
-_NICE_WORDS = 3  # of "nice -n 10", in front of a program
+_STDERR_LINES = 40  # last lines of stderr that an error message shows
+_POLL_S = 0.2  # how often ``stop`` is checked
+_GRACE_S = 2.0  # between SIGTERM and SIGKILL
+_NICE_WORDS = 3  # words of the prefix "nice -n 10"
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
-WHICH_GPUS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""What says in an environment which of several GPUs programs may see."""
-# Of the caller's environment; everything else would make a run depend on who runs it. Without the last ones a
-# run on the second GPU would be one on the first.
-_KEPT = ("PATH", "HOME", "TMPDIR", *WHICH_GPUS)
+GPU_VISIBILITY = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Environment variables that select the GPUs a program can use."""
+# Passed on from the caller's environment; others would make results depend on the user's setup. The last
+# ones are needed so that a run meant for the second GPU does not use the first.
+_KEPT = ("PATH", "HOME", "TMPDIR", *GPU_VISIBILITY)
 
 
 class ToolMissing(ToolchainError):
-    """There is no such program."""
+    """A program was not found."""
 
     code = "TOOL_MISSING"
 
 
 class ToolFailed(ToolchainError):
-    """A tool that must succeed ended with another status than 0."""
+    """A tool exited with a nonzero status."""
 
     code = "TOOL_FAILED"
 
 
 class ToolTimeout(ToolchainError):
-    """A tool took too long and was stopped, with its children."""
+    """A tool exceeded its time limit and was stopped, with its child processes."""
 
     code = "TOOL_TIMEOUT"
 
 
 class ToolCrashed(ToolchainError):
-    """A signal ended the tool: it crashed, or something killed it."""
+    """A signal ended the tool: it crashed or was killed."""
 
     code = "TOOL_CRASHED"
 
 
 class ToolStopped(ToolchainError):
-    """Another part of patchkit asked the tool to end: something else failed, or the user pressed Ctrl-C."""
+    """patchkit stopped the tool because something else failed, or because the user pressed Ctrl-C."""
 
     code = "TOOL_STOPPED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """How a tool ended: ``returncode`` (negative: ended by that signal), its output and wall time.
+    """Exit status (negative: ended by that signal), output and wall time of a tool.
 
-    ``cpu_s`` are the processor seconds of it and of all that it started and waited for.
+    ``cpu_s`` is the CPU time of the tool and of the child processes that it waited for.
     """
 
     argv: tuple[str, ...]
@@ -86,22 +86,22 @@ P = TypeVar("P", bound=subprocess.Popen[bytes])
 
 
 class _Process(subprocess.Popen[bytes]):
-    """A process that says how much of the processor it used: Popen takes that from nobody."""
+    """A process that also records its CPU time, which Popen does not."""
 
     cpu_s = 0.0
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        """Where Popen asks the system, from Python 3.11 to 3.14."""
+        """Overrides the private method in which Popen calls waitpid, in Python 3.11 to 3.14."""
         try:
             pid, status, used = os.wait4(self.pid, wait_flags)
         except ChildProcessError:
-            return self.pid, 0  # as Popen has it: somebody else has taken the status
+            return self.pid, 0  # as Popen does: the process was already waited for elsewhere
         if pid == self.pid:
             self.cpu_s = used.ru_utime + used.ru_stime
         return pid, status
 
 
-def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
+def run_tool(  # noqa: PLR0913 - subprocess needs all of these
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
@@ -114,26 +114,26 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     stop: threading.Event | None = None,
     work: Work = "other",
 ) -> Completed:
-    """Run a tool to its end, in the environment of :func:`tool_environment`.
+    """Run a tool to completion, in the environment of :func:`tool_environment`.
 
     Args:
-        argv: the program and its arguments; without a slash the program is looked for on PATH.
-        cwd: the folder to run in, by default the current one.
-        env: variables on top of the scrubbed environment.
-        stdin: what it reads; nothing by default.
-        into: open files for its stdout and stderr, or one for both, written as it goes on: what it wrote
-            stays, however it ends. By default the result has it.
-        timeout_s: seconds until it is stopped; by default it may take forever.
-        check: whether an end with another status than 0 raises. The other errors are raised always.
-        reporter: hears the command, quoted so that it can be pasted.
-        stop: set by another thread, it ends the tool; Ctrl-C reaches the main thread only.
-        work: what it does, for the account of where time goes.
+        argv: the program and its arguments; a program without a slash is searched on PATH.
+        cwd: the working directory, by default the current one.
+        env: variables to add to the scrubbed environment.
+        stdin: input for the tool; empty by default.
+        into: open files for stdout and stderr (may be the same file), written while the tool runs, so that
+            its output is kept even if it fails. By default the output is in the result.
+        timeout_s: seconds until the tool is stopped; no limit by default.
+        check: whether a nonzero status or a signal is an error. The other errors are always raised.
+        reporter: receives the command, quoted for a shell.
+        stop: another thread sets it to end the tool; Ctrl-C reaches only the main thread.
+        work: the kind of work, for the statistics of where time is spent.
 
     Raises:
-        ToolMissing: no such program.
-        TOOL_NOT_STARTED: the system refused to start it.
+        ToolMissing: the program was not found.
+        TOOL_NOT_STARTED: the system could not start it.
         ToolTimeout: it was stopped after ``timeout_s``.
-        ToolFailed: it ended with another status than 0 (only with ``check``).
+        ToolFailed: it exited with a nonzero status (only with ``check``).
         ToolCrashed: a signal ended it (only with ``check``).
         ToolStopped: ``stop`` was set.
     """
@@ -181,26 +181,26 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
 def run_in_terminal(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None, is_quiet: bool = False
 ) -> int:
-    """Run a program of the user's, in the caller's environment and terminal, to its end.
+    """Run a user's program to completion, in the caller's environment and terminal.
 
-    Ctrl-C in the terminal is the program's to handle. It does not outlive patchkit.
+    The program handles Ctrl-C itself. It is killed if patchkit dies.
 
     Args:
         argv: the program and its arguments.
-        env: variables on top of the environment.
-        is_quiet: whether what it writes to stdout goes to stderr.
+        env: variables to add to the environment.
+        is_quiet: whether to redirect its stdout to stderr.
 
     Returns:
-        Its status, or negative the signal that ended it.
+        The exit status, or the negative number of the signal that ended it.
 
     Raises:
-        TOOL_NOT_STARTED: the system refused to start it.
+        TOOL_NOT_STARTED: the system could not start it.
     """
     prctl, patchkit = ctypes.CDLL(None).prctl, os.getpid()
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != patchkit:  # it was killed before it could be asked for
+        if os.getppid() != patchkit:  # patchkit was killed before prctl took effect
             os.kill(os.getpid(), signal.SIGKILL)
 
     def start() -> subprocess.Popen[bytes]:
@@ -220,7 +220,7 @@ def run_in_terminal(
 
 @contextlib.contextmanager
 def _interrupts_left_to_the_terminal() -> Iterator[None]:
-    """Python handles signals in its main thread only: elsewhere SIGINT stays whoever's it is."""
+    """Leave Ctrl-C to the program in the terminal; does nothing outside of Python's main thread."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -233,7 +233,7 @@ def _interrupts_left_to_the_terminal() -> Iterator[None]:
 
 
 def _interrupt_unless_in_front(_number: int, _frame: FrameType | None) -> None:
-    """Ctrl-C in a terminal is the program's own to handle; else SIGINT ends patchkit, and that with it."""
+    """Ignore SIGINT from Ctrl-C, which the program also gets; any other SIGINT interrupts patchkit."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:  # there is none
@@ -252,40 +252,40 @@ def _not_started(program: str, error: OSError) -> ToolchainError:
         f"{program} could not be started: {error.strerror or error}",
         code="TOOL_NOT_STARTED",
         where=Location(path=path),
-        hint=f"look at it with: ls -ld {shlex.quote(path)}",
+        hint=f"check the file with: ls -ld {shlex.quote(path)}",
     )
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What every tool gets of ``environ``, and messages in English for whoever parses them.
+    """The environment for tools: a few variables of ``environ``, and the C locale for parsing messages.
 
-    Programs that were installed beside patchkit (cmake, ninja) are found last on PATH: its environment
-    need not be activated.
+    The folder of programs installed with patchkit (cmake, ninja) is appended to PATH, so that its virtual
+    environment need not be active.
     """
     path = os.pathsep.join([environ.get("PATH", os.defpath), sysconfig.get_path("scripts")])
     return {**{name: environ[name] for name in _KEPT if name in environ}, "PATH": path, "LC_ALL": "C"}
 
 
 def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
-    """The error for a tool that did not end with status 0: what it was, and the end of its stderr."""
+    """The error for a tool with a nonzero status or a signal, with the end of its stderr."""
     name = _name_of(completed.argv)
     why = stderr_tail(completed.stderr)
     hint = f"the command was: {shlex.join(completed.argv)}"
     if completed.returncode < 0:
-        return ToolCrashed(f"{name} was ended by {signal_name(-completed.returncode)}", why=why, hint=hint)
-    return ToolFailed(f"{name} ended with status {completed.returncode}", why=why, hint=hint)
+        return ToolCrashed(f"{name} was killed by {signal_name(-completed.returncode)}", why=why, hint=hint)
+    return ToolFailed(f"{name} exited with status {completed.returncode}", why=why, hint=hint)
 
 
 def _find(program: str, environment: Mapping[str, str]) -> str:
     found = shutil.which(program, path=environment.get("PATH", os.defpath))
     if found is None:
-        place = "there" if os.sep in program else f"on PATH ({environment.get('PATH', 'not set')})"
+        place = "at that path" if os.sep in program else f"on PATH ({environment.get('PATH', 'not set')})"
         raise ToolMissing(
-            f"there is no program '{program}'",
-            why=f"nothing that can be executed is {place}",
-            hint="install it, or put its folder on PATH, and run the command again",
+            f"program '{program}' not found",
+            why=f"there is no such executable {place}",
+            hint="install it, or add its folder to PATH, and run the command again",
         )
-    return os.path.abspath(found)  # noqa: PTH100  # ``cwd`` must not change what is run; no link is followed
+    return os.path.abspath(found)  # noqa: PTH100  # independent of ``cwd``; links are not resolved
 
 
 def _communicate(
@@ -298,80 +298,80 @@ def _communicate(
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        wait_s = left if stop is None else min(_LOOK_S, _LOOK_S if left is None else left)
+        wait_s = left if stop is None else min(_POLL_S, _POLL_S if left is None else left)
         try:
             return process.communicate(stdin, timeout=wait_s)
         except subprocess.TimeoutExpired as error:
-            stdin = None  # it is being fed already
+            stdin = None  # the first call is already writing it
             if stop is not None and stop.is_set():
                 raise ToolStopped(f"{_name_of(argv)} was stopped") from error
             if deadline is not None and time.monotonic() >= deadline:
                 raise ToolTimeout(
-                    f"{_name_of(argv)} did not end within {timeout_s:g} s, and was stopped",
+                    f"{_name_of(argv)} did not end within {timeout_s:g} s and was stopped",
                     why=stderr_tail(error.stderr or b""),
                     hint=f"the command was: {shlex.join(argv)}",
                 ) from error
 
 
 def _name_of(argv: Sequence[str]) -> str:
-    """The program of a command, also where it runs with low priority (``nice -n 10 PROGRAM``)."""
+    """The program of a command, without a prefix ``nice -n 10``."""
     is_nice = len(argv) > _NICE_WORDS and Path(argv[0]).name == "nice" and argv[1] == "-n"
     return Path(argv[_NICE_WORDS if is_nice else 0]).name
 
 
-class _Kept:
-    """The handlers of the signals that end patchkit, taken away, and the signals that came meanwhile."""
+class _DeferredSignals:
+    """Defers the signals that end patchkit: records them, and delivers them later."""
 
     def __init__(self) -> None:
-        self._came: list[int] = []
+        self._received: list[int] = []
         self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
 
-    def take(self) -> None:
+    def defer(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             handler = signal.getsignal(number)
-            if callable(handler):  # what is ignored stays so, also in the tool
+            if callable(handler):  # ignored signals stay ignored, also in the tool
                 self._handlers[number] = handler
-                signal.signal(number, lambda number, _frame: self._came.append(number))
+                signal.signal(number, lambda number, _frame: self._received.append(number))
 
-    def answer(self) -> None:
-        """Give the handlers back, and let them have what came; a handler may raise."""
+    def deliver(self) -> None:
+        """Restore the handlers and raise the recorded signals again; a handler may raise."""
         while self._handlers:
             signal.signal(*self._handlers.popitem())
-        while self._came:
-            signal.raise_signal(self._came.pop())
+        while self._received:
+            signal.raise_signal(self._received.pop())
 
 
 @contextlib.contextmanager
 def running(start: Callable[[], P], end: Callable[[P], None] | None = None) -> Iterator[P]:
-    """The process that ``start`` starts; if the block raises, ``end`` ends it, by default with its session.
+    """Run a process for the duration of the block; if the block raises, ``end`` it.
 
-    Ctrl-C reaches patchkit only: a tool is in a session of its own. Signals wait until it is started: a
-    handler that raises while Popen returns leaves a process that nobody ends (seen on a busy machine). Python
-    answers signals in the main thread only.
+    By default the whole session of the process is ended. A tool has its own session, so Ctrl-C reaches only
+    patchkit. Signals are deferred until the process has started: a handler that raises while Popen returns
+    would leave a process running (seen on a busy machine). Python handles signals only in the main thread.
     """
-    kept = _Kept()
+    signals = _DeferredSignals()
     if threading.current_thread() is threading.main_thread():
-        kept.take()
+        signals.defer()
     try:
         process = start()
         try:
-            kept.answer()
+            signals.deliver()
             yield process
         except BaseException:
             (end or _end_session)(process)
             raise
     finally:
-        kept.answer()
+        signals.deliver()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the process alone: it is of patchkit's own session."""
+    """Kill only the process: it shares patchkit's session."""
     process.kill()
     process.wait()
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End the whole session; the last signal cannot be refused, and goes out even if the leader is gone."""
+    """End the whole session: SIGTERM, then SIGKILL, which is sent even if the leader has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -379,25 +379,25 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # Ninja gives each command a group of its own, which a ninja that is killed before it could pass the
-    # signal on leaves behind.
-    while left := _in_session(process.pid):
-        for pid in left:
+    # Ninja puts each command into its own process group. If ninja is killed before it forwards the signal,
+    # these commands keep running.
+    while remaining := _in_session(process.pid):
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
-            with contextlib.suppress(OSError):  # what stdin still held has no reader
+            with contextlib.suppress(OSError):  # unwritten stdin has no reader any more
                 stream.close()
 
 
 def _in_session(leader: int) -> list[int]:
-    """The living processes of a session, by proc(5) (state, parent, group, session); none without /proc."""
+    """The pids of a session's live processes, from /proc/PID/stat (proc(5)); none without /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_bytes().rpartition(b")")[2].split()
-        except OSError:  # ended meanwhile
+        except OSError:  # the process has ended
             continue
         if fields[0] not in (b"Z", b"X") and int(fields[3]) == leader:
             found.append(int(path.parent.name))
@@ -405,7 +405,7 @@ def _in_session(leader: int) -> list[int]:
 
 
 def stderr_tail(stderr: bytes | str) -> str:
-    """The end of what a program wrote to stderr, for the reason of an error."""
+    """The last lines of a program's stderr, for the ``why`` of an error."""
     text = stderr if isinstance(stderr, str) else stderr.decode("utf-8", "replace")
     tail = "\n".join(text.splitlines()[-_STDERR_LINES:]).strip()
     return tail or "it wrote nothing to stderr"
@@ -415,5 +415,5 @@ def signal_name(number: int) -> str:
     """``SIGSEGV`` for 11."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal between the named two
+    except ValueError:  # a real-time signal without a name
         return f"signal {number}"

@@ -1,4 +1,4 @@
-"""What long work reports while it runs, and to whom; nothing here knows of terminals."""
+"""The interface for progress reports of long operations, independent of terminals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Protocol
 
 Work = Literal["preprocess", "compile", "generate", "link", "build", "run", "other"]
-"""What a tool does: read a unit's tokens, compile one, make code of what a front end left, link, build with
-upstream's CMake, run what was built, or anything else."""
+"""The kind of work of a tool: preprocess or compile a unit, generate code from IR, link, build with
+upstream's CMake, run a built program, or something else."""
 
 
 class Advance(Protocol):
@@ -19,22 +19,22 @@ class Advance(Protocol):
 
 
 class Reporter(Protocol):
-    """Receives what a person watching would want to know. Calls must be cheap."""
+    """Receives progress and messages for users. Calls must be cheap."""
 
     def step(self, text: str) -> None:
-        """A new unit of work begins."""
+        """Report that a new step begins."""
 
     def info(self, text: str) -> None:
-        """Something worth reading, not a problem."""
+        """Report something that is not a problem."""
 
     def warn(self, text: str) -> None:
-        """Something that changes what the result is worth."""
+        """Report something that makes the result less reliable or complete."""
 
     def command(self, text: str) -> None:
-        """An outside command about to run, quoted so that it can be pasted."""
+        """Report a command that is about to run, quoted for a shell."""
 
     def used(self, work: Work, cpu_s: float) -> None:
-        """A tool has ended; ``cpu_s`` are the processor seconds of it and of all that it started."""
+        """Report the CPU time of a tool that has ended, its child processes included."""
 
     def progress(self, text: str, unit: str) -> AbstractContextManager[Advance]:
         """A bar for the duration of the context; ``unit`` is ``bytes`` or a plural noun."""
@@ -42,7 +42,7 @@ class Reporter(Protocol):
 
 
 class NullReporter:
-    """Says nothing."""
+    """Discards all reports."""
 
     def step(self, text: str) -> None:
         """Ignore."""
@@ -61,7 +61,7 @@ class NullReporter:
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """Count nothing."""
+        """Show no bar."""
         del text, unit
 
         def advance(done: int, total: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Where the series lies on this disk."""
+"""Finds the folder of the patch series on disk."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from patchkit.base.errors import ConfigError, Location
 Origin = Literal["named", "checkout", "installed"]
 
 TEXTS = "patchkit"
-"""The folder of ``templates/`` with the texts that patchkit itself writes; no patch may use them."""
+"""The folder of ``templates/`` with patchkit's own texts; patches cannot use them."""
 
 EVIDENCE = "evidence.toml"
-"""In a patch's folder: who says what of it. It decides whether the patch is in, and not one byte."""
+"""Claims about a patch, in its folder. They decide whether the patch is included, not what it writes."""
 
 _FOLDERS = ("patches", "arch_profiles")
 
 PLAIN = "plain"
-"""What stands for a GPU where there is none: the plain patches of a series, for every build."""
+"""Used in place of a gfx id for GPU-independent patches, which are for every build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
-    """A folder with the parts of a series, and how it was found; a plain one has no profiles."""
+    """The folder of a series, and how it was found; a GPU-independent (plain) series has no profiles."""
 
     json_keys: ClassVar = "root origin"
 
@@ -46,51 +46,51 @@ class SeriesDir:
 
     @property
     def profiles(self) -> Path:
-        """One TOML file per GPU; a plain series has no such folder."""
+        """One TOML file per GPU; a GPU-independent series has no such folder."""
         return self.root / "arch_profiles"
 
     @property
     def evidence(self) -> Path:
-        """What machines measured of the patches, a file each; the folder may be missing."""
+        """Evidence files with measurements of the patches; the folder may be missing."""
         return self.root / "evidence"
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All four."""
+        """The four folders above."""
         return (self.patches, self.templates, self.profiles, self.evidence)
 
     @property
     def catalogue(self) -> Path:
-        """Builds of upstream that a series knows besides the pins of its lock; the file may be missing."""
+        """Known upstream builds besides the pins of the lock; the file may be missing."""
         return self.patches / "upstreams.toml"
 
     @property
     def lock(self) -> Path:
-        """The pins and the results they must give."""
+        """The lock file: the pins, and the results that the series must give on them."""
         return self.patches / "upstream.lock"
 
 
 def refuse_installed(series: SeriesDir) -> None:
-    """Raise SERIES_INSTALLED for the copy inside of an installed patchkit: nobody's patches belong there."""
+    """Raise SERIES_INSTALLED for the copy inside an installed patchkit, which must not be changed."""
     if series.origin == "installed":
         raise ConfigError(
-            "the series in use is the installed patchkit's own",
+            "cannot write to the series that is installed with patchkit",
             code="SERIES_INSTALLED",
             where=Location(path=str(series.root)),
-            why="what is written there is lost with the next update",
-            hint="make one of your own: patchkit init my-series && export PATCHKIT_SERIES=$PWD/my-series",
+            why="changes there are lost with the next update of patchkit",
+            hint="create your own series: patchkit init my-series && export PATCHKIT_SERIES=$PWD/my-series",
         )
 
 
 def is_plain(profiles: Path) -> bool:
-    """Whether ``profiles`` is where a plain series would have its profiles: it has none."""
+    """Whether ``profiles`` is the missing profiles folder of a GPU-independent (plain) series."""
     return not profiles.is_dir() and (profiles.with_name("patches") / "series.toml").is_file()
 
 
 def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
-    """The words that name these GPUs on a command line, where the profiles lie in ``profiles``.
+    """The ``--arch`` options for these GPUs; ``profiles`` is the profiles folder of the series.
 
-    None in a plain series: nothing else can be meant there.
+    Empty for a GPU-independent series, which takes no ``--arch``.
     """
     return [] if is_plain(profiles) else [word for arch in archs for word in ("--arch", arch)]
 
@@ -100,51 +100,51 @@ def format_archs(archs: Sequence[str]) -> str:
     return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
 
 
-def is_editors(path: PurePath) -> bool:
+def is_editor_file(path: PurePath) -> bool:
     """Whether ``path``, relative to a folder of the series, is hidden or a backup (``a~``, ``#a#``)."""
     return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
 
 
 def is_no_template(path: PurePath, folder: PurePath) -> bool:
-    """Whether no patch may use ``path``, which lies in its own folder or in templates/: no digest covers it.
+    """Whether ``path``, in a patch's folder or in templates/, is not a template; digests exclude such files.
 
-    What patchkit itself writes lies in templates/ only: a patch may have a folder of that name.
+    patchkit's own texts are only in templates/: a patch may have a folder of that name.
     """
     within = path.relative_to(folder)
     own = (TEXTS,) if folder.name == "templates" else (EVIDENCE,)
-    return is_editors(within) or within.parts[:1] == own
+    return is_editor_file(within) or within.parts[:1] == own
 
 
-_PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def find_series_dir(explicit: Path | None) -> SeriesDir:
-    """The series to work with: the named one, else the checkout around the code, else the installed copy.
+    """The series to use: ``explicit``, else that of the checkout around the code, else the installed copy.
 
-    Raises SERIES_DIR_MISSING when ``explicit`` is no folder and SERIES_DIR_INCOMPLETE when a part is
-    missing. Only existence is checked here; the content is checked by whoever loads it.
+    Raises SERIES_DIR_MISSING if ``explicit`` is not a folder, and SERIES_DIR_INCOMPLETE if a part is
+    missing. Only existence is checked here; loading checks the content.
     """
     if explicit is not None:
         _refuse_impossible(explicit)
         if not explicit.is_dir():
-            reason = "it is a file" if explicit.exists() else "there is nothing at that path"
+            reason = "it is a file" if explicit.exists() else "the path does not exist"
             raise ConfigError(
                 f"'{explicit}' is not a series folder",
                 code="SERIES_DIR_MISSING",
-                where=Location(path=str(explicit), label="named by --series-dir or PATCHKIT_SERIES"),
+                where=Location(path=str(explicit), label="from --series-dir or PATCHKIT_SERIES"),
                 why=reason,
-                hint=f"name a folder that holds {_listing(_FOLDERS)}; patchkit init DIR makes one",
+                hint=f"use a folder that contains {_listing(_FOLDERS)}, or create one: patchkit init DIR",
             )
         return _complete(SeriesDir(root=explicit.resolve(), origin="named"))
     checkout = _PACKAGE.parent
-    # A site-packages folder may hold a stray patches/ of another project: the build file tells them apart.
+    # Without pyproject.toml it is site-packages, which may contain the patches/ of another project.
     if (checkout / "pyproject.toml").is_file() and (checkout / "patches").is_dir():
         return _complete(SeriesDir(root=checkout, origin="checkout"))
     return _complete(SeriesDir(root=_PACKAGE / "data", origin="installed"))
 
 
 def find_texts() -> Path:
-    """The templates of what patchkit itself writes: always its own, whichever series is in use.
+    """The templates of patchkit's own texts, whichever series is in use.
 
     Raises SERIES_DIR_INCOMPLETE.
     """
@@ -152,7 +152,7 @@ def find_texts() -> Path:
 
 
 def find_upstreams() -> Path:
-    """The folder with a description of each upstream project: always patchkit's own.
+    """The folder with the descriptions of upstream projects: patchkit's own, whichever series is in use.
 
     Raises SERIES_DIR_INCOMPLETE.
     """
@@ -160,7 +160,7 @@ def find_upstreams() -> Path:
 
 
 def _refuse_impossible(path: Path) -> None:
-    """Raise OSError for a path that the system will not look at; since Python 3.14 ``is_dir`` says no."""
+    """Raise OSError for a path that the system rejects; since Python 3.14 ``is_dir`` returns False for it."""
     try:
         path.lstat()
     except ValueError:  # a zero byte
@@ -172,16 +172,16 @@ def _refuse_impossible(path: Path) -> None:
 
 def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
     missing = [name for name in parts if not (found.root / name).is_dir()]
-    if missing == ["arch_profiles"] and found.origin == "named" and says_plain(found.patches):
+    if missing == ["arch_profiles"] and found.origin == "named" and declares_plain(found.patches):
         return found
     if missing:
         hint = {
-            "named": f"a series folder holds {_listing(_FOLDERS)}",
+            "named": f"a series folder contains {_listing(_FOLDERS)}",
             "checkout": f"git restore {' '.join(missing)}",
             "installed": "pip install --force-reinstall patchkit",
         }[found.origin]
         raise ConfigError(
-            f"the series folder lacks {_listing(missing)}",
+            f"{_listing(missing)} missing from the series folder",
             code="SERIES_DIR_INCOMPLETE",
             where=Location(path=str(found.root), label=f"{found.origin} series"),
             hint=hint,
@@ -189,8 +189,8 @@ def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
     return found
 
 
-def says_plain(patches: Path) -> bool:
-    """Whether the rules say ``plain = true``, or cannot be read: whoever loads them will say why."""
+def declares_plain(patches: Path) -> bool:
+    """Whether series.toml has ``plain = true``, or cannot be read: then loading it reports the reason."""
     try:
         return tomllib.loads((patches / "series.toml").read_text("utf-8")).get("plain") is True
     except FileNotFoundError:

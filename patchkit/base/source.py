@@ -1,4 +1,4 @@
-"""Source text as bytes, with positions a person can read."""
+"""Source text as bytes, with conversion of offsets to lines and columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patchkit.base.errors import Location
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Bytes ``[start, end)`` of one source text; empty when both are equal."""
+    """The byte range ``[start, end)`` of a source text."""
 
     start: int
     end: int
@@ -23,15 +23,15 @@ class Span:
         return self.end - self.start
 
     def contains(self, other: Span) -> bool:
-        """Whether ``other`` lies wholly inside this span."""
+        """Whether ``other`` lies entirely inside this span."""
         return self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """The bytes of one file and where its lines start.
+    """The bytes of one file, with an index of its lines.
 
-    ``path`` is relative to the root of the tree it came from, with forward slashes.
+    ``path`` is relative to the root of the source tree, with forward slashes.
     """
 
     path: str
@@ -50,29 +50,29 @@ class SourceText:
 
     @property
     def newline(self) -> bytes:
-        r"""``\r\n`` when the first line ends so, else ``\n``."""
+        r"""The line ending of the first line: ``\r\n`` or ``\n``."""
         first = self.data.find(b"\n")
         return b"\r\n" if first > 0 and self.data[first - 1 : first] == b"\r" else b"\n"
 
     @property
     def rows(self) -> list[bytes]:
-        r"""The lines without their ``\n``; empty at the end where the text ends with a line break."""
+        r"""The lines without their ``\n``; the last one is empty if the text ends with a newline."""
         if not self._rows:
             self._rows.extend(self.data.split(b"\n"))
         return self._rows
 
     def line_of(self, offset: int) -> int:
-        """Line number of a byte offset, from 1."""
+        """The line number, from 1, of a byte offset."""
         return bisect.bisect_right(self._starts, offset)
 
     def line_span(self, line: int) -> Span:
-        """The whole line, its newline included."""
+        """The span of a line, its newline included."""
         start = self._starts[line - 1]
         end = self._starts[line] if line < len(self._starts) else len(self.data)
         return Span(start, end)
 
     def line_end(self, offset: int) -> int:
-        r"""Where the line of ``offset`` ends, before its ``\n`` or ``\r\n``."""
+        r"""Offset of the end of the line at ``offset``, before its ``\n`` or ``\r\n``."""
         span = self.line_span(self.line_of(offset))
         text = self.text(span)
         return max(offset, span.start + len(text.removesuffix(b"\n").removesuffix(b"\r")))

@@ -1,7 +1,7 @@
-"""Results on disk, found again by what they were made from: folders that are filled once, or one text each.
+"""A cache of results on disk, keyed by a digest of their inputs. An entry is a folder or a single text.
 
-A store says which of its entries a run used, and of which tree (:class:`Journal`), so that they can be packed
-for others; an entry's time of change is when it was last used, so that what nobody uses can go.
+The :class:`Journal` of a store records which entries a run used and for which tree, so that they can be
+packed for other machines. The mtime of an entry is the time of its last use, for pruning.
 """
 
 from __future__ import annotations
@@ -30,51 +30,51 @@ STORES = {
     "models": "recorder/models",
     "kept": "recorder/kept",
 }
-"""Where the stores of a cache folder lie below it, by what they keep."""
-_TEXT = "text"  # the file of an entry that is one text: its sha256, a newline, and the text
+"""The folders of the stores below the cache folder, by what they keep."""
+_TEXT = "text"  # file of a single-text entry: the text's sha256, a newline, and the text
 
 
 class Shared(Protocol):
-    """A place with results of other machines."""
+    """A store with results of other machines."""
 
     @property
     def place(self) -> str:
-        """Where it is, for a person."""
+        """Its folder or address, for messages."""
 
     @property
-    def taken(self) -> int:
-        """How many entries were used."""
+    def fetched(self) -> int:
+        """Number of entries that were fetched from it."""
 
     def fetch(self, key: str, folder: Path) -> bool:
-        """Write the files of an entry into a folder; False, and nothing in it, when it is not available."""
+        """Write the files of an entry into a folder; False, and no files, if it is not available."""
 
 
 @dataclass(slots=True)
 class Journal:
-    """Which entries were used: the trees that they are of, by store and key; none for those of no tree."""
+    """The entries that were used: by store and key, the trees they were used for (may be empty)."""
 
     used: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, store: str, key: str, of: Path | None) -> None:
-        """An entry was used for a tree."""
+        """Record that an entry was used for the tree ``of``, if any."""
         with self._lock:
             trees = self.used.setdefault((store, key), set())
             if of is not None:
                 trees.add(of.name)
 
     def keep(self, path: Path) -> None:
-        """Write it into a file, beside what an earlier run used. Raises CacheError when the disk refuses."""
+        """Merge it into the file of earlier runs. Raises CacheError."""
         with self._lock:
             used = {place: set(trees) for place, trees in self.used.items()}
         for place, trees in read_journal(path).items():
             used.setdefault(place, set()).update(trees)
         rows = [[*place, sorted(trees)] for place, trees in sorted(used.items())]
-        write_whole(path, json.dumps(rows), "noting what was used")
+        write_whole(path, json.dumps(rows), "recording the cache entries in use")
 
 
 def read_journal(path: Path) -> dict[tuple[str, str], set[str]]:
-    """What :meth:`Journal.keep` wrote; nothing where there is no such file, or one that does not read."""
+    """The journal that :meth:`Journal.keep` wrote; empty if the file is missing or unreadable."""
     try:
         rows = json.loads(path.read_text("utf-8"))
         return {(str(store), str(key)): set(map(str, trees)) for store, key, trees in rows}
@@ -84,30 +84,30 @@ def read_journal(path: Path) -> dict[tuple[str, str], set[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """All entries below ``root``; what is not there is looked for in ``shared``."""
+    """The entries below ``root``; missing ones are looked up in ``shared``."""
 
     root: Path
     shared: Shared | None = None
     journal: Journal = field(default_factory=Journal, compare=False)
 
-    def beside(self, *names: str) -> Store:
+    def sibling(self, *names: str) -> Store:
         """Another store of the same cache folder, with the same journal."""
         return Store(root=self.root.parent.joinpath(*names), shared=self.shared, journal=self.journal)
 
     @property
     def name(self) -> str:
-        """What tells its keys from those of the cache's other stores: its last folder."""
+        """The name of its folder, which separates its keys from those of the cache's other stores."""
         return self.root.name
 
     def find(self, key: str) -> Path | None:
-        """The folder of an entry that was made or fetched here, or None."""
+        """The folder of an entry that is in the local store, or None."""
         folder = self._folder(key)
         return folder if folder.is_dir() else None
 
-    def look(self, key: str) -> Path | None:
-        """The folder of an entry, which is fetched when the shared store has it, or None.
+    def find_or_fetch(self, key: str) -> Path | None:
+        """The folder of an entry, which is fetched if only the shared store has it; or None.
 
-        Raises CacheError when the disk refuses.
+        Raises CacheError.
         """
         if self.shared is None:
             return self.find(key)
@@ -117,20 +117,20 @@ class Store:
             return None
 
     def obtain(self, key: str, fill: Callable[[Path], None], *, of: Path | None = None) -> Path:
-        """The folder of an entry; when there is none, ``fill`` gets the empty folder that becomes it.
+        """The folder of an entry; if it is missing, fetch it or have ``fill`` write it.
 
-        The entry appears when ``fill`` ends well; what it left otherwise goes. ``of`` is the tree that it is
-        made from.
+        ``fill`` gets an empty folder, which becomes the entry if it succeeds and is removed otherwise. ``of``
+        is the tree that the entry is made from.
 
         Raises:
-            CacheError: the disk refused.
+            CacheError: a disk operation failed.
         """
         folder = self._folder(key)
         self.journal.note(self.name, key, of)
         if folder.is_dir():
             mark_used(folder)
             return folder
-        # Threads that want the same wait for the first: it may be a minute of a compiler.
+        # Other threads that need the entry wait, because filling it may take a minute of compiling.
         with _making(folder):
             return folder if folder.is_dir() else self._make(key, folder, fill)
 
@@ -146,14 +146,14 @@ class Store:
                 try:
                     partial.rename(folder)
                 except OSError:
-                    if not folder.is_dir():  # else: the same, made by somebody else meanwhile
+                    if not folder.is_dir():  # else another process made the same entry meanwhile
                         raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return folder
 
     def read(self, key: str) -> bytes | None:
-        """The text that was written under a key, or None; a damaged one is removed."""
+        """The text written under a key, or None; a damaged entry is removed."""
         try:
             digest, _, text = (self._folder(key) / _TEXT).read_bytes().partition(b"\n")
         except OSError:
@@ -165,16 +165,16 @@ class Store:
         return text
 
     def write(self, key: str, text: bytes) -> None:
-        """Keep a text under a key, in the place of what is there. Raises CacheError when the disk refuses."""
+        """Write a text under a key, replacing an earlier one. Raises CacheError."""
         data = sha256(text).encode() + b"\n" + text
         write_whole(self._folder(key) / _TEXT, data, "writing to the cache")
 
     def drop(self, key: str) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
         shutil.rmtree(self._folder(key), ignore_errors=True)
 
     def keep_failure(self, key: str, text: bytes) -> Path:
-        """Put aside what a compiler said before it failed; not an entry, so the next run tries again."""
+        """Keep the output of a failed compiler; this is not an entry, so the next run tries again."""
         path = self.root / "failed" / f"{key[:16]}.txt"
         with disk_errors(path, "writing to the cache"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,12 +186,12 @@ class Store:
 
 
 def store_in(cache_root: Path, kind: str) -> Store:
-    """The store of a cache folder for one kind of result (:data:`STORES`)."""
+    """The store in a cache folder for one kind of result (a key of :data:`STORES`)."""
     return Store(root=cache_root / STORES[kind])
 
 
 class _Absent(Exception):
-    """Nobody has the entry. Internal."""
+    """The entry is neither local nor shared. Internal."""
 
 
 def _absent(_folder: Path) -> None:
@@ -199,7 +199,7 @@ def _absent(_folder: Path) -> None:
 
 
 def shared_key(store: str, key: str) -> str:
-    """The key of an entry in a shared store, which has those of all stores."""
+    """The key of an entry in a shared store, which holds the entries of all stores."""
     return key_of({"store": store, "key": key})
 
 

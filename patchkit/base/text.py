@@ -1,4 +1,4 @@
-"""Texts of messages: those of strangers made harmless to show, counts, and the word that was meant."""
+"""Message texts: escaping of untrusted text, shortening, counts, and suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
-# C0 and C1 but tab and newline, and what changes the direction of writing or hides.
-_ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-# What Python makes of bytes of a file name that the locale has no character for (PEP 383).
+# C0 and C1 except tab and newline, and characters that are invisible or change the text direction.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# Surrogate escapes: bytes of a file name that Python could not decode (PEP 383).
 _BYTES = re.compile("[\udc80-\udcff]+")
-# Where str.splitlines() would end a line, and the tab.
+# The line breaks of str.splitlines(), and the tab.
 _BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
 
-# The longest word is a path, the longest line a command to run again: a compiler's has some thousands.
+# Long words are paths, long lines are commands: that of a compiler has thousands of characters.
 _LONG_WORD = re.compile(r"\S{1001,}")
 _LONG_LINE = re.compile(r".{8001,}")
 _WORD_ENDS, _LINE_ENDS = (600, 200), (6000, 1000)
-_LONGEST_GUESSED = 80  # comparing takes time, and a longer word is no slip of the finger
+_LONGEST_GUESSED = 80  # comparing takes time, and a longer word is not a typo
 _MOST_LINES, _FIRST_LINES, _LAST_LINES = 200, 150, 40
 
 
 def visible(text: str) -> str:
-    r"""The text with every order as ``\x1b`` or ``\u202e``, and bytes that are no text as ``\xff``.
+    r"""Escape control characters (``\x1b``, ``\u202e``) and undecodable bytes (``\xff``).
 
-    Lines stay lines.
+    Newlines and tabs are kept.
     """
-    return escape(_ORDERS, _BYTES.sub(lambda found: _bytes(found).decode("utf-8", "backslashreplace"), text))
+    text = _BYTES.sub(lambda found: _bytes(found).decode("utf-8", "backslashreplace"), text)
+    return escape(_CONTROLS, text)
 
 
 def whole_characters(text: str) -> str:
-    """The text with names of files as UTF-8 has them, though the locale has only ASCII (``LC_ALL=C``)."""
+    """Decode file names as UTF-8 where Python could not, because the locale is ASCII (``LC_ALL=C``)."""
     return _BYTES.sub(lambda found: _bytes(found).decode("utf-8", "surrogateescape"), text)
 
 
@@ -39,18 +40,18 @@ def _bytes(found: re.Match[str]) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """As :func:`visible`, and ends of lines are blanks: no text can go on with a line of its own."""
+    """As :func:`visible`, with line breaks and tabs replaced, so that a text cannot add lines of its own."""
     return visible(_BREAKS.sub(" ", text))
 
 
 def shortened(text: str) -> str:
-    """The text with the middle of what is very long, a word, a line, or all the lines, as a count."""
+    """Replace the middle of very long words, lines and texts by a count of what was cut."""
     text = _LONG_WORD.sub(lambda word: _ends(word[0], *_WORD_ENDS), text)
     text = _LONG_LINE.sub(lambda line: _ends(line[0], *_LINE_ENDS), text)
     lines = text.split("\n")
     if len(lines) > _MOST_LINES:
-        left_out = f"[... {len(lines) - _FIRST_LINES - _LAST_LINES} lines ...]"
-        lines = [*lines[:_FIRST_LINES], left_out, *lines[-_LAST_LINES:]]
+        cut = f"[... {len(lines) - _FIRST_LINES - _LAST_LINES} lines ...]"
+        lines = [*lines[:_FIRST_LINES], cut, *lines[-_LAST_LINES:]]
     return "\n".join(lines)
 
 
@@ -58,13 +59,13 @@ def _ends(text: str, head: int, tail: int) -> str:
     return f"{text[:head]}[... {len(text) - head - tail} characters ...]{text[-tail:]}"
 
 
-def orders_in(text: str) -> Iterator[str]:
-    """Every order in the text, and every tab and newline, in the order they come."""
-    return (char for char in text if char in "\t\n" or _ORDERS.match(char))
+def control_characters(text: str) -> Iterator[str]:
+    """All control characters in the text, in order, including tabs and newlines."""
+    return (char for char in text if char in "\t\n" or _CONTROLS.match(char))
 
 
 def escape(unwanted: re.Pattern[str], text: str) -> str:
-    r"""The text with every character that ``unwanted`` matches as ``\x1b`` or ``\u202e``."""
+    r"""Escape each character that ``unwanted`` matches as ``\x1b`` or ``\u202e``."""
     return unwanted.sub(_escape, text)
 
 
@@ -74,14 +75,14 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 patch``, ``2 patches``; without a ``plural`` the noun gets an s."""
+    """``1 patch``, ``2 patches``; without ``plural`` an s is added to the noun."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def near_miss(word: str, known: Iterable[str], *, most: int = 1) -> str | None:
-    """``did you mean 'a' or 'b'?`` with the known words closest to ``word``; None when none is close.
+    """``did you mean 'a' or 'b'?`` with the known words closest to ``word``; None if none is close.
 
-    Dashes in front, which would make all options look alike, do not count.
+    Leading dashes are ignored, because they would make all options look similar.
     """
     if len(word) > _LONGEST_GUESSED:
         return None

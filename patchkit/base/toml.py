@@ -1,4 +1,4 @@
-"""TOML files with places: parse, point at any key, validate with messages a person can act on."""
+"""Parsing and validation of TOML files, with the file position of every key for error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class _NotInFile:
-    """Marks a field that patchkit fills: in a file its key is as unknown as any other."""
+    """Marks a field that patchkit fills; the key is unknown in files."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source, handler
@@ -43,28 +43,28 @@ class _NotInFile:
 
 def _refuse_key(value: object) -> object:
     del value
-    raise PydanticCustomError("not_in_file", "no key of this table")
+    raise PydanticCustomError("not_in_file", "unknown key")
 
 
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], Field(strict=False)]
-"""An array; strict mode takes no TOML array for a tuple."""
+"""A TOML array as a tuple; not strict, because strict mode does not convert lists to tuples."""
 NotInFile = Annotated[T, _NotInFile(), SkipJsonSchema()]
-"""A field that patchkit fills and no file may name."""
+"""A field that patchkit fills and that files cannot set."""
 Words = Annotated[str, StringConstraints(min_length=1)]
 Prose = Annotated[str, StringConstraints(min_length=1), AfterValidator(str.strip)]
 
 NOWHERE = Location(path="")
-"""The place of a table that code made."""
+"""Location of a table that was created by code, not read from a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlTable:
-    """Base of the frozen dataclasses that tables of TOML files become; :func:`validate` makes them.
+    """Base of the frozen dataclasses for tables in TOML files; :func:`validate` creates them.
 
-    Annotations say what a value must be: values keep their TOML type, unknown keys are errors. A field
-    ``where`` gets the place of the table's key ``named_by``, or of the table itself. Code may make such
-    a table, too: then only ``__post_init__`` looks at it.
+    The annotations are validated strictly: TOML types are not converted, and unknown keys are errors. A field
+    ``where`` is set to the location of the table's key ``named_by``, or of the table itself. If code creates
+    such a table, only ``__post_init__`` validates it.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
@@ -73,19 +73,19 @@ class TomlTable:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
-        # In strict mode a dataclass is made from no table; the strictness of its fields stays.
+        # Strict mode does not create dataclasses from dicts; the fields remain strict.
         return {**schema, "strict": False} if schema["type"] == "dataclass" else schema
 
     @classmethod
     @cache
     def reader(cls) -> TypeAdapter[Self]:
-        """What makes such a table from a dict; it takes some milliseconds to build."""
+        """The validator that creates the table from a dict; cached, as building it takes milliseconds."""
         return TypeAdapter(cls)
 
     @classmethod
     @cache
     def keys(cls) -> Mapping[str, tuple[str, object]]:
-        """For each field that a file may have: its key there, and its type."""
+        """The key and the type of each field that files can set, by field name."""
         hints = get_type_hints(cls, include_extras=True)
         found = {}
         for name in (each.name for each in fields(cls)):
@@ -99,18 +99,18 @@ class TomlTable:
 M = TypeVar("M", bound=TomlTable)
 
 
-# The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
+# Most files have some kilobytes; a lock with every digest is below 1 MiB.
 MAX_BYTES = 4 * 1024 * 1024
 
-# tomllib needs time and memory of the square of the parts of a key: 50,000 of them are gigabytes. Text
-# with as many words joined by dots would be refused, too; none of patchkit's files has a use for it.
+# tomllib needs quadratic time and memory for the parts of a dotted key: 50,000 parts need gigabytes. The
+# pattern also rejects strings with as many words joined by dots, which patchkit's files do not need.
 _MAX_PARTS = 64
 _DEEP = re.compile(
     rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
 )
 _MOST_PLACES = 8
-# One run reads the same profiles and patches for each GPU, set of patches and side of a pull request; a
-# series has some 60 files.
+# Cached files. One run reads the same profiles and patches for each GPU, set of patches and side of a pull
+# request; a series has some 60 files.
 _FILES_KEPT = 128
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
@@ -118,14 +118,14 @@ _AT_END = " (at end of document)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
+    """A parsed TOML file. ``path`` is its name in messages; ``table`` is shared and must not be modified."""
 
     path: str
     data: bytes
     table: Mapping[str, Any]
 
     def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
-        """Line and column of a key path; for a path that is not there, of its nearest parent.
+        """Line and column of a key path, or of its nearest parent if the key is missing.
 
         Never fails: the empty path, and a path whose first key is missing, give the first line.
         """
@@ -136,10 +136,7 @@ class Document:
         return _source(self.path, self.data).locate(places[known], label)
 
     def values(self) -> Iterator[tuple[KeyPath, object]]:
-        """Every value that is no table and no array, and the way to it, in the order of the file.
-
-        Without recursion, whatever the nesting.
-        """
+        """All scalar values with their key paths, in file order; without recursion, for any nesting."""
         return _values(self.table)
 
 
@@ -148,14 +145,14 @@ _source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
 
 @lru_cache(maxsize=_FILES_KEPT)
 def _deep_key(data: bytes) -> int | None:
-    """Where a key of too many parts begins."""
+    """Byte offset of a key with too many parts, or None."""
     found = _DEEP.search(data)
     return found.start() if found is not None else None
 
 
 @lru_cache(maxsize=_FILES_KEPT)
 def _read(text: str) -> tuple[Mapping[str, Any], bool]:
-    """The table of a text, and whether each number in it is finite."""
+    """The parsed table, and whether all its numbers are finite."""
     table = tomllib.loads(text)
     return table, not any(_is_not_finite(value) for _, value in _values(table))
 
@@ -177,7 +174,7 @@ def _values(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, object]]:
 
 
 def _existing_above(path: Path) -> Path:
-    """The nearest folder above ``path`` that exists."""
+    """The nearest parent folder of ``path`` that exists."""
     return next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
 
 
@@ -185,7 +182,7 @@ def load_toml(path: Path) -> Document:
     """Read and parse one file.
 
     Raises:
-        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: no file to read.
+        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: the file cannot be read.
         ConfigError: as :func:`parse_toml`.
     """
     where = Location(path=str(path))
@@ -194,10 +191,10 @@ def load_toml(path: Path) -> Document:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"there is no file {path}",
+            f"{path} does not exist",
             code="TOML_MISSING",
             where=where,
-            hint=f"ls {_existing_above(path)} shows what is there",
+            hint=f"list existing files with: ls {_existing_above(path)}",
         ) from error
     except IsADirectoryError as error:
         raise ConfigError(
@@ -223,9 +220,9 @@ def parse_toml(path: str, data: bytes) -> Document:
     Raises:
         TOML_TOO_LARGE: more than 4 MiB.
         TOML_ENCODING: not UTF-8, or a byte order mark.
-        TOML_NESTING: nested too deeply to be read.
-        TOML_SYNTAX: not TOML; the place is file, line and column.
-        TOML_NOT_FINITE: a number that is not finite; the places are all there are.
+        TOML_NESTING: nested too deeply.
+        TOML_SYNTAX: not valid TOML, with file, line and column.
+        TOML_NOT_FINITE: numbers that are not finite, with their locations.
     """
     if len(data) > MAX_BYTES:
         raise ConfigError(
@@ -241,7 +238,7 @@ def parse_toml(path: str, data: bytes) -> Document:
             f"{path} has a key of more than {_MAX_PARTS} parts",
             code="TOML_NESTING",
             where=SourceText(path, data).locate(deep),
-            hint="a key of patchkit's files has at most four parts",
+            hint="keys in patchkit's files have at most four parts",
         )
     try:
         table, is_finite = _read(text)
@@ -253,7 +250,7 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="write nested values as [table] headers",
         ) from error
     except ValueError as error:
-        # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
+        # TOMLDecodeError, or the ValueError of Python's limit on the digits of an integer.
         raise _syntax_error(path, text, str(error)) from error
     document = Document(path=path, data=data, table=table)
     if not is_finite:
@@ -282,20 +279,20 @@ def _decode(path: str, data: bytes) -> str:
 
 
 def _not_finite(document: Document) -> ConfigError:
-    """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
+    """The error for ``nan`` and ``inf``: JSON does not have them, and comparisons with ``nan`` are false."""
     found = [document.locate(keys) for keys, value in document.values() if _is_not_finite(value)]
     return ConfigError(
-        f"{document.path} has a number that is not finite",
+        f"{document.path}: expected a finite number",
         code="TOML_NOT_FINITE",
         where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
-        why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
-        hint="write a finite number, or leave the key out",
+        why="'nan', 'inf' and numbers beyond 1.8e308 are not accepted",
+        hint="write a finite number, or omit the key",
     )
 
 
 def _syntax_error(path: str, text: str, message: str) -> ConfigError:
-    # Line and column are attributes only from Python 3.14 on; the text of the message has them in
-    # every version. tomllib counts characters, after turning CRLF into LF.
+    # Line and column are attributes of the error only since Python 3.14; its message has them in all
+    # versions. tomllib counts characters, after converting CRLF to LF.
     lines = text.replace("\r\n", "\n").split("\n")
     found = _POSITION.search(message)
     if found is not None:
@@ -314,33 +311,33 @@ def _syntax_error(path: str, text: str, message: str) -> ConfigError:
 
 
 @lru_cache(maxsize=_FILES_KEPT)
-def _made(path: str, data: bytes, kind: type[TomlTable]) -> TomlTable:
-    """A file as a ``kind``, which nobody may change: a command reads a profile ten times and more."""
+def _read_table(path: str, data: bytes, kind: type[TomlTable]) -> TomlTable:
+    """Validate a file as a ``kind``; cached, because one command reads a profile ten times or more."""
     document = parse_toml(path, data)
-    made = kind.reader().validate_python(document.table)
-    _set_places(made, (), document)
-    return made
+    table = kind.reader().validate_python(document.table)
+    _set_places(table, (), document)
+    return table
 
 
 def validate(document: Document, kind: type[M], *, what: str) -> M:
-    """The document as a ``kind``; ``what`` names it in messages ("lock").
+    """Validate a document as a ``kind``; ``what`` is its kind in messages ("lock").
 
     Raises:
-        ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
+        ErrorGroup: one :class:`ConfigError` for each invalid field, with the location of the field.
     """
     try:
-        return cast("M", _made(document.path, document.data, cast("Hashable", kind)))
+        return cast("M", _read_table(document.path, document.data, cast("Hashable", kind)))
     except ValidationError as error:
         found = error.errors(include_url=False)
         failures = _explain_failures(found, kind, document, what)
         more = max(0, len(found) - EXPLAINED)
     count = counted(len(failures) + more, "problem")
-    shown = f", the first {len(failures)} here" if more else ""
+    shown = f" (the first {len(failures)} are shown)" if more else ""
     raise ErrorGroup(f"{document.path} is not a valid {what}: {count}{shown}", failures)
 
 
 def _set_places(value: object, path: KeyPath, document: Document) -> None:
-    """Fill ``where`` of every table in a value that was made just now, and that nobody else has."""
+    """Set ``where`` of all tables in a new value that is not shared yet."""
     if isinstance(value, TomlTable):
         for name, (key, _) in value.keys().items():
             _set_places(getattr(value, name), (*path, key), document)
@@ -354,36 +351,36 @@ def _set_places(value: object, path: KeyPath, document: Document) -> None:
             _set_places(inner, (*path, key), document)
 
 
-# Of what a patch.toml must have: the lines to add.
+# Hints for required keys of patch.toml.
 _EXAMPLES = {
-    "guard": 'add: guard = { macros = ["GGML_USE_HIP"] }, for some GPUs; or guard = "none", for every build',
-    "builds": 'add: builds = { first = 11549, why = "looked at in this build only" }',
+    "guard": 'add: guard = { macros = ["GGML_USE_HIP"] } for some GPUs, or guard = "none" for every build',
+    "builds": 'add, for example: builds = { first = 11549, why = "tested with this build only" }',
 }
-EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
+EXPLAINED = 100  # limit on the errors shown, because locations and suggestions take time
 
 
 def _explain_failures(
     failures: Sequence[ErrorDetails], kind: type[TomlTable], document: Document, what: str
 ) -> tuple[ConfigError, ...]:
-    """One error per failure, for the first hundred, in the order of their places in the file."""
+    """One error per failure, for the first hundred, in file order."""
     explained: list[ConfigError] = []
     causes = [failure for failure in failures if not _is_consequence(failure)]
     for failure in causes[:EXPLAINED]:
         path = _path_in_file(document.table, failure["loc"]) + _discriminator(failure)
         explained.append(_explain(failure, path, kind, document.locate(path), what))
-    # Members of a union report the same trouble once each: keep one error per place and text.
+    # Each member of a union reports the same failure: keep one error per location and message.
     unique = {(error.where, error.message): error for error in explained}
     return tuple(sorted(unique.values(), key=_reading_order))
 
 
 _QUOTED = re.compile(r"'([^']*)'")
-_WIDTH = 80  # longest value shown whole in a message
+_WIDTH = 80  # longest value that a message shows in full
 _UNKNOWN_KEY = frozenset({"unexpected_keyword_argument", "not_in_file"})
 _CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
 
 
 def _is_consequence(failure: ErrorDetails) -> bool:
-    """Whether an array counts as too short only because of items that are wrong themselves."""
+    """Whether an array is reported as too short only because some of its items are invalid."""
     if failure["type"] != "too_short" or not isinstance(failure["input"], list):
         return False
     return len(failure["input"]) >= int(failure.get("ctx", {}).get("min_length", 0))
@@ -396,11 +393,11 @@ def _reading_order(error: ConfigError) -> tuple[int, int]:
 def _explain(
     failure: ErrorDetails, path: KeyPath, table: type[TomlTable], where: Location, what: str
 ) -> ConfigError:
-    name = spell(path)
+    name = format_key_path(path)
     kind = failure["type"]
     if kind in _UNKNOWN_KEY:
         known = _keys_at(table, failure["loc"][:-1])
-        hint = near_miss(str(path[-1]), known) or f"known here: {', '.join(sorted(known))}"
+        hint = near_miss(str(path[-1]), known) or f"known keys: {', '.join(sorted(known))}"
         return ConfigError(f"{what}: unknown key '{name}'", code="CONFIG_UNKNOWN_KEY", where=where, hint=hint)
     if kind in {"missing", "union_tag_not_found"}:
         return ConfigError(
@@ -421,8 +418,8 @@ def _explain(
             hint=near_miss(str(value), choices),
         )
     if kind == "value_error" and isinstance(failure["input"], Mapping):
-        # That it is a table tells nobody anything.
-        text = f"{what}: the keys of '{name}' do not go together"
+        # The generic message would only say that the value is a table.
+        text = f"{what}: the keys of '{name}' cannot be combined"
         return ConfigError(text, code="CONFIG_BAD_VALUE", where=where, why=_reason(failure["msg"]))
     reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
     return ConfigError(
@@ -430,8 +427,8 @@ def _explain(
     )
 
 
-def spell(path: KeyPath) -> str:
-    """A key path as a person writes it: ``tuning.wmma[2].nwarps``."""
+def format_key_path(path: KeyPath) -> str:
+    """A key path as text: ``tuning.wmma[2].nwarps``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -439,7 +436,7 @@ def spell(path: KeyPath) -> str:
 
 
 def _discriminator(failure: ErrorDetails) -> KeyPath:
-    """The key that tells the members of a union apart, when the failure is about that key."""
+    """The key that selects the member of a union, if the failure is about that key."""
     if not failure["type"].startswith("union_tag"):
         return ()
     return (str(failure.get("ctx", {}).get("discriminator", "")).strip("'"),)
@@ -463,7 +460,7 @@ def _reason(message: str) -> str:
 
 
 def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPath:
-    """The loc without the parts that are names of union members or marks of pydantic."""
+    """Pydantic's location without the names of union members and pydantic's own marks."""
     path: KeyPath = ()
     value: object = table
     for position, part in enumerate(loc):
@@ -483,10 +480,10 @@ def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPa
 
 
 def _keys_at(kind: type[TomlTable], loc: tuple[str | int, ...]) -> set[str]:
-    """Keys allowed at a loc: those of every table that may stand there."""
+    """The keys allowed at a location: those of every table type that is possible there."""
     kinds = {kind}
     for part in loc:
-        # Numbers, keys of free tables and names of union members do not lead into a field.
+        # Indices, keys of free-form tables and names of union members are not field names.
         inner = [hint for each in kinds for key, hint in each.keys().values() if key == part]
         if inner:
             kinds = {table for hint in inner for table in _tables_in(hint)}
@@ -517,13 +514,13 @@ _SCALAR_END = re.compile(rb"[,\]}#\n]|\Z")
 def find_places(data: bytes) -> Mapping[KeyPath, int]:
     """Byte offset of every key path of a valid TOML document; the root ``()`` is at 0.
 
-    A table named by several headers or dotted keys is placed at the first of them.
+    A table with several headers or dotted keys has the offset of the first of them.
     """
     return _Scanner(data).scan()
 
 
 class _Scanner:
-    """One pass over a valid document; ``_at`` is the next unread byte."""
+    """One pass over a valid TOML document; ``_at`` is the offset of the next unread byte."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -532,10 +529,7 @@ class _Scanner:
         self._lengths: dict[KeyPath, int] = {}  # arrays of tables: elements seen so far
 
     def scan(self) -> dict[KeyPath, int]:
-        """Byte offset of every key path; the root ``()`` is at 0.
-
-        A table named by several headers or dotted keys is placed at the first of them.
-        """
+        """See :func:`find_places`."""
         table: KeyPath = ()
         self._skip_blank()
         while self._at < len(self._data):
@@ -560,7 +554,7 @@ class _Scanner:
             if last and is_array:
                 self._lengths[path] = self._lengths.get(path, 0) + 1
             if path in self._lengths:
-                # A header below an array of tables speaks of the array's newest element.
+                # A header below an array of tables belongs to the array's last element.
                 path = (*path, self._lengths[path] - 1)
                 self._places.setdefault(path, start)
         return path
@@ -599,7 +593,7 @@ class _Scanner:
             self._at = text.end() if text else self._end_of(_SCALAR_END)
 
     def _items(self, close: bytes) -> Iterator[int]:
-        """The number of each item of an array or inline table; whoever takes it reads the item."""
+        """The index of each item of an array or inline table; the caller must parse the item."""
         self._at += 1
         self._skip_blank()
         number = 0
@@ -627,6 +621,6 @@ class _Scanner:
 
 def _key_name(part: bytes) -> str:
     if part[:1] == b'"':
-        # Escapes are tomllib's business.
+        # tomllib decodes the escapes.
         return str(tomllib.loads("k = " + part.decode())["k"])
     return part.strip(b"'").decode() if part[:1] == b"'" else part.decode()

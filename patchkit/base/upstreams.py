@@ -1,8 +1,8 @@
-"""What patchkit knows of each project built on ggml: ``upstreams/<project>.toml``, one file per project.
+"""Descriptions of the projects built on ggml, read from ``upstreams/<project>.toml``.
 
-Code that needs a folder, a target, a tag or a program of upstream asks its description and names none.
-What every copy of ggml has in common is code, such as :data:`GPU_FOLDER`: a path of ggml's own repository,
-which :meth:`Upstream.ggml_path` maps to that of a project.
+Folders, targets, tags and programs of upstream come from these files and are not hard-coded. What all copies
+of ggml have in common is in the code, such as :data:`GPU_FOLDER`: a path in ggml's own repository, which
+:meth:`Upstream.ggml_path` maps to the project's.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _BUILD = r"[1-9][0-9]{0,8}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tags(TomlTable):
-    """How upstream names its commits: what comes before a build's number, and before a release's three."""
+    """Prefixes of upstream's tags: of builds (``b`` in ``b11549``) and of releases (``v`` in ``v0.5.0``)."""
 
     build: _TagPrefix
     release: _TagPrefix
 
     def build_number(self, name: str) -> int | None:
-        """11549 of ``b11549``; None for any other name."""
+        """11549 for ``b11549``; None for any other name."""
         found = re.fullmatch(rf"{self.build}({_BUILD})", name)
         return int(found[1]) if found is not None else None
 
@@ -43,30 +43,30 @@ class Tags(TomlTable):
         """Whether ``name`` has the form of a release, such as ``v0.5.0``."""
         return re.fullmatch(rf"{self.release}({_NUMBER})(\.({_NUMBER})){{2}}", name) is not None
 
-    def asked_build(self, text: str) -> int | None:
-        """The build number that a user means by ``b11549`` or ``11549``; None for any other text."""
+    def parse_build(self, text: str) -> int | None:
+        """The build number in ``b11549`` or ``11549``; None for any other text."""
         return self.build_number(f"{self.build}{text.removeprefix(self.build)}")
 
     @property
     def build_glob(self) -> str:
-        """A glob that matches the tag of every build, and maybe others."""
+        """A glob that matches the tags of all builds, and possibly other tags."""
         return f"{self.build}*"
 
     @property
     def release_glob(self) -> str:
-        """A glob that matches the tag of every release, and maybe others."""
+        """A glob that matches the tags of all releases, and possibly other tags."""
         return f"{self.release}*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFile(TomlTable):
-    """A CMake file that sets ``<prefix>_VERSION_MAJOR`` and its like."""
+    """A CMake file that sets ``<prefix>_VERSION_MAJOR``, ``_MINOR`` and ``_PATCH``."""
 
     file: Words
     prefix: Words
 
     def read(self, cmake: bytes) -> str | None:
-        """``0.9.4`` from the bytes of the file; None where it does not set all three numbers."""
+        """The version in the file, such as ``0.9.4``; None unless it sets all three numbers."""
         row = rf"^[ \t]*set\({self.prefix}_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{{1,6}})\)"
         parts = {
             name.decode(): value.decode() for name, value in re.findall(row.encode(), cmake, re.MULTILINE)
@@ -77,7 +77,7 @@ class VersionFile(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions(TomlTable):
-    """Where the project and its copy of ggml state their versions."""
+    """The files with the versions of the project and of its copy of ggml."""
 
     project: VersionFile
     ggml: VersionFile
@@ -85,7 +85,7 @@ class Versions(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders(TomlTable):
-    """Folders and files of the tree, by what reads them."""
+    """Folders and files of the tree, by use."""
 
     include: Several[Words]
     api: Several[Words]
@@ -99,7 +99,7 @@ class Folders(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CMakeOptions(TomlTable):
-    """Names of upstream's CMake options, and those that a build with or without its programs sets."""
+    """Names of upstream's CMake options, and values for builds with and without its programs."""
 
     build_number: Words
     build_commit: Words
@@ -110,20 +110,20 @@ class CMakeOptions(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets(TomlTable):
-    """CMake targets: of a file by the beginning of its path, of the rest, and the library of the project."""
+    """CMake targets: by path prefix of a file, for all other files, and of the project's library."""
 
     by_path: Several[Annotated[tuple[str, str], Field(strict=False)]]
     common: Words
     library: Words
 
     def of(self, path: str) -> str | None:
-        """The target that a file belongs to by its path alone."""
+        """The target of a file by its path prefix, or None."""
         return next((target for start, target in self.by_path if path.startswith(start)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs(TomlTable):
-    """Names of the programs that gates run and that users want."""
+    """Names of the programs that gates run, and of those for users."""
 
     bench: Words
     perplexity: Words
@@ -132,10 +132,10 @@ class Programs(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream(TomlTable):
-    """One project. ``identity``: files of which a commit of this project has at least one.
+    """One project. Each of its commits has at least one of the files in ``identity``.
 
-    ``architectures`` is the source file that lists the architectures of models, each name in quotes.
-    ``ggml`` maps the entries at the top of ggml's own repository to paths in this one.
+    ``architectures`` is the source file that lists the model architectures, each name in quotes. ``ggml``
+    maps the top-level entries of ggml's own repository to paths in this project.
     """
 
     name: Words
@@ -151,15 +151,15 @@ class Upstream(TomlTable):
     programs: Programs
 
     def ggml_path(self, path: str) -> str:
-        """Where a path of ggml's own repository is in this project: ``src`` is ``ggml/src`` in llama.cpp.
+        """Map a path of ggml's own repository to this project: ``src`` is ``ggml/src`` in llama.cpp.
 
-        Raises KeyError: the description does not map the path's first part.
+        Raises KeyError if the description does not map the path's first part.
         """
         first, slash, rest = path.partition("/")
         return f"{self.ggml[first]}{slash}{rest}"
 
     def gpu_file(self, name: str) -> str:
-        """The path of a file in the folder of GPU kernels."""
+        """The path of the file ``name`` in the folder of GPU kernels."""
         return self.ggml_path(f"{GPU_FOLDER}/{name}")
 
     @property
@@ -175,9 +175,9 @@ class Upstream(TomlTable):
 
 @cache
 def load_upstreams() -> tuple[Upstream, ...]:
-    """Every project that is described, llama.cpp first: builds and eras are counted in its commits.
+    """All described projects, llama.cpp first, whose commits number builds and eras.
 
-    Raises ConfigError, ErrorGroup: a description is missing or wrong.
+    Raises ConfigError or ErrorGroup if a description is missing or invalid.
     """
     folder = find_upstreams()
     found = [load_upstream(path) for path in sorted(folder.glob("*.toml"))]
@@ -185,26 +185,26 @@ def load_upstreams() -> tuple[Upstream, ...]:
 
 
 def load_upstream(path: Path) -> Upstream:
-    """One description. Raises ConfigError, ErrorGroup."""
+    """Read one description. Raises ConfigError, ErrorGroup."""
     return validate(load_toml(path), Upstream, what="description of an upstream project")
 
 
 def recognise(has: Callable[[str], bool]) -> Upstream:
-    """The project that a tree is of, by which paths it ``has``; llama.cpp where nothing identifies it."""
+    """Identify the project of a tree by the paths that it ``has``; llama.cpp if none matches."""
     known = load_upstreams()
     return next((each for each in known if any(map(has, each.identity))), known[0])
 
 
 def upstream_of(tree: Path) -> Upstream:
-    """The project that the files in ``tree`` are of."""
+    """The project of the source tree in folder ``tree``."""
     return recognise(lambda path: (tree / path).exists())
 
 
 def llama_cpp() -> Upstream:
-    """The project whose commits number the builds, whichever project's tree is worked on."""
+    """The description of llama.cpp, whose commits number the builds for all projects."""
     return load_upstreams()[0]
 
 
 def build_name(build: int) -> str:
-    """``b11549``: the name of a build."""
+    """The name of a build, such as ``b11549``."""
     return f"{llama_cpp().tags.build}{build}"

@@ -1,4 +1,4 @@
-"""The words for results: what became of a check, and how one speed compares with another."""
+"""Verdicts of gates and of speed comparisons."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 Verdict = Literal["passed", "passed (emulated)", "passed (modelled)", "failed", "not run"]
 
 EMULATED: Verdict = "passed (emulated)"
-"""A gate for a device passed on the emulated GPU: the code that would run was executed, on no hardware."""
+"""A device gate passed on the emulated GPU: the same code was executed, but not on hardware."""
 MODELLED: Verdict = "passed (modelled)"
-"""A gate about time passed by the timing model: nothing was measured."""
+"""A speed gate passed by the timing model, without a measurement."""
 OFF_HARDWARE: frozenset[Verdict] = frozenset({EMULATED, MODELLED})
 PASSED: frozenset[Verdict] = frozenset({"passed", *OFF_HARDWARE})
 MARKS: Mapping[str, str] = {
@@ -20,7 +20,7 @@ MARKS: Mapping[str, str] = {
     "failed": "FAILED",
     "not run": "-",
 }
-"""What a line of text about a gate begins with."""
+"""The word at the beginning of a gate's line in text reports."""
 
 SpeedVerdict = Literal["faster", "same", "slower", "unclear"]
-"""How one build's speed compares with another's: by measured rounds, or by modelled times."""
+"""One build's speed compared with another's, by measured rounds or by modelled times."""

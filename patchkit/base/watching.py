@@ -1,4 +1,4 @@
-"""Progress that is read off a file while another program writes it."""
+"""Progress reports from a file that another program is writing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LOOK_S = 0.3
 def follow_file(
     path: Path, look: Callable[[BinaryIO], tuple[int, int] | None], reporter: Reporter, what: str, unit: str
 ) -> Iterator[None]:
-    """Report what ``look`` sees in the file, done and total, now and then until the block ends.
+    """Poll the file with ``look``, which returns (done, total), and report progress until the block ends.
 
-    A file that is not there yet has nothing to see.
+    The file may not exist yet.
     """
     ended = threading.Event()
-    told: tuple[int, int] | None = None
+    reported: tuple[int, int] | None = None
     with reporter.progress(what, unit) as advance:
 
         def watch() -> None:
-            nonlocal told
+            nonlocal reported
             while True:
                 last = ended.wait(_LOOK_S)
                 try:
@@ -34,9 +34,9 @@ def follow_file(
                         status = look(file)
                 except OSError:
                     status = None
-                if status is not None and status != told:
+                if status is not None and status != reported:
                     advance(*status)
-                    told = status
+                    reported = status
                 if last:
                     return
 
@@ -50,12 +50,15 @@ def follow_file(
 
 
 def count_lines(total: int) -> Callable[[BinaryIO], tuple[int, int]]:
-    """A look that counts whole lines, each byte once, and anew where the file is; at most ``total``."""
+    """A ``look`` for :func:`follow_file` that counts complete lines, up to ``total``.
+
+    Each call reads only the new bytes; it starts again if the file was replaced by a shorter one.
+    """
     seen = lines = 0
 
     def look(file: BinaryIO) -> tuple[int, int]:
         nonlocal seen, lines
-        if file.seek(0, 2) < seen:  # what an earlier run left was there until now
+        if file.seek(0, 2) < seen:  # until now this was the file of an earlier run
             seen = lines = 0
         file.seek(seen)
         new = file.read()

@@ -1,4 +1,4 @@
-"""The series, the cache folder and the reporter that every command works with; where caches are."""
+"""The series, cache folder and reporter that all commands use, and the default cache folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patchkit.base.series_folder import SeriesDir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """``cache_root`` is the cache folder, see :mod:`patchkit.carry.upstream.cache`."""
+    """What all commands use; for ``cache_root`` see :mod:`patchkit.carry.upstream.cache`."""
 
     series: SeriesDir
     cache_root: Path
@@ -23,6 +23,6 @@ class Workspace:
 
 
 def default_cache_root(environ: Mapping[str, str] | None = None) -> Path:
-    """``PATCHKIT_CACHE`` if set, else the folder the system has for a user's caches."""
+    """``PATCHKIT_CACHE`` if set, else the system's folder for user caches."""
     named = (os.environ if environ is None else environ).get("PATCHKIT_CACHE")
     return Path(named).absolute() if named else platformdirs.user_cache_path("patchkit", appauthor=False)

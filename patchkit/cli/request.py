@@ -45,7 +45,7 @@ def build_number(ctx: click.Context, param: click.Parameter, value: str | None) 
     tags = llama_cpp().tags
     if tags.is_release(value):
         return value
-    build = tags.asked_build(value)
+    build = tags.parse_build(value)
     if build is None:
         raise click.BadParameter("it is no build such as b6900, and no release such as v0.5.0", ctx, param)
     return build

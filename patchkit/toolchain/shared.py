@@ -83,7 +83,7 @@ class SharedStore:
 
     place: str
     reporter: Reporter
-    taken: int = 0
+    fetched: int = 0
     _is_dead: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,7 +115,7 @@ class SharedStore:
             _remove(written)
             raise
         with self._lock:
-            self.taken += 1
+            self.fetched += 1
         return True
 
     def _record(self, key: str) -> _Record | None:

@@ -165,7 +165,7 @@ def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
 def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequence[str] = ()) -> UsageError:
     name = wanted.strip().lower()
     tags = llama_cpp().tags
-    why = tell_nearest(builds, tags.asked_build(name) or max(builds, default=0))
+    why = tell_nearest(builds, tags.parse_build(name) or max(builds, default=0))
     if name.startswith(tags.release) or name == "latest-release" or not builds:
         why = f"releases it has: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
     return UsageError(

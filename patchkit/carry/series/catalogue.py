@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
-from patchkit.base.text import counted, near_miss, orders_in
+from patchkit.base.text import control_characters, counted, near_miss
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.base.upstreams import build_name
 from patchkit.carry.series.fault import Fault
@@ -31,7 +31,7 @@ def _with_slash(folder: str) -> str:
 
 
 def _no_option(url: str) -> str:
-    if url.startswith("-") or any(orders_in(url)):
+    if url.startswith("-") or any(control_characters(url)):
         raise ValueError("an address has no control characters, and does not begin with '-'")
     return url
 

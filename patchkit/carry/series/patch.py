@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.base.text import orders_in
+from patchkit.base.text import control_characters
 from patchkit.base.toml import (
     NOWHERE,
     Document,
@@ -21,7 +21,7 @@ from patchkit.base.toml import (
     Several,
     TomlTable,
     Words,
-    spell,
+    format_key_path,
     validate,
 )
 from patchkit.base.upstreams import build_name
@@ -57,10 +57,10 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
         if not isinstance(text, str):
             continue
         allowed = _SEVERAL_LINES if path in _PROSE or _is_code(path) else frozenset()
-        bad = next((char for char in orders_in(text) if char not in allowed), None)
+        bad = next((char for char in control_characters(text) if char not in allowed), None)
         if bad is not None:
             yield ConfigError(
-                f"'{spell(path)}' holds the control character U+{ord(bad):04X}",
+                f"'{format_key_path(path)}' holds the control character U+{ord(bad):04X}",
                 code="PATCH_CONTROL_CHARACTER",
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit have several lines",
@@ -68,7 +68,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
             )
         elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
             yield ConfigError(
-                f"'{spell(path)}' has blanks that git am would not keep",
+                f"'{format_key_path(path)}' has blanks that git am would not keep",
                 code="PATCH_UNTIDY_LINE",
                 where=document.locate(path),
                 hint="one blank between words, none at the ends",

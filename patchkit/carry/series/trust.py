@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import Location
-from patchkit.base.text import orders_in
+from patchkit.base.text import control_characters
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words
 
 Level = Literal["measured", "published", "modelled", "faults"]
@@ -37,7 +37,7 @@ _MODEL_TOLD: dict[ModelSays, str] = {
 
 
 def _one_line(text: str) -> str:
-    if any(orders_in(text)):
+    if any(control_characters(text)):
         raise ValueError("a claim is one line of text, without control characters")
     return text
 

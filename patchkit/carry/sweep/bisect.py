@@ -141,7 +141,7 @@ def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, repor
     if found is not None:
         builds[found[0]] = found[1]
         return found[0]
-    build = llama_cpp().tags.asked_build(name)
+    build = llama_cpp().tags.parse_build(name)
     raise UsageError(
         f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
         code="SWEEP_BUILD_UNKNOWN",

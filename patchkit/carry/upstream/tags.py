@@ -104,7 +104,7 @@ def find_tagged(name: str, tags: Tags, root: Path, reporter: Reporter) -> tuple[
         return (newest[1], releases[newest[0]]) if newest is not None else None
     if name in releases:
         return number_release(root, tags, name, reporter), releases[name]
-    build = llama_cpp().tags.asked_build(name)
+    build = llama_cpp().tags.parse_build(name)
     if build in builds or not _COMMIT.fullmatch(name):
         return next(((at, sha) for at, sha in builds.items() if at == build), None)
     commits = {sha for sha in (*builds.values(), *releases.values()) if sha.startswith(name)}

@@ -73,7 +73,7 @@ def emulated_side(
             kept = KeptRuns(
                 identity=f"{built.identity} on {gpu.identity}",
                 units=units,
-                store=compiler.store.beside(*STORES["kept"].split("/")),
+                store=compiler.store.sibling(*STORES["kept"].split("/")),
                 is_fresh=fresh,
             )
             yield EmulatedSide(built=replace(built, environment=environment, kept=kept), units=units)

@@ -80,7 +80,7 @@ def is_clean_report(report: Path) -> bool:
 
 def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
     """The run that asked for these units and found the code there that they have today."""
-    listed = store.look(key)
+    listed = store.find_or_fetch(key)
     if listed is None:
         return None
     try:
@@ -88,7 +88,7 @@ def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
         asked = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
         return None  # a unit that is gone, or does not compile: the run itself will say so
-    return store.look(_with(key, asked))
+    return store.find_or_fetch(_with(key, asked))
 
 
 def _keep(

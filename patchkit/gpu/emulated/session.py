@@ -242,7 +242,7 @@ class Session:
 
     def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
         backend = self.backend
-        store = self.compiler.store.beside("recorder", "runs")
+        store = self.compiler.store.sibling("recorder", "runs")
         key = key_of(
             {
                 "format": _FORMAT,
@@ -261,7 +261,7 @@ class Session:
         refused = key_of({"refused": key})
 
         def fill(folder: Path) -> None:
-            self._raise_kept(store.look(refused))
+            self._raise_kept(store.find_or_fetch(refused))
             log = folder / "log.jsonl"
             with tempfile.TemporaryDirectory(dir=folder.parent) as work:
                 try:

@@ -135,7 +135,7 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
     compiler, side = recorder.compiler, recorder.side
     driver = build_model_driver(compiler, recorder.tree.root, side.built, recorder.gpu.runtime)
     plan = plan_of(tests, kv)
-    store = compiler.store.beside("timing", "traces")
+    store = compiler.store.sibling("timing", "traces")
     key = key_of(
         {
             "what": "batches",

@@ -440,7 +440,7 @@ def play(
     if not traces:
         return ()
     program = build_timing(compiler)
-    store = compiler.store.beside("timing", "played")
+    store = compiler.store.sibling("timing", "played")
     keys = [_key_of_play(program, machine, one, most) for one in traces]
     times = {key: kept for key in keys if (kept := _kept_time(store, key)) is not None}
     missing = {key: one for key, one in zip(keys, traces, strict=True) if key not in times}
@@ -469,7 +469,7 @@ def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str
 
 def _kept_time(store: Store, key: str) -> KernelTime | None:
     """What was played before; None where there is nothing, or nothing that can be read."""
-    folder = store.look(key)
+    folder = store.find_or_fetch(key)
     if folder is None:
         return None
     try:

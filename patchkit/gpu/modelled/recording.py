@@ -126,7 +126,7 @@ class Recorder:
             self.gpu.runtime,
             source=ATTENTION_DRIVER if is_attention else OPERATIONS_DRIVER,
         )
-        store = self.compiler.store.beside("timing", "traces")
+        store = self.compiler.store.sibling("timing", "traces")
         key = key_of(
             {
                 "format": _FORMAT,

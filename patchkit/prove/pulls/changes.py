@@ -8,7 +8,7 @@ from typing import Literal
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.base.series_folder import TEXTS, is_editors
+from patchkit.base.series_folder import TEXTS, is_editor_file
 from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.upstream.git import Change, Git
 from patchkit.carry.upstream.repository import Repository
@@ -143,7 +143,7 @@ def part_of(change: Change) -> Part:
 
 def _of_patches(path: PurePosixPath) -> Part:
     if len(path.parts) > 2:  # noqa: PLR2004 - patches/<folder>/<file>
-        return "docs" if is_editors(path) else "patch"
+        return "docs" if is_editor_file(path) else "patch"
     named: dict[str, Part] = {
         "upstream.lock": "lock",
         "series.toml": "rules",

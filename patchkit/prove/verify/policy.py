@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from patchkit.base.series_folder import PLAIN, says_plain
+from patchkit.base.series_folder import PLAIN, declares_plain
 from patchkit.base.toml import Prose, Several, TomlTable
 from patchkit.carry.series.catalogue import Series, load_series_as
 from patchkit.prove.gates.registry import CPU_TESTS, NO_LONGER, entries, gate_names, plain_names
@@ -119,4 +119,4 @@ class PlainSeriesWithPolicy(SeriesWithPolicy):
 
 def load_proven_series(folder: Path) -> SeriesWithPolicy:
     """The series with its policy; raises as :func:`patchkit.carry.series.catalogue.load_series_as`."""
-    return load_series_as(folder, PlainSeriesWithPolicy if says_plain(folder) else SeriesWithPolicy)
+    return load_series_as(folder, PlainSeriesWithPolicy if declares_plain(folder) else SeriesWithPolicy)

@@ -187,7 +187,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
             raise
         store.journal.keep(journal_file(workspace.cache_root, tree))
         if store.shared is not None:
-            watch.info(f"{store.shared.taken} results came from {store.shared.place}")
+            watch.info(f"{store.shared.fetched} results came from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 

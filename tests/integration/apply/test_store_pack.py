@@ -32,9 +32,9 @@ def used(candidate_cache: Path, applied: dict[str, Any]) -> Path:
 
     store.obtain(KEYS["baseline"], fill, of=before)
     store.obtain(KEYS["candidate"], fill, of=after)
-    store.beside("recorder", "runs").obtain(KEYS["both"], fill, of=after)
-    store.beside("recorder", "runs").obtain(KEYS["both"], fill, of=before)
-    store.beside("timing", "traces").obtain(KEYS["nobody"], fill)
+    store.sibling("recorder", "runs").obtain(KEYS["both"], fill, of=after)
+    store.sibling("recorder", "runs").obtain(KEYS["both"], fill, of=before)
+    store.sibling("timing", "traces").obtain(KEYS["nobody"], fill)
     journal.note("objects", KEYS["gone"], before)
     part = candidate_cache / "builds" / f"programs-{KEYS['build'][:16]}"
     (part / "build" / "bin").mkdir(parents=True)

@@ -239,7 +239,7 @@ def test_of_several_files_those_in_order_are_told_beside_the_others(world: World
     assert told[0][0] == "EVIDENCE_UNREADABLE"
     assert told[0][1].endswith("empty.json is empty")
     assert told[1][0] == "EVIDENCE_FILE_REFUSED"
-    assert told[1][2] == "there is no such file"
+    assert told[1][2] == "the file does not exist"
 
 
 def test_a_time_that_was_changed_within_what_the_verdicts_allow_shows_in_the_name(world: World) -> None:

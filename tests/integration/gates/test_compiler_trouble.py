@@ -189,7 +189,7 @@ def test_verify_ends_with_the_crash_and_says_so_in_the_evidence(
     argv = _verify(applied, rocm, "--gate", "anchors", "--gate", "compile", "--gate", "resources")
     done = subprocess.run(argv, env=_environment(rocm), capture_output=True, text=True, check=False)
     assert done.returncode == ExitCode.TOOLCHAIN, done.stderr
-    assert "error[COMPILER_CRASHED]: clang++ was ended by SIGSEGV on ggml/src/ggml-cuda/" in done.stderr
+    assert "error[COMPILER_CRASHED]: clang++ was killed by SIGSEGV on ggml/src/ggml-cuda/" in done.stderr
     report = json.loads((applied / "evidence" / _TREE / "report.json").read_text())
     assert (report["ok"], report["stopped"]) == (False, "COMPILER_CRASHED")
     assert {row["gate"]: row["verdict"] for row in report["gates"]}["anchors"] == "passed"

@@ -143,7 +143,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path, 
     missing = tmp_path / "no" / "report"
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(missing))
     assert code == ExitCode.CACHE
-    assert f"there is no folder {missing.parent}" in err
+    assert f"no such folder: {missing.parent}" in err
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(tmp_path))
     assert code == ExitCode.CACHE
     assert "Is a directory" in err

@@ -35,11 +35,11 @@ def test_facts_that_may_decide() -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("compute_units", "its confidence is low: a test"), ("bandwidth_gb_s", "figures of this kind")],
+    [("compute_units", "its confidence is low: a test"), ("bandwidth_gb_s", "speeds and product names")],
 )
 def test_facts_that_may_only_be_shown(name: str, why: str) -> None:
     assert FACTS.report(name) is FACTS.by_name[name]
-    with pytest.raises(FactNotForDecisions, match=f"'{name}' cannot decide") as caught:
+    with pytest.raises(FactNotForDecisions, match=f"cannot depend on '{name}'") as caught:
         FACTS.require(name)
     assert caught.value.where == (PLACE,)
     assert caught.value.why is not None

@@ -81,7 +81,7 @@ def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
             check_output(path, "preparing")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "none" / "file")
-    with pytest.raises(CacheError, match="there is no folder"):
+    with pytest.raises(CacheError, match="no such folder"):
         check_output(link, "preparing")
 
 

@@ -81,11 +81,14 @@ def test_a_process_that_dies_is_an_error_that_says_so() -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
 def test_an_address_that_is_none_is_refused(address) -> None:
-    with refused("SCHEDULER_ADDRESS", match="no address"), cluster_pool(address):
+    with refused("SCHEDULER_ADDRESS", match="not the address"), cluster_pool(address):
         pass
 
 
 def test_nobody_at_the_address_is_an_error(monkeypatch) -> None:
     monkeypatch.setattr("patchkit.base.jobs._CONNECT_S", 0.5)
-    with refused("SCHEDULER_UNREACHABLE", match="no Dask scheduler"), cluster_pool("tcp://127.0.0.1:9"):
+    with (
+        refused("SCHEDULER_UNREACHABLE", match="cannot reach a Dask scheduler"),
+        cluster_pool("tcp://127.0.0.1:9"),
+    ):
         pass

@@ -92,7 +92,7 @@ def test_an_error_has_its_places_in_parts() -> None:
 
 
 def test_only_a_dataclass_has_fields() -> None:
-    with pytest.raises(TypeError, match="int is no dataclass"):
+    with pytest.raises(TypeError, match="int is not a dataclass"):
         fields_of(1)
 
 

@@ -152,7 +152,7 @@ def test_a_failure_keeps_command_status_and_the_end_of_stderr() -> None:
         python(program)
     why = (caught.value.why or "").splitlines()
     assert (len(why), why[0], why[-1]) == (40, "line 60.", "line 99.")
-    assert caught.value.message.endswith("ended with status 3")
+    assert caught.value.message.endswith("exited with status 3")
     assert "-c 'import sys;" in (caught.value.hint or "")
 
 
@@ -275,5 +275,5 @@ def test_an_unpickled_error_says_the_same() -> None:
 def test_a_program_of_low_priority_has_its_own_name() -> None:
     with pytest.raises(ToolTimeout, match=r"^sleep did not end within 0\.2 s"):
         run_tool(["nice", "-n", "10", "sleep", "20"], timeout_s=0.2, reporter=NullReporter())
-    with pytest.raises(ToolFailed, match=r"^false ended with status 1"):
+    with pytest.raises(ToolFailed, match=r"^false exited with status 1"):
         run_tool(["nice", "-n", "10", "false"], timeout_s=20, reporter=NullReporter())

@@ -56,13 +56,13 @@ def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
     with refused("SERIES_DIR_MISSING", match="is not a series folder") as caught:
         find_series_dir(tmp_path / "x")
     assert caught.value.exit_code is ExitCode.USAGE
-    assert caught.value.why in {"it is a file", "there is nothing at that path"}
+    assert caught.value.why in {"it is a file", "the path does not exist"}
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     _fill(tmp_path)
     (tmp_path / "arch_profiles").rmdir()
-    with refused("SERIES_DIR_INCOMPLETE", match=r"lacks arch_profiles/$"):
+    with refused("SERIES_DIR_INCOMPLETE", match=r"^arch_profiles/ missing"):
         find_series_dir(tmp_path)
 
 
@@ -75,7 +75,7 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("package")
 def test_what_patchkit_writes_is_its_own(tmp_path: Path) -> None:
     data = _fill(tmp_path / "patchkit" / "data")
-    with refused("SERIES_DIR_INCOMPLETE", match="lacks templates/patchkit/$"):
+    with refused("SERIES_DIR_INCOMPLETE", match="^templates/patchkit/ missing"):
         find_texts()
     (data / "templates" / "patchkit").mkdir()
     assert find_texts() == data / "templates" / "patchkit"

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from patchkit.base.text import one_line, orders_in, visible
+from patchkit.base.text import control_characters, one_line, visible
 
 
 def test_lines_tabs_and_letters_of_any_language_stay() -> None:
@@ -25,8 +25,8 @@ def test_one_line_gives_no_orders_either() -> None:
 
 def test_every_control_character_of_unicode_is_an_order() -> None:
     controls = [chr(number) for number in range(0x110000) if unicodedata.category(chr(number)) == "Cc"]
-    assert list(orders_in("".join(controls))) == controls
-    assert list(orders_in("a\nb\u200bc\u202ed é")) == ["\n", "\u200b", "\u202e"]
+    assert list(control_characters("".join(controls))) == controls
+    assert list(control_characters("a\nb\u200bc\u202ed é")) == ["\n", "\u200b", "\u202e"]
 
 
 def test_bytes_that_the_locale_did_not_read_are_characters_and_give_no_orders() -> None:

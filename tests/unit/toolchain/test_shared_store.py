@@ -109,10 +109,10 @@ def test_an_entry_is_taken_from_a_folder_and_from_a_server(world: World, tmp_pat
 
 def test_looking_fetches_and_makes_nothing(world: World) -> None:
     store = Store(root=world.root, shared=SharedStore(place=str(world.place), reporter=world.reporter))
-    found = store.look(KEY)
+    found = store.find_or_fetch(KEY)
     assert found is not None
     assert is_whole(found)
-    assert store.look(key_of({"what": "nobody has it"})) is None
+    assert store.find_or_fetch(key_of({"what": "nobody has it"})) is None
     assert len(list(world.root.glob("*/*"))) == 1
 
 

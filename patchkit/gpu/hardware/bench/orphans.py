@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.process import WHICH_GPUS
+from patchkit.base.process import GPU_VISIBILITY
 from patchkit.base.reporter import Reporter
 
 _LOOK_S = 1.0
@@ -57,5 +57,5 @@ def _may_share(process: Path) -> bool:
     words = (process / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
     theirs = dict(word.split("=", 1) for word in words if "=" in word)
     return all(
-        theirs[name] == os.environ[name] for name in WHICH_GPUS if name in theirs and name in os.environ
+        theirs[name] == os.environ[name] for name in GPU_VISIBILITY if name in theirs and name in os.environ
     )

@@ -137,7 +137,7 @@ def test_unknown_archs_are_answered_with_the_nearest(write: Write) -> None:
     assert caught.value.hint == "known: gfx1100, gfx1199"
     with refused("ARCH_UNKNOWN") as caught:
         load_profile(folder, "gfx1199:xnack-")
-    assert caught.value.hint == "leave the feature suffix out: --arch gfx1199"
+    assert "--arch gfx1199" in (caught.value.hint or "")
     with refused("ARCH_UNKNOWN"):
         load_profile(folder, "../families/top")
 
@@ -187,7 +187,7 @@ def test_statements_that_do_not_agree(write: Write, old: str, new: str, line: in
 
 
 def test_a_family_file_that_says_it_is_another(write: Write) -> None:
-    with refused("PROFILE_MISMATCH", match="says it is 'midle'"):
+    with refused("PROFILE_MISMATCH", match="has family = 'midle'"):
         load_profile(write(middle=MIDDLE.replace('"middle"\ni', '"midle"\ni')), "gfx1199")
 
 

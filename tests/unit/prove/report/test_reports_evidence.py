@@ -133,7 +133,7 @@ def test_a_broken_detail_names_file_and_path(whole_but: Callable[..., Run]) -> N
     with pytest.raises(EvidenceMalformed) as caught:
         whole_but("resources.json", lambda file: file["evidence"]["rows"][3]["after"].update(vgprs="many"))
     assert caught.value.message.startswith(
-        "e/resources.json: $.evidence.rows[3].after.vgprs is not a whole number"
+        "e/resources.json: $.evidence.rows[3].after.vgprs is not an integer"
     )
 
 
