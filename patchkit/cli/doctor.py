@@ -26,14 +26,14 @@ from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
 from patchkit.prove.verify.policy import load_proven_series
 from patchkit.toolchain.hip import (
-    Found,
+    RocmInstallation,
     RocWmma,
     Toolchain,
     ToolchainMissing,
     find_toolchain,
+    inspect_rocm,
     knows_arch,
-    look_at,
-    places,
+    rocm_locations,
     rocwmma_for,
 )
 from patchkit.toolchain.sdk.prefix import current_prefix
@@ -114,7 +114,7 @@ def check_toolchain(
             raise _Absent(error.message, error.hint) from error
         return _toolchain(toolchains[0], archs, found, reporter)
 
-    found = [look_at(place, environ) for place in places(environ)]
+    found = [inspect_rocm(place, environ) for place in rocm_locations(environ)]
     checks = [_checked("rocm", functools.partial(_rocm, each)) for each in found or (None,)]
     checks += [_checked("sdk", lambda: _sdk(cache_root)), _checked("hip toolchain", look)]
     for toolchain in toolchains:
@@ -133,16 +133,16 @@ class _Quiet(NullReporter):
         self._reporter.command(text)
 
 
-def _rocm(found: Found | None) -> str:
+def _rocm(found: RocmInstallation | None) -> str:
     if found is None:
         raise _Absent(
             "no ROCm in ROCM_PATH, /opt, Python's packages or the distribution's",
             f"a GPU needs it to run; to compile without, {_INSTALL}",
         )
     where = f"{found.place.root} ({found.place.origin})"
-    if found.lacks:
+    if found.missing_parts:
         raise _Absent(
-            f"{where} lacks {' and '.join(found.lacks)}",
+            f"{where} lacks {' and '.join(found.missing_parts)}",
             f"install ROCm's development packages, or {_INSTALL}",
         )
     what = f"{found.version or found.hip_version}, {where}"
@@ -157,17 +157,17 @@ def _rocm(found: Found | None) -> str:
     return what
 
 
-def _check_build(what: str, found: Found) -> None:
+def _check_build(what: str, found: RocmInstallation) -> None:
     """Whether llama.cpp can be built with a ROCm; raises _Absent."""
     if found.release[: len(_OLDEST_ROCM)] < _OLDEST_ROCM:
         raise _Absent(
             f"{what}: too old to build llama.cpp",
             "install ROCm {}.{} or newer".format(*_OLDEST_ROCM) + f"; to compile without ROCm, {_INSTALL}",
         )
-    if found.lacks_for_build:
+    if found.missing_packages:
         raise _Absent(
             f"{what}: cannot build llama.cpp, which needs the CMake packages hip-lang, hip, hipblas and "
-            f"rocblas (lib/cmake/NAME/NAME-config.cmake); missing: {', '.join(found.lacks_for_build)}",
+            f"rocblas (lib/cmake/NAME/NAME-config.cmake); missing: {', '.join(found.missing_packages)}",
             "install hip-dev, hipblas-dev and rocblas-dev of ROCm (of Debian and Ubuntu: libamdhip64-dev, "
             f"libhipblas-dev, librocblas-dev); to compile without ROCm, {_INSTALL}",
         )
@@ -183,7 +183,7 @@ def _sdk(cache_root: Path) -> str:
 
 
 def _toolchain(
-    toolchain: Toolchain, archs: tuple[str, ...], found: Sequence[Found], reporter: Reporter
+    toolchain: Toolchain, archs: tuple[str, ...], found: Sequence[RocmInstallation], reporter: Reporter
 ) -> str:
     what = f"{toolchain.kind}: clang {toolchain.clang_version}, HIP {toolchain.hip_version}"
     unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))

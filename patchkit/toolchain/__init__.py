@@ -1,1 +1,1 @@
-"""Compiling: the toolchain, translation units, the store of what was compiled, upstream's CMake."""
+"""Compiling: the HIP toolchain, translation units, the cache of compiled units, upstream's CMake."""

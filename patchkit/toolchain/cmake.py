@@ -1,4 +1,4 @@
-"""Runs upstream's CMake and Ninja: settings for a toolchain, progress, errors, and the HIP library."""
+"""Builds upstream with its CMake and Ninja: toolchain settings, progress, errors, and the HIP library."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from patchkit.toolchain.sdk.flags import wave_macro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CmakeSettings:
-    """``environment`` is to be set on top of the caller's, ``cache`` to be given as ``-D`` options."""
+    """Variables to add to the caller's environment, and cache entries to pass as ``-D`` options."""
 
     environment: dict[str, str]
     cache: dict[str, str]
 
 
 def cmake_settings(toolchain: Toolchain, archs: Sequence[str]) -> CmakeSettings:
-    """The settings for building for ``archs``; with them CMake knows the compiler for a clang.
+    """The settings for building for ``archs``, with which CMake identifies the compiler as clang.
 
-    Waves of 64 and of 32 lanes need different macros with an SDK of HIP 6, so archs of one kind only go
-    into one build there; rocWMMA is the first arch's.
+    With an SDK of HIP 6, wave64 and wave32 GPUs need different macros and so cannot share a build. rocWMMA is
+    the one for the first arch.
     """
     root = str(toolchain.root)
     flags = [
@@ -75,17 +75,17 @@ def cmake_settings(toolchain: Toolchain, archs: Sequence[str]) -> CmakeSettings:
 
 
 _STATUS = re.compile(rb"^\[(\d+)/(\d+)\] ", re.MULTILINE)
-_TAIL = 65536  # bytes of the end of a log that are looked at
+_TAIL = 65536  # bytes at the end of a log that are searched
 
 
 def last_status(text: bytes) -> tuple[int, int] | None:
-    """The last ``[done/total]`` at the beginning of a line; None when there is none."""
+    """Ninja's last ``[done/total]`` at the start of a line, or None."""
     found = _STATUS.findall(text)
     return (int(found[-1][0]), int(found[-1][1])) if found else None
 
 
 def follow(log: Path, reporter: Reporter, what: str) -> AbstractContextManager[None]:
-    """Report the progress of the build that writes ``log``, until the block ends."""
+    """Report the progress of the build that writes ``log`` until the block ends."""
     began = log.stat().st_size if log.exists() else 0
 
     def look(file: BinaryIO) -> tuple[int, int] | None:
@@ -96,16 +96,16 @@ def follow(log: Path, reporter: Reporter, what: str) -> AbstractContextManager[N
     return follow_file(log, look, reporter, what, "steps")
 
 
-# 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
+# 4.0: older versions do not search Debian's multiarch folder for package files (measured with 3.25).
 _CMAKE = ">=4.0"
-_NINJA = ">=1.11"  # as pyproject.toml asks for
-_INSTALL = "pip install patchkit brings both"
+_NINJA = ">=1.11"  # as in pyproject.toml
+_INSTALL = "both are dependencies of the Python package; install them with: pip install patchkit"
 _CONFIGURE_S, _BUILD_S = 600.0, 6 * 3600.0
 _SHOWN_ERRORS, _SHOWN_LINES = 8, 20
 
 
 class BuildFailed(ToolchainError):
-    """Upstream does not build; ``diagnostics`` are the compiler's errors, ``log`` the whole output."""
+    """The build of upstream failed; ``diagnostics`` are the compiler's errors, ``log`` is the full output."""
 
     code = "BUILD_FAILED"
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -113,14 +113,14 @@ class BuildFailed(ToolchainError):
 
 
 class NotConfigured(ToolchainError):
-    """Upstream's CMake refuses, or has not what it must have."""
+    """Upstream's CMake failed to configure, or lacks an expected target."""
 
     code = "CMAKE_CONFIGURE_FAILED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """``folder`` gets ``build``, ``configure.log`` and ``build.log``; ``entries`` are cache entries."""
+    """A CMake build: ``folder`` holds ``build`` and the logs, ``entries`` are the CMake cache entries."""
 
     source: Path
     folder: Path
@@ -134,12 +134,12 @@ class Project:
 
     @property
     def log(self) -> Path:
-        """All that Ninja and the compilers said, of every run."""
+        """The output of Ninja and the compilers, of all runs."""
         return self.folder / "build.log"
 
 
 def find_cmake() -> CMake:
-    """The cmake of the environment or of PATH. Raises LIBRARY_TOOLS_MISSING."""
+    """The cmake of the Python environment or on PATH. Raises LIBRARY_TOOLS_MISSING."""
     try:
         return CMake.default_search(version=SpecifierSet(_CMAKE))
     except CMakeNotFoundError as error:
@@ -147,14 +147,14 @@ def find_cmake() -> CMake:
 
 
 def find_ninja() -> str:
-    """The ninja of the environment or of PATH: cmake would look on PATH only.
+    """The ninja of the Python environment or on PATH; cmake itself would search only PATH.
 
     Raises:
-        LIBRARY_TOOLS_MISSING: there is none.
+        LIBRARY_TOOLS_MISSING: ninja was not found.
     """
     ninja = best_program(get_ninja_programs(module=True), version=SpecifierSet(_NINJA))
     if ninja is None:
-        raise _missing("there is no ninja")
+        raise _missing("ninja was not found")
     return str(ninja.path)
 
 
@@ -166,13 +166,13 @@ def build_targets(
     reporter: Reporter,
     stop: threading.Event | None = None,
 ) -> float:
-    """Configure if need be and build ``targets``; returns the seconds that Ninja took.
+    """Configure if needed, and build ``targets``; returns the seconds that Ninja took.
 
     Raises:
-        LIBRARY_TOOLS_MISSING: no cmake that is new enough, no Ninja.
-        CMAKE_CONFIGURE_FAILED, BuildFailed: upstream's CMake or a compiler refused.
-        ToolTimeout, ToolStopped: it was ended.
-        CacheError: the disk refused.
+        LIBRARY_TOOLS_MISSING: cmake is missing or too old, or Ninja is missing.
+        CMAKE_CONFIGURE_FAILED, BuildFailed: upstream's CMake or a compiler failed.
+        ToolTimeout, ToolStopped: the build was stopped.
+        CacheError: a disk operation failed.
     """
     cmake = find_cmake()
     with disk_errors(project.folder, "preparing a build"):
@@ -189,13 +189,13 @@ def build_targets(
 
 
 def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threading.Event | None) -> None:
-    """Once per set of entries and per cmake: a second run would only make Ninja look at everything."""
+    """Configure once per set of entries and cmake; doing it again would make Ninja check everything."""
     stamp = project.folder / "configured"
     program, ninja = str(cmake.cmake_path), find_ninja()
-    told = json.dumps(
+    inputs = json.dumps(
         [sorted(project.entries.items()), program, str(cmake.version), str(project.source), ninja]
     )
-    wanted = sha256(told)
+    wanted = sha256(inputs)
     if (project.build / "build.ninja").is_file() and stamp.is_file() and stamp.read_text("ascii") == wanted:
         return
     stamp.unlink(missing_ok=True)
@@ -210,10 +210,10 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     if completed.returncode != 0:
         text = log.read_text("utf-8", "replace")
         raise disk_error_from_text(text, project.folder, "configuring a build") or NotConfigured(
-            "upstream's CMake does not configure",
+            "upstream's CMake failed to configure the build",
             where=Location(path=str(log)),
             why=_tail(text),
-            hint="patchkit doctor shows the toolchain; with -v the command is shown",
+            hint="check the toolchain with patchkit doctor; -v shows the cmake command",
         )
     with disk_errors(stamp, "preparing a build"):
         stamp.write_text(wanted, "ascii")
@@ -251,10 +251,10 @@ def _failure(project: Project, completed: Completed, began: int, targets: Sequen
         raise refused
     errors = tuple(found for found in parse_diagnostics(text) if found.kind == "error")
     failed = BuildFailed(
-        f"upstream does not build: {errors[0].text if errors else f'status {completed.returncode}'}",
+        f"the build of upstream failed: {errors[0].text if errors else f'status {completed.returncode}'}",
         where=[found.where for found in errors[:_SHOWN_ERRORS]] or Location(path=str(project.log)),
         why=_tail(text),
-        hint=f"whole log: {project.log}; again: cmake --build {project.build} --target {' '.join(targets)}",
+        hint=f"full log: {project.log}; retry: cmake --build {project.build} --target {' '.join(targets)}",
     )
     failed.diagnostics = errors
     failed.log = project.log
@@ -267,7 +267,7 @@ def _tail(text: str) -> str:
 
 def _missing(why: str) -> ToolchainError:
     return ToolchainError(
-        "building upstream needs cmake 4 and ninja", code="LIBRARY_TOOLS_MISSING", why=why, hint=_INSTALL
+        "building upstream requires cmake 4 and ninja", code="LIBRARY_TOOLS_MISSING", why=why, hint=_INSTALL
     )
 
 
@@ -276,9 +276,9 @@ _TARGET = GPU_LIBRARIES["hip"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltLibrary:
-    """The library: its file, sizes in bytes and units, what was said and how long it took in seconds.
+    """The GPU backend library: its file and size, the number of its units, warnings and build time.
 
-    ``cached_by`` is the compiler cache that upstream's CMake found (``ccache``), if there is one.
+    ``cached_by`` is the compiler cache that upstream's CMake found (``ccache``), or None.
     """
 
     path: Path
@@ -291,12 +291,9 @@ class BuiltLibrary:
 
 
 def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> BuiltLibrary:
-    """Configure and build ``ggml-hip`` of ``tree`` in ``folder``; a second time only what changed.
+    """Configure and build ``ggml-hip`` of ``tree`` in ``folder``; a later call rebuilds only what changed.
 
-    Raises:
-        LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
-        ToolTimeout, ToolStopped: it was ended.
-        CacheError: the disk refused.
+    Raises as :func:`build_targets`.
     """
     project = _project(tree, folder, arch, compiler)
     began = project.log.stat().st_size if project.log.exists() else 0
@@ -305,7 +302,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
     )
     with disk_errors(project.log, "reading a build log"), project.log.open("rb") as file:
         file.seek(began)
-        said = file.read().decode("utf-8", "replace")
+        output = file.read().decode("utf-8", "replace")
     path, units = _target(project.build)
     return BuiltLibrary(
         path=path,
@@ -313,7 +310,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
         units=units,
         cmake=str(find_cmake().version),
         cached_by=_compiler_cache(project.build),
-        warnings=tuple(found for found in parse_diagnostics(said) if found.kind == "warning"),
+        warnings=tuple(found for found in parse_diagnostics(output) if found.kind == "warning"),
         seconds=seconds,
     )
 
@@ -338,7 +335,7 @@ def _project(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Project
 
 
 def _target(build: Path) -> tuple[Path, int]:
-    """The library's file and the number of its units, as CMake describes its target."""
+    """The library's file and the number of its units, from CMake's file API."""
     model = load_reply_dir(build / ".cmake" / "api" / "v1" / "reply").reply.codemodel_v2
     target = None
     if model is not None:
@@ -353,7 +350,7 @@ def _target(build: Path) -> tuple[Path, int]:
 
 
 def _compiler_cache(build: Path) -> str | None:
-    """The program that GGML_CCACHE, which is on by default, put in front of the compiler."""
+    """The compiler cache that upstream uses by default (GGML_CCACHE), or None."""
     text = (build / "CMakeCache.txt").read_text("utf-8", "replace")
     found = re.search(r"^GGML_S?CCACHE_FOUND:\w+=(/.+)$", text, re.MULTILINE)
     return Path(found[1]).name if found else None

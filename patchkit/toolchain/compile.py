@@ -1,4 +1,4 @@
-"""Compiles one pass of one unit for one GPU, and keeps what came out by the content it was made from."""
+"""Compiles one pass of a translation unit for one GPU, with a content-addressed cache of the results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _THREADS = re.compile(r"^    \.max_flat_workgroup_size:\s+(\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:
-    """One kernel: the compiler's figures, most ``threads`` per block, and whether it can only trap."""
+    """One kernel: its resource usage, maximum ``threads`` per block, and whether it can only trap."""
 
     figures: ResourceRemark
     threads: int
@@ -58,24 +58,24 @@ class CompiledKernel:
 def parse_kernels(
     assembly: str, remarks: Iterable[ResourceRemark], *, unit: str, arch: str
 ) -> tuple[CompiledKernel, ...]:
-    """Every kernel of a device pass, in the order of the remarks; ``unit`` and ``arch`` are for messages.
+    """All kernels of a device pass, in the order of the remarks; ``unit`` and ``arch`` are for messages.
 
     Raises:
-        ASSEMBLY_MALFORMED: a kernel has no body, or no metadata.
-        KERNELS_UNMATCHED: the remarks are about other kernels.
+        ASSEMBLY_MALFORMED: a kernel has no body or no metadata.
+        KERNELS_UNMATCHED: the remarks do not match the kernels in the assembly.
     """
     threads = _metadata(assembly)
     names = set(_KERNEL.findall(assembly))
     if lacking := sorted(names - threads.keys()):
         raise _malformed(lacking[0], "its metadata has no .max_flat_workgroup_size")
-    # Device functions that are no kernels have remarks too when they are not inlined.
+    # Device functions that were not inlined have remarks, too.
     own = [remark for remark in remarks if remark.name in names]
     if len(own) != len(names):
         raise ToolchainError(
-            f"{unit} for {arch}: remarks for {len(own)} kernels, code for {len(names)}",
+            f"{unit} for {arch}: resource remarks for {len(own)} kernels, but code for {len(names)}",
             code="KERNELS_UNMATCHED",
             where=Location(path=unit),
-            hint="patchkit doctor shows the compiler",
+            hint="check the compiler version with: patchkit doctor",
         )
     return tuple(
         CompiledKernel(figures=remark, threads=threads[remark.name], is_trap=_is_trap(assembly, remark.name))
@@ -84,22 +84,22 @@ def parse_kernels(
 
 
 def kernel_code(assembly: str, name: str) -> str:
-    """The lines of one kernel, by its mangled name, from its label on.
+    """The assembly of one kernel, by its mangled name, starting at its label.
 
-    Functions that it calls, because the compiler did not inline them, are not among them.
+    Functions that it calls because they were not inlined are not included.
 
     Raises:
-        ASSEMBLY_MALFORMED: there is no such kernel.
+        ASSEMBLY_MALFORMED: the kernel was not found.
     """
     start = assembly.find(f"\n{name}:")
     end = _BODY_END.search(assembly, start + 1)
     if start < 0 or end is None:
-        raise _malformed(name, "there is no label of its name, or no section behind it")
+        raise _malformed(name, "its label, or the section after it, is missing")
     return assembly[start + 1 : end.start()]
 
 
 def _is_trap(assembly: str, name: str) -> bool:
-    """Whether a kernel never ends: what upstream's NO_DEVICE_CODE compiles to."""
+    """Whether a kernel has no s_endpgm, as upstream's NO_DEVICE_CODE compiles to."""
     return _END.search(kernel_code(assembly, name)) is None
 
 
@@ -118,19 +118,19 @@ def _metadata(assembly: str) -> dict[str, int]:
 
 def _malformed(name: str, why: str) -> ToolchainError:
     return ToolchainError(
-        f"the assembly of kernel {name} does not read as expected",
+        f"cannot parse the assembly of kernel {name}",
         code="ASSEMBLY_MALFORMED",
         why=why,
-        hint="patchkit doctor shows the compiler",
+        hint="check the compiler version with: patchkit doctor",
     )
 
 
-_FORMAT = 4  # of an entry; a change makes every old entry unknown
+_FORMAT = 4  # of cache entries; a new number invalidates all older ones
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8
-_WARNINGS = ("-Wall", "-Wextra")  # compared with the baseline's, which has some
+_WARNINGS = ("-Wall", "-Wextra")  # warnings are compared with those of the baseline
 
-# What ggml/CMakeLists.txt and ggml-hip/CMakeLists.txt of build 6900 define with default options.
+# Defined by ggml/CMakeLists.txt and ggml-hip/CMakeLists.txt of build 6900 with default options.
 _DEFINITIONS = (
     "GGML_USE_HIP",
     "GGML_HIP_NO_VMM",
@@ -145,14 +145,14 @@ _DEFINITIONS = (
 
 
 class CompileFailed(ToolchainError):
-    """A unit does not compile; ``diagnostics`` are the compiler's errors, ``where`` their places."""
+    """A unit does not compile; ``diagnostics`` are the compiler's errors, ``where`` their locations."""
 
     code = "COMPILE_FAILED"
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class CompilerCrashed(ToolchainError):
-    """The compiler reported a bug of its own, or a signal ended it."""
+    """The compiler reported an internal error, or a signal ended it."""
 
     code = "COMPILER_CRASHED"
 
@@ -161,9 +161,10 @@ class CompilerCrashed(ToolchainError):
 class Job:
     """One pass of one unit.
 
-    ``rocwmma``: with GGML_HIP_ROCWMMA_FATTN. ``form``: assembly text, or an object file. ``flags`` come
-    last on the command line. ``shares_head``: behind the precompiled header of its head, if it has one. The
-    IR then names another source file, so who compares the IR of two sides has both alike.
+    ``rocwmma``: define GGML_HIP_ROCWMMA_FATTN. ``form``: assembly text or an object file. ``flags`` are
+    appended to the command line. ``shares_head``: compile with a precompiled header of the unit's first
+    include (:mod:`patchkit.toolchain.heads`), if it has one. The IR then names another source file, so jobs
+    whose IR is compared must have the same value.
     """
 
     tree: SourceTree
@@ -177,13 +178,13 @@ class Job:
 
 
 def device_job(tree: SourceTree, unit: str, arch: str, *, rocwmma: bool) -> Job:
-    """The device pass of a unit as all have it who look at kernels, so that each finds it done."""
+    """The device pass of a unit with the flags that all analyses of kernels use, so that they share it."""
     return Job(tree=tree, unit=unit, arch=arch, which="device", rocwmma=rocwmma, flags=LINE_TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledUnit:
-    """What a job gave. ``kernels`` is empty for a host pass; ``seconds`` is what it took when compiled."""
+    """The result of a job. ``kernels`` is empty for a host pass; ``seconds`` is the original compile time."""
 
     unit: str
     arch: str
@@ -198,7 +199,7 @@ class CompiledUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the store keeps beside the output."""
+    """What the cache keeps in addition to the output."""
 
     argv: tuple[str, ...]
     seconds: float
@@ -208,25 +209,26 @@ class _Facts:
 
 _FACTS = TypeAdapter(_Facts)
 _FACTS_FILE, _IR_FILE = "facts.json", "unit.bc"
-_OF_OUTPUT = frozenset({"-S", "-c", REMARK_FLAG})  # what the front end does not see
+_OF_OUTPUT = frozenset({"-S", "-c", REMARK_FLAG})  # options that do not affect the front end
 _DEVICE = "amdgcn-amd-amdhsa"
 LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
-"""For code whose places are to be known: the lines of each instruction. The code is the same without."""
+"""Options for the source line of each instruction; they do not change the code."""
 
 
 ROCWMMA_DEFINITION = "-DGGML_HIP_ROCWMMA_FATTN"
 
 
 def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
-    """The ``-D`` options upstream's CMake gives a HIP unit with default options."""
+    """The ``-D`` options that upstream's CMake passes to HIP units with default options."""
     names = tuple(f"-D{name}" for name in _DEFINITIONS)
     return (*names, ROCWMMA_DEFINITION) if rocwmma else names
 
 
 def without_unread(flags: Sequence[str], tree: SourceTree, unit: str) -> tuple[str, ...]:
-    """The flags without the definition for rocWMMA where no file of the unit has its name in it.
+    """The flags without GGML_HIP_ROCWMMA_FATTN if no file of the unit mentions it.
 
-    Most units read it at no build, and since build 11549 none does: with it and without they are one unit.
+    Then the unit is the same with and without it. Most units never mention it, and since build 11549 none
+    does.
     """
     name = ROCWMMA_DEFINITION.removeprefix("-D").encode()
     if ROCWMMA_DEFINITION not in flags or tree.mentions(unit, name):
@@ -235,7 +237,7 @@ def without_unread(flags: Sequence[str], tree: SourceTree, unit: str) -> tuple[s
 
 
 def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
-    """The command of a job without its output."""
+    """The compiler command of a job, without the output."""
     return [
         str(toolchain.clang),
         *hip_flags(toolchain, job.arch, which=job.which),
@@ -251,23 +253,22 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
 
 
 def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> CompiledUnit:
-    """Compile, or take what the store has for these bytes, flags and this compiler.
+    """Compile a unit, or reuse the cached result for the same sources, flags and compiler.
 
-    The front end runs when a file that it opens has changed, the code generator when what the front end
-    leaves is new (:mod:`patchkit.toolchain.steps`). A device object is assembled from the assembly. Neither
-    step takes longer than ``timeout_s``, or it is stopped.
+    The front end runs if a file that it opens has changed, the code generator if the IR of the front end
+    is new (:mod:`patchkit.toolchain.steps`). A device object is assembled from the assembly. ``timeout_s``
+    is the limit for each step.
 
     Raises:
-        CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
-        CompilerCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
-        DRIVER_NOT_UNDERSTOOD: clang does not say how it compiles.
-        CacheError: the disk refused.
-        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: its output is not what clang 22
-            writes.
+        CompileFailed: the unit has errors; the full output is kept in the store's ``failed`` folder.
+        CompilerCrashed, ToolTimeout, ToolMissing: the compiler crashed, took too long or is missing.
+        DRIVER_NOT_UNDERSTOOD: the output of ``clang -###`` is not as expected.
+        CacheError: a disk operation failed.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output differs from clang 22's.
     """
     if job.which == "device" and job.form == "object":
         compiled = compile_unit(replace(job, form="assembly"), compiler, timeout_s=timeout_s)
-        return _assembled(job, compiled, compiler, timeout_s)
+        return _assemble(job, compiled, compiler, timeout_s)
     work = _Work(job=job, compiler=compiler, timeout_s=timeout_s)
     ir, read, was_read = work.front()
     return work.compiled(read, work.back(ir), was_read=was_read)
@@ -276,9 +277,9 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
 def compile_all(
     jobs: Sequence[Job], compiler: Compiler, *, what: str, unit: str = "units"
 ) -> list[CompiledUnit | CompileFailed]:
-    """Compile many, here or by the workers of the compiler's scheduler; one with errors is a result, too.
+    """Compile many units, on this machine or on the scheduler's workers; CompileFailed counts as a result.
 
-    Raises as :func:`compile_unit` for all else, and as :func:`patchkit.base.jobs.open_pool`.
+    Raises the other errors of :func:`compile_unit`, and those of :func:`patchkit.base.jobs.open_pool`.
     """
     return run_parallel(
         jobs,
@@ -298,16 +299,17 @@ def _compiled_or_failed(compiler: Compiler, job: Job) -> CompiledUnit | CompileF
         return error
 
 
-# Bytes of IR. A smaller unit takes a second or two as a whole (softmax.cu of build 11549: 170 kB, 0.8 s).
+# Bytes of IR. Smaller units take a second or two to compile completely (softmax.cu of build 11549: 170 kB,
+# 0.8 s), so single kernels are not worth extracting.
 _WORTH_PARTS = 250_000
 _OBJECT = re.compile(r"^\s*\.type\s+(\S+),@object", re.MULTILINE)
 _CALL = re.compile(r"^\s*s_swappc_b64\b", re.MULTILINE)
-_NO_DATA = "__hip_cuid_"  # of every unit; nobody reads or writes it
+_NO_DATA = "__hip_cuid_"  # a symbol in every unit that nothing reads or writes
 _CONSTANT = ".rodata"
 
 
 def unit_key(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
-    """The key of a unit's assembly, for which only its front end runs. Raises as :func:`compile_unit`."""
+    """The cache key of a unit's assembly; runs only the front end. Raises as :func:`compile_unit`."""
     work = _Work(job=replace(job, form="assembly"), compiler=compiler, timeout_s=timeout_s)
     return work.code_key(work.front()[0])
 
@@ -315,16 +317,16 @@ def unit_key(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> 
 def compile_kernel(
     job: Job, kernel: str, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S
 ) -> CompiledUnit | None:
-    """The code object of one kernel, by its mangled name, without the code of the others in its unit.
+    """Compile a single kernel of a unit, by its mangled name, to a code object.
 
-    It takes 0.3 to 2 s where the unit takes 4 to 36 (build 11549: mul_mat_q, attention). Both come of one IR,
-    and kernels share nothing but functions, which are inlined. So the code is the one that the kernel has in
-    its unit, or as good: of 205 kernels of 28 units 203 were the same to the instruction, and two of mmvq.cu
-    had a shift and a mask the other way around. Where the very code is to be proven, compile the unit.
+    This takes 0.3 to 2 s, where the whole unit takes 4 to 36 s (build 11549: mul_mat_q, attention). Both are
+    generated from the same IR, and kernels share only functions, which are inlined. So the code is that of
+    the whole unit or equivalent: of 205 kernels of 28 units, 203 were identical to the instruction, and two
+    of mmvq.cu had a shift and a mask in the opposite order. To prove the exact code, compile the whole unit.
 
-    None where the unit is to be compiled whole: it is there already, or small; the toolchain has no ``opt``;
-    the unit has no such kernel; the kernel has data that others may change; or it calls a function, of which
-    LLVM makes another one where there are fewer callers.
+    Returns None if the whole unit should be compiled instead: it is cached already or small; the toolchain
+    has no ``opt``; the unit has no such kernel; the kernel uses data that others may change; or it calls a
+    function, for which LLVM generates other code if there are fewer callers.
 
     Raises as :func:`compile_unit`.
     """
@@ -335,12 +337,12 @@ def compile_kernel(
     ir, read, was_read = work.front()
     if ir.stat().st_size < _WORTH_PARTS or compiler.store.find(work.code_key(ir)) is not None:
         return None
-    compiled = work.compiled(read, work.alone(ir, kernel, opt), was_read=was_read)
-    return _assembled(job, compiled, compiler, timeout_s) if compiled.kernels else None
+    compiled = work.compiled(read, work.single_kernel(ir, kernel, opt), was_read=was_read)
+    return _assemble(job, compiled, compiler, timeout_s) if compiled.kernels else None
 
 
-def _is_alone(assembly: str) -> bool:
-    """Whether nothing in it is called, or can be written and so be found by another kernel."""
+def _is_self_contained(assembly: str) -> bool:
+    """Whether the code has no calls, and no writable data that other kernels could share."""
     if _CALL.search(assembly):
         return False
     for name in _OBJECT.findall(assembly):
@@ -354,7 +356,7 @@ def _is_alone(assembly: str) -> bool:
 
 
 def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
-    """sha256 of the IR that the front end leaves: units of equal IR have equal code.
+    """sha256 of the IR that the front end writes: units with equal IR have equal code.
 
     Raises as :func:`compile_unit`.
     """
@@ -362,12 +364,12 @@ def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) ->
     return sha256(ir.read_bytes())
 
 
-_Made = tuple[str, Path, _Facts, bool]  # the key and the folder of code, what was said, whether it was there
+_CachedCode = tuple[str, Path, _Facts, bool]  # key and folder of the entry, its facts, whether it was cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """One job on its way."""
+    """The steps of compiling one job."""
 
     job: Job
     compiler: Compiler
@@ -375,16 +377,16 @@ class _Work:
 
     @property
     def _argv(self) -> list[str]:
-        """The driver's command, without the unit."""
+        """The command for clang's driver, without the unit."""
         return compiler_argv(self.compiler.toolchain, self.job)[:-1]
 
     def front(self) -> tuple[Path, _Facts, bool]:
-        """The file of the IR, what the front end said, and whether it was there."""
+        """Run the front end: the IR file, the facts, and whether the entry was cached."""
         job, compiler = self.job, self.compiler
         argv = self._argv
-        # A unit has one precompiled header: whoever brings his own gets no other.
+        # Clang takes only one precompiled header, so a job with its own does not get another.
         head = None if "-include-pch" in argv else head_of(job.tree, job.unit)
-        told: dict[str, object] = {
+        inputs: dict[str, object] = {
             "format": _FORMAT,
             "what": "front end",
             "compiler": compiler.identity,
@@ -392,21 +394,21 @@ class _Work:
         }
         if head is not None and not job.shares_head:
             head = None
-            told["head"] = "not shared"
+            inputs["head"] = "not shared"
 
         def make(folder: Path, opened: Path) -> None:
             steps = two_steps(argv, job.unit, self.run)
-            facts = None if head is None else self._behind(head, steps, folder / _IR_FILE, opened)
+            facts = None if head is None else self._front_with_head(head, steps, folder / _IR_FILE, opened)
             if facts is None:
                 front = steps.front_argv(job.unit, folder / _IR_FILE, opened)
                 facts = _facts(self.run(front, "compile"), ())
-            _keep(folder, facts)
+            _save_facts(folder, facts)
 
-        folder, was_there = obtain_by_opened(compiler.store, told, job.tree, job.unit, make)
-        return folder / _IR_FILE, _kept(folder), was_there
+        folder, was_cached = obtain_by_opened(compiler.store, inputs, job.tree, job.unit, make)
+        return folder / _IR_FILE, _load_facts(folder), was_cached
 
-    def _behind(self, head: Head, steps: Steps, output: Path, opened: Path) -> _Facts | None:
-        """The IR of a unit behind its head; None where there are errors: the unit itself tells them."""
+    def _front_with_head(self, head: Head, steps: Steps, output: Path, opened: Path) -> _Facts | None:
+        """Run the front end with a precompiled head; None on errors, which compiling the unit will report."""
         job, compiler = self.job, self.compiler
 
         def parse(path: Path) -> bytes:
@@ -414,55 +416,55 @@ class _Work:
 
         key = key_of({"steps": steps.head, "tree": str(job.tree.root), "of": job.tree.digest(head.path)})
         try:
-            with heads_of(compiler.cache_root).parsed(key, parse) as (path, said):
+            with heads_of(compiler.cache_root).parsed(key, parse) as (path, stderr):
                 argv = steps.rest_argv(job.unit, path, job.tree.root, output, opened)
-                told = self.run(argv, "compile", stdin=head.rest_of(job.unit))
+                completed = self.run(argv, "compile", stdin=head.rest_of(job.unit))
         except CompileFailed:
             return None
-        # What was parsed before has the whole path of its file.
-        said += told.stderr.replace(os.fsencode(f"{job.tree.root}/"), b"")
-        return _facts(replace(told, stderr=said), ())
+        # Messages about the precompiled header have absolute paths.
+        stderr += completed.stderr.replace(os.fsencode(f"{job.tree.root}/"), b"")
+        return _facts(replace(completed, stderr=stderr), ())
 
     @property
     def _steps(self) -> Steps:
         return two_steps(self._argv, self.job.unit, self.run)
 
     def code_key(self, ir: Path, kernel: str | None = None) -> str:
-        """The key of the code of this IR, or of one kernel of it."""
-        told = {
+        """The cache key of the code generated from this IR, or of one kernel's code."""
+        inputs = {
             "format": _FORMAT,
             "what": "code",
             "compiler": self.compiler.identity,
             "argv": self.compiler.portable(self._steps.back),
             "ir": sha256(ir.read_bytes()),
         }
-        return key_of(told if kernel is None else {**told, "kernel": kernel})
+        return key_of(inputs if kernel is None else {**inputs, "kernel": kernel})
 
-    def compiled(self, read: _Facts, code: _Made, *, was_read: bool) -> CompiledUnit:
-        """What the two steps gave."""
-        key, folder, made, was_made = code
+    def compiled(self, read: _Facts, code: _CachedCode, *, was_read: bool) -> CompiledUnit:
+        """Combine the results of both steps."""
+        key, folder, generated, was_generated = code
         return CompiledUnit(
             unit=self.job.unit,
             arch=self.job.arch,
             which=self.job.which,
             key=key,
             output=folder / "output",
-            kernels=made.kernels,
-            diagnostics=tuple(dict.fromkeys((*read.diagnostics, *made.diagnostics))),
-            seconds=round(read.seconds + made.seconds, 3),
-            cached=was_read and was_made,
+            kernels=generated.kernels,
+            diagnostics=tuple(dict.fromkeys((*read.diagnostics, *generated.diagnostics))),
+            seconds=round(read.seconds + generated.seconds, 3),
+            cached=was_read and was_generated,
         )
 
-    def back(self, ir: Path) -> _Made:
-        """The code of all kernels."""
+    def back(self, ir: Path) -> _CachedCode:
+        """Generate the code of all kernels."""
 
         def fill(folder: Path) -> None:
-            _keep(folder, self._generated(ir, folder / "output"))
+            _save_facts(folder, self._generate(ir, folder / "output"))
 
-        return self._obtained(self.code_key(ir), fill)
+        return self._obtain(self.code_key(ir), fill)
 
-    def alone(self, ir: Path, kernel: str, opt: Path) -> _Made:
-        """The code of one kernel; what is kept has none where it cannot be had alone."""
+    def single_kernel(self, ir: Path, kernel: str, opt: Path) -> _CachedCode:
+        """Generate the code of one kernel; the entry has no kernels if that is not possible."""
         nothing = _Facts(argv=(), seconds=0.0, kernels=(), diagnostics=())
 
         def fill(folder: Path) -> None:
@@ -471,32 +473,32 @@ class _Work:
             done = run_clang(argv, self.compiler, cwd=folder, timeout_s=self.timeout_s, work="generate")
             facts = nothing
             if done.returncode == 0:
-                facts = self._generated(part, output)
+                facts = self._generate(part, output)
                 is_it = [each.name for each in facts.kernels] == [kernel]
-                if not is_it or not _is_alone(output.read_text("utf-8", "replace")):
+                if not is_it or not _is_self_contained(output.read_text("utf-8", "replace")):
                     facts = nothing
             part.unlink(missing_ok=True)
-            _keep(folder, facts)
+            _save_facts(folder, facts)
 
-        return self._obtained(self.code_key(ir, kernel), fill)
+        return self._obtain(self.code_key(ir, kernel), fill)
 
-    def _generated(self, ir: Path, output: Path) -> _Facts:
-        told = self.run(self._steps.back_argv(ir, output), "generate")
+    def _generate(self, ir: Path, output: Path) -> _Facts:
+        completed = self.run(self._steps.back_argv(ir, output), "generate")
         kernels: tuple[CompiledKernel, ...] = ()
         if self.job.which == "device":
             assembly = output.read_text("utf-8", "replace")
-            remarks = parse_remarks(told.stderr.decode("utf-8", "replace"))
+            remarks = parse_remarks(completed.stderr.decode("utf-8", "replace"))
             kernels = parse_kernels(assembly, remarks, unit=self.job.unit, arch=self.job.arch)
-        return _facts(told, kernels)
+        return _facts(completed, kernels)
 
-    def _obtained(self, key: str, fill: Callable[[Path], None]) -> _Made:
+    def _obtain(self, key: str, fill: Callable[[Path], None]) -> _CachedCode:
         store = self.compiler.store
-        was_there = store.find(key) is not None
+        was_cached = store.find(key) is not None
         folder = store.obtain(key, fill, of=self.job.tree.root)
-        return key, folder, _kept(folder), was_there
+        return key, folder, _load_facts(folder), was_cached
 
     def run(self, argv: Sequence[str], work: ToolWork = "other", *, stdin: bytes | None = None) -> Completed:
-        """Run clang in the tree; raises what :func:`compile_unit` raises."""
+        """Run clang in the tree; raises as :func:`compile_unit`."""
         job, compiler = self.job, self.compiler
         completed = run_clang(
             argv, compiler, cwd=job.tree.root, timeout_s=self.timeout_s, work=work, stdin=stdin
@@ -511,8 +513,8 @@ def _read_by_front_end(argv: Sequence[str]) -> list[str]:
     return [word for word in without_words(argv, GENERATING_WORDS) if word not in _OF_OUTPUT]
 
 
-def _assembled(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: float) -> CompiledUnit:
-    """The code object of a unit's assembly: what clang makes of the unit with ``-c``."""
+def _assemble(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: float) -> CompiledUnit:
+    """Assemble a unit's assembly to the code object that ``clang -c`` would give."""
     key = key_of({"format": _FORMAT, "what": "object", "compiler": compiler.identity, "of": compiled.key})
     target = (f"--target={_DEVICE}", f"-mcpu={job.arch}", "-nogpulib", "-x", "assembler")
 
@@ -520,16 +522,16 @@ def _assembled(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: 
         argv = [str(compiler.toolchain.clang), *target, str(compiled.output), "-o", str(folder / "output")]
         _Work(job=job, compiler=compiler, timeout_s=timeout_s).run(argv, "link")
 
-    was_there = compiler.store.find(key) is not None
+    was_cached = compiler.store.find(key) is not None
     output = compiler.store.obtain(key, fill, of=job.tree.root) / "output"
-    return replace(compiled, key=key, output=output, cached=compiled.cached and was_there)
+    return replace(compiled, key=key, output=output, cached=compiled.cached and was_cached)
 
 
-def _keep(folder: Path, facts: _Facts) -> None:
+def _save_facts(folder: Path, facts: _Facts) -> None:
     (folder / _FACTS_FILE).write_bytes(_FACTS.dump_json(facts, indent=1))
 
 
-def _kept(folder: Path) -> _Facts:
+def _load_facts(folder: Path) -> _Facts:
     return _FACTS.validate_json((folder / _FACTS_FILE).read_bytes())
 
 
@@ -553,7 +555,7 @@ def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
             f"{ended} on {job.unit} ({job.which} pass, {job.arch})",
             where=Location(path=job.unit),
             why="\n".join(stderr.splitlines()[:_SHOWN_ERRORS]) or "it wrote nothing to stderr",
-            hint=f"what it said is in {kept}; SIGKILL and 'out of memory' are a machine that has too little",
+            hint=f"see the compiler's output in {kept}; SIGKILL or 'out of memory' means too little memory",
         )
     errors = tuple(found for found in parse_diagnostics(stderr) if found.kind == "error")
     if not errors:
@@ -562,7 +564,7 @@ def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
         f"{job.unit} does not compile for {job.arch} ({job.which} pass): {errors[0].text}",
         where=[found.where for found in errors[:_SHOWN_ERRORS]],
         why="\n".join(f"{found.where}: {found.text}" for found in errors[:_SHOWN_ERRORS]),
-        hint=f"what the compiler said is in {kept}",
+        hint=f"see the compiler's output in {kept}",
     )
     failed.diagnostics = errors
     return failed
@@ -570,7 +572,7 @@ def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
 
 def _disk_refused(job: Job, completed: Completed, stderr: str, kept: Path) -> CacheError | None:
     doing = f"compiling {job.unit}"
-    # A limit on the size of files ends clang by a signal, of which a wrapper makes a status.
+    # The file size limit kills clang with a signal, which a wrapper script turns into a status.
     if completed.returncode in {-signal.SIGXFSZ, 128 + signal.SIGXFSZ}:
         return disk_error(OSError(errno.EFBIG, os.strerror(errno.EFBIG)), kept.parent, doing)
     return disk_error_from_text(stderr, kept.parent, doing)

@@ -1,4 +1,4 @@
-"""A toolchain with the store of what it compiled, and its compiler, run with low priority."""
+"""A toolchain with its cache of compiled units, and running its compiler with low priority."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from patchkit.toolchain.shared import shared_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
+    """A toolchain with its cache; ``identity`` is a digest that covers its version and headers.
 
-    Once ``stop`` is set every compiler that runs is ended. In another process, which shares only the file
-    system, it has a ``stop`` of its own and reports nothing. Workers of the Dask ``scheduler``, if there is
-    one, compile for it.
+    Setting ``stop`` ends all running compilers. A copy in another process, which shares only the file
+    system, has its own ``stop`` and reports nothing. With a Dask ``scheduler``, its workers compile.
     """
 
     toolchain: Toolchain
@@ -37,13 +36,13 @@ class Compiler:
 
     @property
     def cache_root(self) -> Path:
-        """The cache folder that the store lies in."""
+        """The cache folder that contains the store."""
         return self.store.root.parent
 
     def portable(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments without the folders of this machine, so that a key is the same in a copied cache.
+        """Arguments with this machine's folders replaced, so that keys are the same in a copied cache.
 
-        ``identity`` says what is in the toolchain's; what lies in the cache has its content in its name.
+        ``identity`` covers the content of the toolchain's folders; paths in the cache contain digests.
         """
         chain = self.toolchain
         places = [(str(chain.clang), "{clang}"), (str(chain.device_libs), "{device-libs}")]
@@ -51,12 +50,12 @@ class Compiler:
             places.append((str(chain.rocwmma.include), "{rocwmma}"))
         places.append((str(chain.root), "{root}"))
         places.append((str(self.cache_root), "{cache}"))
-        told = []
+        replaced = []
         for argument in arguments:
             for place, name in places:
-                argument = argument.replace(place, name)  # noqa: PLW2901 - folded over the places
-            told.append(argument)
-        return told
+                argument = argument.replace(place, name)  # noqa: PLW2901 - applies all replacements
+            replaced.append(argument)
+        return replaced
 
 
 def open_compiler(
@@ -67,7 +66,7 @@ def open_compiler(
     *,
     stop: threading.Event | None = None,
 ) -> Compiler:
-    """The compiler of a toolchain, with the store ``cache_root``/objects and the shared one.
+    """The compiler of a toolchain, with the store ``cache_root``/objects and the shared store, if any.
 
     Raises STORE_PLACE_BAD.
     """
@@ -85,12 +84,12 @@ _journals: dict[Path, Journal] = {}
 
 
 def journal_file(cache_root: Path, tree: str) -> Path:
-    """Where it is kept which entries the runs over a candidate's tree used."""
+    """The journal of the cache entries that runs over a candidate's tree used."""
     return cache_root / "objects" / "used" / f"{tree}.json"
 
 
 def open_store(cache_root: Path, reporter: Reporter) -> Store:
-    """The store ``cache_root``/objects with the shared one, if any; all of one process have one journal.
+    """The store ``cache_root``/objects with the shared store, if any; stores of a process share a journal.
 
     Raises STORE_PLACE_BAD.
     """
@@ -108,12 +107,12 @@ def run_clang(
     work: Work = "compile",
     stdin: bytes | None = None,
 ) -> Completed:
-    """Run the compiler with low priority; its status is the caller's to look at.
+    """Run the compiler with low priority; the caller must check its status.
 
     Raises:
         ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`patchkit.base.process.run_tool`.
     """
-    # "nice" would hide that the compiler is gone behind a status of its own.
+    # Without this check, a missing compiler would only be a nonzero status of "nice".
     front = nice() if shutil.which(argv[0]) else []
     completed = run_tool(
         [*front, *argv],
@@ -129,5 +128,5 @@ def run_clang(
 
 
 def nice() -> Sequence[str]:
-    """What goes in front of a command so that a person can go on working."""
+    """The command prefix for low priority, so that the machine stays usable."""
     return ["nice", "-n", "10"] if shutil.which("nice") else []

@@ -1,4 +1,4 @@
-"""Upstream's own tests on the CPU: listed, built and run by its CTest, in the build of its programs."""
+"""Lists, builds and runs upstream's own CPU tests by CTest, in the build folder of its programs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from patchkit.toolchain.parts import CPU_LIBRARY, programs_part
 from patchkit.toolchain.sides import Workshop, build_part
 
 _CONFIGURED = "ggml-base"  # the smallest library: once it is built, CTest knows all tests
-_BACKEND = CPU_LIBRARY  # programs load it when they run, from their own folder
-# A name is bare, in quotes or in brackets, by what the project asks of CMake.
+_BACKEND = CPU_LIBRARY  # programs load it at run time from their own folder
+# Depending on CMake policies, the name is bare, in quotes or in brackets.
 _ADD_TEST = re.compile(r'^add_test\((?:\[=*\[|")?([^\]\s"]+)(?:\]=*\]|")? "([^"]+)"', re.MULTILINE)
-# A build sees its tree through a link of that name beside its own folder.
+# A build sees its tree through a link called "source" next to the build folder.
 _READ = re.compile(rb"^ +[^\n]*?/source/([^\n]+)$", re.MULTILINE)
 _ANSWER_S = 60.0
-_TEST_S = 900  # ours: upstream's slowest test of the label main took 40 s on two cores
+_TEST_S = 900  # patchkit's limit; upstream's slowest test with the label "main" took 40 s on two cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamTest:
-    """One test as CTest lists it. ``program`` is None for a script; ``needs`` are fixtures, as a download."""
+    """A test listed by CTest. ``program`` is None for a script; ``needs`` are fixtures (a download)."""
 
     name: str
     program: str | None
@@ -37,7 +37,7 @@ class UpstreamTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestBuild:
-    """One tree whose tests are known; ``folder`` is the build's."""
+    """A configured build of a tree, with the list of its tests; ``folder`` is the build folder."""
 
     source: Source
     folder: Path
@@ -45,17 +45,17 @@ class TestBuild:
     tests: tuple[UpstreamTest, ...]
 
     def build(self, targets: Sequence[str]) -> None:
-        """Build targets, and the CPU backend. Raises BuildFailed and its like."""
+        """Build targets and the CPU backend. Raises as :func:`patchkit.toolchain.cmake.build_targets`."""
         _build(self.source, (*targets, _BACKEND), self.workshop)
 
     def read_by_compilers(self) -> frozenset[str]:
-        """The files of the tree that a compiler read for whatever is built here, as Ninja keeps them."""
+        """The files of the tree that compilers read for the targets built so far, from Ninja's log."""
         argv = [find_ninja(), "-C", str(self.folder), "-t", "deps"]
         done = run_tool(argv, timeout_s=_ANSWER_S, reporter=self.workshop.reporter)
         return frozenset(found[1].decode("utf-8", "replace") for found in _READ.finditer(done.stdout))
 
     def run(self, name: str) -> Completed:
-        """Run one test, which was built: status 0 is a pass."""
+        """Run one test that was built; it passes with status 0."""
         argv = [str(_ctest()), "--test-dir", str(self.folder), "-R", f"^{re.escape(name)}$", "-FA", "."]
         argv += ["--no-tests=error", "--output-on-failure", "--timeout", str(_TEST_S)]
         reporter = self.workshop.reporter
@@ -63,12 +63,12 @@ class TestBuild:
 
 
 def open_tests(source: Source, workshop: Workshop) -> TestBuild:
-    """Configure a tree and ask for its tests.
+    """Configure a tree and list its tests.
 
     Raises:
-        COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
-        CTEST_UNREADABLE: CTest lists nothing that can be read.
-        ToolTimeout, ToolStopped, CacheError: it was ended, or the disk refused.
+        COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: the build failed.
+        CTEST_UNREADABLE: the output of CTest cannot be parsed.
+        ToolTimeout, ToolStopped, CacheError: it was stopped, or a disk operation failed.
     """
     folder = _build(source, (_CONFIGURED,), workshop)
     done = run_tool(
@@ -82,20 +82,20 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
         tests = read_tests(folder, rows)
     except (ValueError, KeyError, TypeError) as error:
         raise ToolchainError(
-            "upstream's tests cannot be listed",
+            "cannot list upstream's tests",
             code="CTEST_UNREADABLE",
             where=Location(path=str(folder)),
             why=done.stderr.decode("utf-8", "replace").strip() or str(error),
-            hint=f"ctest --test-dir {folder} --show-only=json-v1",
+            hint=f"check the output of: ctest --test-dir {folder} --show-only=json-v1",
         ) from error
     return TestBuild(source=source, folder=folder, workshop=workshop, tests=tests)
 
 
 def read_tests(folder: Path, rows: Sequence[dict[str, object]]) -> tuple[UpstreamTest, ...]:
-    """The tests that CTest lists as ``rows`` of a build; raises ValueError where none has a program."""
+    """The tests in CTest's JSON ``rows`` of a build; raises ValueError if no test has a program."""
     programs = dict(_programs(folder))
     if rows and not programs:
-        raise ValueError("no program of a test was found in its CTestTestfile.cmake")
+        raise ValueError("CTestTestfile.cmake names no test program of the build")
     return tuple(_read(row, programs) for row in rows)
 
 
@@ -117,7 +117,7 @@ def _ctest() -> Path:
 
 
 def _programs(folder: Path) -> Iterator[tuple[str, str]]:
-    """The program of each test that is built here, by the test's name: CTest tells it once it is built."""
+    """Names and programs of the tests built here; CTest itself names a program only once it is built."""
     for path in folder.rglob("CTestTestfile.cmake"):
         for found in _ADD_TEST.finditer(path.read_text("utf-8", "replace")):
             program = Path(found[2])

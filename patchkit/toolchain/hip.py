@@ -1,4 +1,4 @@
-"""The HIP toolchain to compile with: a real ROCm where there is one, else the SDK prefix."""
+"""Finds the HIP toolchain: an installed ROCm if there is one, else patchkit's SDK prefix."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from patchkit.toolchain.sdk.versions import (
     rocwmma_version,
 )
 
-# Where ROCm's own packages, TheRock, and the distributions put the bitcode, below a root. The newest
-# LLVM of several comes first.
+# Folders of the device bitcode below a root, in ROCm's own packages, TheRock, and distributions. If a pattern
+# matches several, the newest LLVM comes first.
 _DEVICE_LIBS = (
     "amdgcn/bitcode",
     "lib/llvm/amdgcn/bitcode",
@@ -46,19 +46,19 @@ _WHEELS = ("_rocm_sdk_devel", "_rocm_sdk_core")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """``asked_for`` is set when the user named the place."""
+class RocmLocation:
+    """A folder that may contain a ROCm; ``is_explicit`` if the user named it."""
 
     root: Path
     origin: str
-    asked_for: bool = False
+    is_explicit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What stands at a place; the parts that are not there are None, and named in ``lacks``."""
+class RocmInstallation:
+    """The parts of a ROCm at a location; missing parts are None, and listed in ``missing_parts``."""
 
-    place: Place
+    place: RocmLocation
     version: str | None
     hip_version: str | None
     device_libs: Path | None
@@ -66,18 +66,18 @@ class Found:
     rocwmma: Path | None
 
     @property
-    def lacks(self) -> tuple[str, ...]:
-        """The missing parts, in words."""
+    def missing_parts(self) -> tuple[str, ...]:
+        """Descriptions of the missing parts."""
         parts = (
             (self.hip_version, "the HIP headers (include/hip/hip_version.h)"),
             (self.device_libs, "the device libs (amdgcn/bitcode/ocml.bc)"),
-            (self.clang, "a clang (lib/llvm/bin/clang++)"),
+            (self.clang, "clang (lib/llvm/bin/clang++)"),
         )
         return tuple(words for part, words in parts if part is None)
 
     @property
-    def lacks_for_build(self) -> tuple[str, ...]:
-        """The missing CMake packages among those that llama.cpp's HIP build asks for."""
+    def missing_packages(self) -> tuple[str, ...]:
+        """The CMake packages that llama.cpp's HIP build requires and that are missing."""
         return tuple(name for name in _PACKAGES if not self._has_package(name))
 
     def _has_package(self, name: str) -> bool:
@@ -86,49 +86,49 @@ class Found:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Of ROCm, ``(7, 2, 0)``; where ROCm does not say, that of HIP, whose third number is another one."""
+        """The ROCm version, ``(7, 2, 0)``; if unknown, that of HIP, whose third number differs."""
         return _numbers(self.version or self.hip_version or "")[:3]
 
 
-# ggml/src/ggml-hip/CMakeLists.txt: enable_language(HIP) needs hip-lang, find_package the others. CMake looks
-# for them in these folders.
+# ggml/src/ggml-hip/CMakeLists.txt: enable_language(HIP) needs hip-lang, and find_package the others. CMake
+# searches the folders below.
 _PACKAGES = ("hip-lang", "hip", "hipblas", "rocblas")
 _LIBRARIES = ("lib", "lib64", "lib/*-linux-gnu")
 
 
-def places(environ: Mapping[str, str], *, system: Path = Path("/")) -> Iterator[Place]:
-    """Where a ROCm may be, the most explicit first; only ``ROCM_PATH`` is given without a look.
+def rocm_locations(environ: Mapping[str, str], *, system: Path = Path("/")) -> Iterator[RocmLocation]:
+    """The locations of a ROCm, the most explicit first; that of ``ROCM_PATH`` may not exist.
 
     Args:
-        environ: read for ROCM_PATH and PATH.
+        environ: for ROCM_PATH.
         system: the root of the file system.
     """
     named = environ.get("ROCM_PATH")
     if named:
-        yield Place(root=Path(named), origin="ROCM_PATH", asked_for=True)
+        yield RocmLocation(root=Path(named), origin="ROCM_PATH", is_explicit=True)
     opt = system / "opt"
     versions = sorted(opt.glob("rocm-*"), key=lambda path: _numbers(path.name), reverse=True)
     for root in (opt / "rocm", *versions):
         if (root / "include" / "hip").is_dir():
-            yield Place(root=root, origin="ROCm's packages")
+            yield RocmLocation(root=root, origin="ROCm's packages")
     for name in _WHEELS:
         spec = importlib.util.find_spec(name)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             if Path(folder, "include", "hip").is_dir():
-                yield Place(root=Path(folder), origin="TheRock's wheels")
+                yield RocmLocation(root=Path(folder), origin="TheRock's wheels")
     if (system / "usr" / "include" / "hip" / "hip_version.h").is_file():
-        yield Place(root=system / "usr", origin="the distribution's packages")
+        yield RocmLocation(root=system / "usr", origin="the distribution's packages")
 
 
-def look_at(place: Place, environ: Mapping[str, str]) -> Found:
-    """What stands there. Reads a few files and runs nothing."""
+def inspect_rocm(place: RocmLocation, environ: Mapping[str, str]) -> RocmInstallation:
+    """Find the parts of a ROCm at a location. Reads a few files and runs no program."""
     root = place.root
     device_libs = _first(root, _DEVICE_LIBS, "ocml.bc")
     clang = next((root / name for name in _CLANGS if os.access(root / name, os.X_OK)), None)
-    if clang is None and not place.asked_for:
+    if clang is None and not place.is_explicit:
         clang = _distribution_clang(device_libs, environ)
     rocwmma = root / "include" / "rocwmma" / "rocwmma.hpp"
-    return Found(
+    return RocmInstallation(
         place=place,
         version=_rocm_version(root),
         hip_version=hip_version(root / "include"),
@@ -156,7 +156,7 @@ def _first(root: Path, patterns: tuple[str, ...], member: str) -> Path | None:
 
 
 def _distribution_clang(device_libs: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The clang of the LLVM that the device libs belong to: .../clang/21/amdgcn/bitcode is clang++-21's."""
+    """The clang of the same LLVM as the device libs: clang++-21 for .../clang/21/amdgcn/bitcode."""
     numbers = re.findall(r"/clang/(\d+)/", f"{device_libs}/")
     found = shutil.which(f"clang++-{numbers[-1]}", path=environ.get("PATH")) if numbers else None
     return Path(found) if found is not None else None
@@ -171,14 +171,14 @@ _ANSWER_S = 30.0
 
 
 class ToolchainMissing(ToolchainError):
-    """There is neither a ROCm nor an SDK prefix."""
+    """Neither a ROCm nor an SDK prefix was found."""
 
     code = "TOOLCHAIN_MISSING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocWmma:
-    """``include`` holds ``rocwmma/rocwmma.hpp``; ``kind`` and ``version`` belong into every report."""
+    """A rocWMMA; ``include`` contains ``rocwmma/rocwmma.hpp``. Reports state ``kind`` and ``version``."""
 
     kind: RocWmmaKind
     include: Path
@@ -187,9 +187,9 @@ class RocWmma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """``root`` is what ROCM_PATH would name: it holds ``include/hip``.
+    """A HIP toolchain. ``root`` is a value for ROCM_PATH: it contains ``include/hip``.
 
-    ``device_options`` are for the device passes, besides what upstream's CMake gives them.
+    ``device_options`` are for the device passes, in addition to those of upstream's CMake.
     """
 
     kind: Literal["rocm", "sdk"]
@@ -203,40 +203,40 @@ class Toolchain:
 
     @property
     def opt(self) -> Path | None:
-        """LLVM's ``opt`` of the same version, which ROCm's packages have beside their clang; None without."""
-        beside = (self.clang.with_name("opt"), self.clang.resolve().with_name("opt"))
-        return next((path for path in beside if os.access(path, os.X_OK)), None)
+        """LLVM's ``opt`` from the folder of clang, as in ROCm's packages; None if it is missing."""
+        paths = (self.clang.with_name("opt"), self.clang.resolve().with_name("opt"))
+        return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
-    """The first ROCm that serves, in the order of :func:`patchkit.toolchain.hip.places`, else the SDK.
+    """The first usable ROCm, in the order of :func:`rocm_locations`, else the SDK.
 
-    A ROCm that patchkit found by itself and that lacks something is passed over, saying so. ROCM_PATH may
-    name the SDK: whoever builds by Makefiles of others sets it for them.
+    An incomplete ROCm is skipped with a warning, unless ROCM_PATH names it. ROCM_PATH may also name the SDK,
+    which users set to build with other projects' Makefiles.
 
     Raises:
-        ROCM_UNUSABLE: ROCM_PATH names one that lacks something.
-        ToolchainMissing: nothing serves.
-        SDK_PREFIX_DAMAGED: the SDK prefix lacks something.
+        ROCM_UNUSABLE: the ROCm in ROCM_PATH is incomplete.
+        ToolchainMissing: no usable toolchain was found.
+        SDK_PREFIX_DAMAGED: the SDK prefix is incomplete.
         ToolchainError: the compiler cannot be run.
     """
-    passed_over = []
-    for place in places(environ):
-        if place.asked_for and _is_sdk(place.root, cache_root):
+    skipped = []
+    for place in rocm_locations(environ):
+        if place.is_explicit and _is_sdk(place.root, cache_root):
             break
-        found = look_at(place, environ)
+        found = inspect_rocm(place, environ)
         try:
             return _from_rocm(found, reporter)
         except PatchkitError as error:
-            if place.asked_for:
+            if place.is_explicit:
                 raise
-            reporter.warn(f"{place.root} is passed over: {error.message}")
-            passed_over.append(f"{place.root}: {error.message}")
+            reporter.warn(f"{place.root} is skipped: {error.message}")
+            skipped.append(f"{place.root}: {error.message}")
     prefix = current_prefix(cache_root)
     if prefix is None:
         raise ToolchainMissing(
-            "there is no HIP toolchain on this machine",
-            why="; ".join(passed_over) or "no ROCm was found (ROCM_PATH, /opt, wheels, packages), and no SDK",
+            "no HIP toolchain found on this machine",
+            why="; ".join(skipped) or "no ROCm was found (ROCM_PATH, /opt, wheels, packages), and no SDK",
             hint=_INSTALL,
         )
     version = _version_of(prefix.clang, reporter)
@@ -257,25 +257,25 @@ def _is_sdk(root: Path, cache_root: Path) -> bool:
 
 
 def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) -> None:
-    """Refuse a compiler that makes no code for one of the GPUs, before a unit fails for that reason.
+    """Check that the compiler supports all GPUs, before a unit fails to compile.
 
     Raises:
-        SDK_COMPILER_LACKS_ARCH: it is too old for the GPU, or was built without AMDGPU.
+        SDK_COMPILER_LACKS_ARCH: it is too old for a GPU, or was built without the AMDGPU target.
     """
     known = known_archs(toolchain.clang, reporter)
     lacking = [arch for arch in archs if arch not in known]
     if lacking:
         raise ToolchainError(
-            f"clang {toolchain.clang_version} makes no code for {' '.join(lacking)}",
+            f"clang {toolchain.clang_version} does not support {' '.join(lacking)}",
             code="SDK_COMPILER_LACKS_ARCH",
             where=Location(path=str(toolchain.clang)),
-            why=f"it knows {', '.join(sorted(known)) or 'no AMD GPU at all'}",
-            hint="name a newer ROCm with ROCM_PATH; without any ROCm: " + _INSTALL,
+            why=f"it supports {', '.join(sorted(known)) or 'no AMD GPU'}",
+            hint="set ROCM_PATH to a newer ROCm; without any ROCm: " + _INSTALL,
         )
 
 
 def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
-    """Everything but ggml's macros, the include paths of the tree, the input and the output."""
+    """The compiler flags for HIP, without ggml's macros, the tree's include paths, input and output."""
     rocwmma = rocwmma_for(toolchain, arch)
     flags = hip_arguments(
         root=toolchain.root,
@@ -290,7 +290,7 @@ def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
 
 
 def rocwmma_for(toolchain: Toolchain, arch: str) -> RocWmma | None:
-    """The toolchain's rocWMMA if it knows the arch, else the stand-in if that does, else None."""
+    """The toolchain's rocWMMA if it supports the arch, else the stand-in if it does, else None."""
     for one in (toolchain.rocwmma, _standin()):
         if one is not None and knows_arch(one, arch):
             return one
@@ -298,10 +298,10 @@ def rocwmma_for(toolchain: Toolchain, arch: str) -> RocWmma | None:
 
 
 def knows_arch(rocwmma: RocWmma, arch: str) -> bool:
-    """Whether the header has code for the arch.
+    """Whether a rocWMMA supports the arch.
 
-    rocWMMA names each gfx id that it takes in ``internal/config.hpp`` and refuses others by
-    static_assert; the stand-in takes those with the instructions that it was written on.
+    rocWMMA lists the supported gfx ids in ``internal/config.hpp``, and rejects others by static_assert. The
+    stand-in supports all GPUs with WMMA instructions.
     """
     folder = rocwmma.include / "rocwmma"
     if rocwmma.kind == "stand-in":
@@ -314,10 +314,10 @@ def knows_arch(rocwmma: RocWmma, arch: str) -> bool:
 
 
 def llvm_tool(toolchain: Toolchain, name: str, reporter: Reporter) -> Path | None:
-    """A tool of the compiler's own LLVM, such as ``llvm-cxxfilt``; None when it is not there."""
-    beside = toolchain.clang.with_name(name)
-    if toolchain.clang.is_relative_to(toolchain.root.parent) and os.access(beside, os.X_OK):
-        return beside  # a prefix has its programs wrapped, for the sake of their libraries
+    """A tool of the compiler's own LLVM, such as ``llvm-cxxfilt``; None if it is missing."""
+    sibling = toolchain.clang.with_name(name)
+    if toolchain.clang.is_relative_to(toolchain.root.parent) and os.access(sibling, os.X_OK):
+        return sibling  # in an SDK prefix it is a wrapper, which sets the library path
     done = run_tool(
         [str(toolchain.clang), f"-print-prog-name={name}"], timeout_s=_ANSWER_S, reporter=reporter
     )
@@ -326,7 +326,7 @@ def llvm_tool(toolchain: Toolchain, name: str, reporter: Reporter) -> Path | Non
 
 
 def _standin() -> RocWmma:
-    """Patchkit's own header: its version is that of the patchkit that runs, not of one that installed."""
+    """The stand-in header of the running patchkit, not of the one that installed the SDK."""
     return RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
 
 
@@ -336,14 +336,14 @@ def _of_prefix(prefix: Prefix) -> RocWmma:
     return RocWmma(kind="git", include=prefix.rocwmma, version=prefix.record.rocwmma_version)
 
 
-def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
+def _from_rocm(found: RocmInstallation, reporter: Reporter) -> Toolchain:
     root, device_libs, clang, hip = found.place.root, found.device_libs, found.clang, found.hip_version
     if device_libs is None or clang is None or hip is None:
         raise ToolchainError(
-            f"the ROCm of {found.place.origin} lacks {' and '.join(found.lacks)}",
+            f"the ROCm from {found.place.origin} is missing {' and '.join(found.missing_parts)}",
             code="ROCM_UNUSABLE",
             where=Location(path=str(root)),
-            hint=f"install its development packages, or unset ROCM_PATH and use: {_INSTALL}",
+            hint=f"install its development packages, or unset ROCM_PATH and run: {_INSTALL}",
         )
     version = _version_of(clang, reporter)
     check_bitcode(device_libs, version)
@@ -365,23 +365,23 @@ def _version_of(clang: Path, reporter: Reporter) -> str:
     version = clang_version(clang, reporter)
     if version is None:
         raise ToolchainError(
-            "the compiler does not say that it is a clang",
+            "the compiler is not clang, or prints no clang version",
             code="ROCM_UNUSABLE",
             where=Location(path=str(clang)),
-            hint=f"look at: {clang} --version",
+            hint=f"check the output of: {clang} --version",
         )
     return version
 
 
-# Below <root>/include; what vendors/hip.h and the rocWMMA kernel of build 6900 include.
+# Folders below <root>/include that vendors/hip.h and the rocWMMA kernel of build 6900 include.
 _HEADERS = ("hip", "hipblas", "hipblas-common", "rocblas")
 
 
 def toolchain_identity(toolchain: Toolchain) -> str:
-    """sha256 over the compiler, its size, the vendor headers, rocWMMA and the device libraries.
+    """sha256 over the compiler version and size, the vendor headers, rocWMMA and the device libraries.
 
-    Two toolchains of equal identity compile alike. The version alone does not say it: headers come from the
-    distribution or from a pinned commit, and our stand-in for rocWMMA changes while it is worked on.
+    Toolchains with the same identity generate the same code. The version alone is not enough: headers come
+    from the distribution or from a pinned commit, and the rocWMMA stand-in changes during development.
     """
     digest = hashlib.sha256()
     size = toolchain.clang.resolve().stat().st_size
@@ -397,6 +397,6 @@ def toolchain_identity(toolchain: Toolchain) -> str:
 
 
 def contents(folder: Path) -> bytes:
-    """A line of path and sha256 for each file below a folder, sorted: what a digest of it is made from."""
+    """The paths and sha256 of all files below a folder, sorted, one per line; input for a digest."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return "".join(f"{path.relative_to(folder)} {file_sha256(path)}\n" for path in files).encode()

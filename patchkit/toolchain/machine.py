@@ -1,4 +1,4 @@
-"""Builds one tree for one backend on this machine: its programs, the CPU backend, and that of the GPU."""
+"""Builds a tree for one backend on this machine: the programs, the CPU backend and the GPU backend."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from patchkit.toolchain.sides import BuiltSide, Workshop, assemble, build_part
 
 _ANSWER_S = 60.0
 _NVCC = "nvcc"
-_ROCM_LIBRARIES = Path("/opt/rocm/lib")  # where AMD's packages put them, with a link to the version
+_ROCM_LIBRARIES = Path("/opt/rocm/lib")  # in AMD's packages /opt/rocm links to the installed version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """An exported tree. ``tree`` is its hash; ``build`` and ``commit`` are what its programs print."""
+    """An exported tree. ``tree`` is its hash; its programs print ``build`` and ``commit``."""
 
     root: Path
     tree: str
@@ -41,16 +41,14 @@ def build_side(
     with_rocwmma: bool,
     is_timed: bool = True,
 ) -> BuiltSide:
-    """Build what is missing of one tree and put it together.
+    """Build the missing parts of a tree, and assemble them into one folder.
 
-    For HIP upstream's attention kernel on rocWMMA is part of it where there is a rocWMMA, unless that is
-    not wanted. ``is_timed``: as :func:`patchkit.toolchain.parts.programs_part`.
+    For HIP, ``with_rocwmma`` includes upstream's rocWMMA attention kernel if a rocWMMA is available.
+    ``is_timed`` as in :func:`patchkit.toolchain.parts.programs_part`.
 
     Raises:
-        COMPILER_MISSING: no compiler for it.
-        LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
-        ToolTimeout, ToolStopped: it was ended.
-        CacheError: the disk refused.
+        COMPILER_MISSING: a compiler is missing.
+        The errors of :func:`patchkit.toolchain.cmake.build_targets`.
     """
     compiler = host_compiler(workshop.reporter)
     wanted: list[tuple[Part, Sequence[str]]] = [
@@ -82,7 +80,7 @@ def _hip_part(
 ) -> Part:
     if toolchain is None:
         raise ToolchainError(
-            "building for HIP needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+            "building for HIP requires a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     settings = cmake_settings(toolchain, archs)
     entries: dict[str, str | bool] = {
@@ -103,7 +101,7 @@ def _hip_part(
 
 
 def _runtime(toolchain: Toolchain) -> Path:
-    """Where the HIP runtime lies when it runs; the SDK's own libraries are stubs, to link with only."""
+    """The folder of the HIP runtime at run time; the SDK's own libraries are stubs for linking only."""
     return toolchain.root / "lib" if toolchain.kind == "rocm" else _ROCM_LIBRARIES
 
 
@@ -114,9 +112,9 @@ def _cuda_part(tree: Path, host: str, reporter: Reporter) -> Part:
 
 
 def host_compiler(reporter: Reporter) -> str:
-    """The machine and its C and C++ compilers, as a part's key has them. Raises COMPILER_MISSING."""
-    told = [_version(name, reporter, "a C and C++ compiler") for name in ("cc", "c++")]
-    return "; ".join([platform.machine(), *told])
+    """The machine type and its C and C++ compiler versions, for a part's key. Raises COMPILER_MISSING."""
+    versions = [_version(name, reporter, "a C and C++ compiler") for name in ("cc", "c++")]
+    return "; ".join([platform.machine(), *versions])
 
 
 def _version(name: str, reporter: Reporter, what: str) -> str:
@@ -124,9 +122,9 @@ def _version(name: str, reporter: Reporter, what: str) -> str:
         done = run_tool([name, "--version"], timeout_s=_ANSWER_S, reporter=reporter)
     except (ToolMissing, ToolFailed) as error:
         raise ToolchainError(
-            f"building upstream needs {what}",
+            f"building upstream requires {what}",
             code="COMPILER_MISSING",
             why=error.message,
-            hint="install the packages g++ and ninja-build" if name != _NVCC else "put nvcc on PATH",
+            hint="install the packages g++ and ninja-build" if name != _NVCC else "add nvcc to PATH",
         ) from error
     return " | ".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[:4])

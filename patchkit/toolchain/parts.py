@@ -1,4 +1,4 @@
-"""The parts that upstream is built in, each with a key over sources and options, so that sides share them."""
+"""The parts of an upstream build, keyed by sources and options, so that baseline and candidate share them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patchkit.base.upstreams import Upstream, llama_cpp, upstream_of
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]
 
-_FORMAT = 1  # of a build folder; a change makes every old one unknown
-_BACKENDS = "src"  # in ggml's own repository; below it, every folder "ggml-*" is a backend
+_FORMAT = 1  # of build folders; a new number invalidates all older ones
+_BACKENDS = "src"  # in ggml's own repository; every folder "ggml-*" below it is a backend
 _GPU_FOLDERS: Mapping[BackendName, frozenset[str]] = {
     "cpu": frozenset(),
     "hip": frozenset({"ggml-cuda", "ggml-hip"}),
@@ -25,43 +25,43 @@ GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cud
 
 CPU_LIBRARY = "ggml-cpu"
 BACKEND_LIBRARIES = tuple(f"lib{name}" for name in (CPU_LIBRARY, *GPU_LIBRARIES.values()))
-"""How the file names of the backends' libraries begin."""
+"""Prefixes of the file names of backend libraries."""
 OPERATION_TESTS = "test-backend-ops"
-"""ggml's own tests of operations: every project on ggml can build them."""
+"""ggml's own operation tests, which all projects on ggml can build."""
 GATE_PROGRAMS = (OPERATION_TESTS, llama_cpp().programs.bench)
-"""What the gates run of upstream's programs."""
+"""The upstream programs that gates run."""
 
-# Programs that load their backends at run time, and need nothing but a C++ library.
+# Options for programs that load their backends at run time, and depend only on the C++ library.
 _MODULES: Mapping[str, bool] = {
     "BUILD_SHARED_LIBS": True,
     "GGML_BACKEND_DL": True,
-    "GGML_NATIVE": False,  # upstream refuses it with GGML_BACKEND_DL
-    "GGML_OPENMP": False,  # ggml's own threads: one library less to find at run time
-    "GGML_CCACHE": False,  # where there is one we set the launcher ourselves, with the folders it needs
+    "GGML_NATIVE": False,  # upstream does not allow it with GGML_BACKEND_DL
+    "GGML_OPENMP": False,  # ggml's own threads instead: one library less to find at run time
+    "GGML_CCACHE": False,  # patchkit sets the launcher itself, with the folders that ccache needs
 }
 _EVERYWHERE: Mapping[str, str | bool] = {
     **_MODULES,
     "CMAKE_BUILD_TYPE": "Release",
     "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
-    "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries lie in one folder, wherever that is
+    "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries share a folder, which can be moved
 }
-# Measured on build 11549: two thirds of the time of a compiler, and nothing that is computed changes.
+# Takes two thirds of the compile time (measured on build 11549), and computes the same results.
 _UNTIMED: Mapping[str, str | bool] = {
     "CMAKE_C_FLAGS_RELEASE": "-O1 -DNDEBUG",
     "CMAKE_CXX_FLAGS_RELEASE": "-O1 -DNDEBUG",
 }
 LEAN = Path(__file__).with_name("lean.cmake")
-"""Leaves out of the programs what :data:`GATE_PROGRAMS` never call, and of a backend's build ggml-base."""
+"""CMake code that excludes sources which :data:`GATE_PROGRAMS` never call, and ggml-base from backends."""
 LEAN_ENTRY = "PATCHKIT_LEAN"
-"""The entry of parts that are built with it: ``programs`` or ``backend``."""
+"""Cache entry of parts that are built with it; its value is ``programs`` or ``backend``."""
 _LEAN_DIGEST = "PATCHKIT_LEAN_DIGEST"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of one tree. ``library`` is the target of a backend; the programs' are chosen when built.
+    """One part of a tree's build. ``library`` is the target of a backend; those of programs are chosen later.
 
-    ``sources`` is the digest of what it reads; ``environment`` goes to CMake.
+    ``sources`` is the digest of the files it is built from; ``environment`` is for CMake.
     """
 
     name: PartName
@@ -74,7 +74,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """64 hex digits over everything that determines the part."""
+        """The digest, 64 hex digits, of everything that determines the part."""
         return key_of(
             {
                 "format": _FORMAT,
@@ -103,18 +103,18 @@ def programs_part(
     wanted: Sequence[str] = (),
     has_cpu: bool = False,
 ) -> Part:
-    """llama.cpp's programs and the libraries they link; ``build`` and ``commit`` are what they print.
+    """llama.cpp's programs and the libraries that they link; they print ``build`` and ``commit``.
 
-    Those whose times nobody looks at need not be ``is_timed``: they are built with less optimization, and
-    where none but :data:`GATE_PROGRAMS` are ``wanted``, without what those never call. The CPU backend is a
-    part of its own and always built as upstream builds it; with ``has_cpu`` it can be built in this build,
-    too, for upstream's own tests, which CTest runs where they lie.
+    If their speed does not matter (``is_timed`` is false), they are built with less optimization, and if
+    only :data:`GATE_PROGRAMS` are ``wanted``, without code that those never call. The CPU backend is a
+    separate part, always built as upstream builds it. With ``has_cpu`` it can also be built here, for
+    upstream's own tests, which CTest runs in the build folder.
     """
     upstream = upstream_of(tree)
     entries = {
         **_everywhere(upstream),
         **upstream.cmake.with_programs,
-        "GGML_CPU": has_cpu,  # without, it is a part of its own
+        "GGML_CPU": has_cpu,  # otherwise it is a separate part
         upstream.cmake.build_number: str(build),
         upstream.cmake.build_commit: commit,
     }
@@ -132,7 +132,7 @@ def programs_part(
 
 
 def cpu_part(tree: Path, *, compiler: str) -> Part:
-    """The CPU backend, for the instructions that upstream takes when it must not ask this machine."""
+    """The CPU backend, for upstream's default instruction set (not GGML_NATIVE)."""
     upstream = upstream_of(tree)
     return Part(
         name="cpu",
@@ -152,7 +152,7 @@ def gpu_part(
     environment: Mapping[str, str],
     compiler: str,
 ) -> Part:
-    """The backend of a GPU, with the entries of its toolchain."""
+    """A GPU backend, with the cache entries and environment of its toolchain."""
     upstream = upstream_of(tree)
     return Part(
         name="gpu",
@@ -173,11 +173,11 @@ def _lean(kind: Literal["programs", "backend"]) -> dict[str, str]:
     return {LEAN_ENTRY: kind, _LEAN_DIGEST: sha256(LEAN.read_bytes())[:16]}
 
 
-def sources_digest(tree: Path, names: Sequence[str], is_left_out: Callable[[Path], bool]) -> str:
+def sources_digest(tree: Path, names: Sequence[str], is_excluded: Callable[[Path], bool]) -> str:
     """sha256 over the paths and bytes of all files of ``tree`` in the folders and files ``names``."""
     digest = hashlib.sha256()
     for path in _files(tree, names):
-        if not is_left_out(path):
+        if not is_excluded(path):
             name = path.relative_to(tree).as_posix()
             digest.update(f"{name} {sha256(path.read_bytes())}\n".encode())
     return digest.hexdigest()
@@ -192,7 +192,7 @@ def _files(tree: Path, names: Sequence[str]) -> Iterator[Path]:
 
 
 def _digest(tree: Path, names: Sequence[str], backends: frozenset[str]) -> str:
-    """Of the backends' folders only those in ``backends``."""
+    """The digest of ``names``, without the folders of backends that are not in ``backends``."""
     above = tree / upstream_of(tree).ggml_path(_BACKENDS)
 
     def is_other_backend(path: Path) -> bool:

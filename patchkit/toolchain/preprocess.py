@@ -1,6 +1,6 @@
-"""What the preprocessor makes of a unit: the tokens a compiler pass sees, without compiling.
+"""Preprocessing a unit: the tokens that a compiler pass sees.
 
-Two readings are equal when clang's output without any needless blank is equal byte for byte.
+Two readings are equal if clang's preprocessed output, with minimized whitespace, is byte-identical.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _FORMAT = 3
 _TIMEOUT_S = 300.0
 _SHOWN_ERRORS = 4
 
-# -fkeep-system-includes came with clang 18, -fminimize-whitespace with clang 14.
+# -fkeep-system-includes needs clang 18, -fminimize-whitespace clang 14.
 _TOKENS = ("-P", "-fminimize-whitespace")
-_MACROS = ("-dD",)  # every #define and #undef where it stands: what is known at the end
-_OF_MACROS = re.compile(rb"^#(?:define|undef)\b[^\n]*\n", re.MULTILINE)  # as -dD writes them
-_COUNTER = b"__COUNTER__"  # a state of the preprocessor that no output shows
-_READ, _PLAIN = "tokens", "plain"  # files of an entry
+_MACROS = ("-dD",)  # keeps each #define and #undef, so that the output shows which macros are defined
+_MACRO_LINES = re.compile(rb"^#(?:define|undef)\b[^\n]*\n", re.MULTILINE)  # as written by -dD
+_COUNTER = b"__COUNTER__"  # preprocessor state that is not visible in the output
+_WITH_MACROS, _WITHOUT_MACROS = "tokens", "plain"  # files of an entry
 _ALWAYS = ("-E", "-w", "-D__LINE__=__LINE__", "-fkeep-system-includes")
 
 
 class PreprocessFailed(ToolchainError):
-    """A unit cannot be preprocessed: an ``#error``, a header that is not there, an unclosed ``#if``."""
+    """A unit cannot be preprocessed: an ``#error``, a missing header, an unclosed ``#if``."""
 
     code = "PREPROCESS_FAILED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One unit in one configuration; ``flags`` say language, GPU, pass, macros and system headers."""
+    """One unit in one configuration; ``flags`` are for language, GPU, pass, macros and system headers."""
 
     tree: SourceTree
     unit: str
@@ -49,33 +49,34 @@ class Reading:
 
 
 def reading_digest(reading: Reading, compiler: Compiler) -> str:
-    """sha256 of the token stream; remembered in the store.
+    """sha256 of the token stream; cached.
 
     Raises:
-        PreprocessFailed: clang refused.
-        ToolMissing, ToolTimeout, ToolCrashed: it could not be asked.
+        PreprocessFailed: clang reported errors.
+        ToolMissing, ToolTimeout, ToolCrashed: clang did not run to completion.
     """
     return _tokens_digest(reading, compiler, _TOKENS, reading.unit)
 
 
 def head_digest(reading: Reading, compiler: Compiler) -> str | None:
-    """A digest that is the same in two trees only if the unit reads alike in both; None for most units.
+    """A digest that is equal in two trees only if the unit has the same tokens in both; None for most units.
 
-    A unit that only includes a file and then has text without a directive is determined by what reading
-    that file gives, tokens and definitions of macros, and by the text. So all instances of a template are
-    one reading. Equal units may have different digests: a macro changed that they do not use.
+    It exists for units that include one file, followed by text without directives. Their tokens depend only
+    on that text, and on the tokens and macro definitions of the included file. So one preprocessor run
+    serves all instances of a template. Units with the same tokens may have different digests, if a macro
+    changed that they do not use.
 
     Raises as :func:`reading_digest`.
     """
-    return _of_head(reading, compiler, _READ)
+    return _of_head(reading, compiler, _WITH_MACROS)
 
 
 def head_tokens(reading: Reading, compiler: Compiler) -> str | None:
-    """As :func:`head_digest`, of the letters of all tokens: where these differ, so do those of the units.
+    """As :func:`head_digest`, without macro definitions: if it differs, the tokens of the units differ.
 
-    Where they do not, the units may differ. Raises as :func:`reading_digest`.
+    If it is equal, the units may still differ. Raises as :func:`reading_digest`.
     """
-    return _of_head(reading, compiler, _PLAIN)
+    return _of_head(reading, compiler, _WITHOUT_MACROS)
 
 
 def _of_head(reading: Reading, compiler: Compiler, of: str) -> str | None:
@@ -83,10 +84,10 @@ def _of_head(reading: Reading, compiler: Compiler, of: str) -> str | None:
     if head is None or reading.tree.mentions(reading.unit, _COUNTER):
         return None
     path, rest = head
-    # As its own file it would be the main one, in which "#pragma once" says nothing.
+    # Included, because "#pragma once" has no effect in the main file.
     text = f'#include "{path}"\n'.encode()
-    read = _tokens_digest(reading, compiler, (*_TOKENS, *_MACROS), path, stdin=text, told_of=of)
-    return key_of({"head": read, "rest": rest.hex()})
+    digest = _tokens_digest(reading, compiler, (*_TOKENS, *_MACROS), path, stdin=text, digest_of=of)
+    return key_of({"head": digest, "rest": rest.hex()})
 
 
 def _tokens_digest(
@@ -96,33 +97,33 @@ def _tokens_digest(
     of: str,
     *,
     stdin: bytes | None = None,
-    told_of: str = _READ,
+    digest_of: str = _WITH_MACROS,
 ) -> str:
-    """sha256 of what clang writes for the file ``of``; remembered while no file that it opens changes.
+    """sha256 of clang's preprocessed output for the file ``of``; cached by the files that clang opens.
 
-    ``told_of``: of all that it writes, or without the definitions of macros.
+    ``digest_of``: of the whole output, or of the output without macro definitions.
     """
-    told = {
+    inputs = {
         "format": _FORMAT,
         "compiler": compiler.identity,
         "flags": [*_ALWAYS, *layout, *compiler.portable(reading.flags)],
     }
 
     def make(folder: Path, opened: Path) -> None:
-        # Of clang itself, because its driver drops -MD for the device pass of HIP.
+        # By -Xclang, because clang's driver drops -MD for the device pass of HIP.
         listing = [part for word in listing_words(opened) for part in ("-Xclang", word)]
         text = _run(reading, compiler, [*layout, *listing], stdin=stdin)
-        (folder / _READ).write_text(sha256(text), "ascii")
-        # Without any blank: there is a line's end where a definition stood.
-        plain = b"".join(_OF_MACROS.sub(b"", text).split())
-        (folder / _PLAIN).write_text(sha256(plain), "ascii")
+        (folder / _WITH_MACROS).write_text(sha256(text), "ascii")
+        # Whitespace is dropped, because a definition leaves a line break.
+        plain = b"".join(_MACRO_LINES.sub(b"", text).split())
+        (folder / _WITHOUT_MACROS).write_text(sha256(plain), "ascii")
 
-    folder, _ = obtain_by_opened(compiler.store, told, reading.tree, of, make)
-    return (folder / told_of).read_text("ascii")
+    folder, _ = obtain_by_opened(compiler.store, inputs, reading.tree, of, make)
+    return (folder / digest_of).read_text("ascii")
 
 
 def reading_text(reading: Reading, compiler: Compiler) -> bytes:
-    """The same tokens with line markers, for finding where a difference comes from. Raises as above."""
+    """The tokens with line markers, to locate a difference. Raises as :func:`reading_digest`."""
     return _run(reading, compiler, ())
 
 
@@ -149,5 +150,5 @@ def _run(reading: Reading, compiler: Compiler, layout: Sequence[str], *, stdin: 
         + (f": {errors[0].text}" if errors else ""),
         where=[found.where for found in errors] or Location(path=reading.unit),
         why="\n".join(f"{found.where}: {found.text}" for found in errors) or stderr[-400:],
-        hint="with --verbose the command is shown",
+        hint="--verbose shows the command",
     )

@@ -1,4 +1,4 @@
-"""Taking away what nobody used for long: results, builds and trees, which are all made again when needed."""
+"""Prunes the cache: removes the least recently used results, builds and trees, which can be recreated."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Kind = Literal["results", "builds", "trees"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
-    """Something that may go: ``size`` in bytes, ``used`` in seconds since the epoch."""
+class CacheItem:
+    """A result, build or tree that may be removed: ``size`` in bytes, last ``used`` in Unix time."""
 
     kind: Kind
     path: Path
@@ -30,31 +30,31 @@ class Thing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What was there and what went, in bytes; ``gone`` and ``left`` by kind: how many, and their bytes."""
+    """The items removed (``gone``) and kept (``left``): their number and size in bytes, by kind."""
 
     gone: dict[Kind, tuple[int, int]]
     left: dict[Kind, tuple[int, int]]
 
 
-def list_things(cache_root: Path) -> list[Thing]:
-    """All that may go, the longest unused first. Raises CacheError when the disk refuses."""
-    with disk_errors(cache_root, "looking through the cache"):
+def list_items(cache_root: Path) -> list[CacheItem]:
+    """All items that may be removed, the least recently used first. Raises CacheError."""
+    with disk_errors(cache_root, "listing the cache"):
         seen: set[tuple[int, int]] = set()
-        found = [_thing(kind, path, seen) for kind, path in _places(cache_root)]
+        found = [_item(kind, path, seen) for kind, path in _paths(cache_root)]
     return sorted(found, key=lambda each: (each.used, str(each.path)))
 
 
 def prune(
     cache_root: Path, *, most_bytes: int | None, older_than_s: float | None, dry_run: bool = False
 ) -> Pruned:
-    """Remove what is older, then the longest unused until the rest has at most ``most_bytes``.
+    """Remove older items, then the least recently used ones until at most ``most_bytes`` remain.
 
-    What another patchkit builds in at the moment stays. Raises CacheError when the disk refuses.
+    A build folder in use by another patchkit is kept. Raises CacheError.
     """
-    things = list_things(cache_root)
-    total, now = sum(each.size for each in things), time.time()
-    gone: list[Thing] = []
-    for each in things:
+    items = list_items(cache_root)
+    total, now = sum(each.size for each in items), time.time()
+    gone: list[CacheItem] = []
+    for each in items:
         is_old = older_than_s is not None and now - each.used > older_than_s
         if not is_old and (most_bytes is None or total <= most_bytes):
             continue
@@ -66,17 +66,17 @@ def prune(
                     _remove(each.path)
         gone.append(each)
         total -= each.size
-    left = [each for each in things if each not in gone]
+    left = [each for each in items if each not in gone]
     return Pruned(gone=_by_kind(gone), left=_by_kind(left))
 
 
-def _by_kind(things: list[Thing]) -> dict[Kind, tuple[int, int]]:
+def _by_kind(items: list[CacheItem]) -> dict[Kind, tuple[int, int]]:
     kinds: tuple[Kind, ...] = ("results", "builds", "trees")
-    found = {kind: [each.size for each in things if each.kind == kind] for kind in kinds}
+    found = {kind: [each.size for each in items if each.kind == kind] for kind in kinds}
     return {kind: (len(sizes), sum(sizes)) for kind, sizes in found.items()}
 
 
-def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
+def _paths(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
     for store in STORES.values():
         for path in (cache_root / store).glob("[0-9a-f][0-9a-f]/*"):
             if not path.name.startswith("."):
@@ -91,25 +91,25 @@ def _places(cache_root: Path) -> Iterator[tuple[Kind, Path]]:
             yield "trees", path
 
 
-def _thing(kind: Kind, path: Path, seen: set[tuple[int, int]]) -> Thing:
+def _item(kind: Kind, path: Path, seen: set[tuple[int, int]]) -> CacheItem:
     size, used = 0, path.stat().st_mtime
     for folder, _, names in os.walk(path):
         for name in names:
             state = Path(folder, name).lstat()
-            if (state.st_dev, state.st_ino) not in seen:  # hard links share their bytes
+            if (state.st_dev, state.st_ino) not in seen:  # hard links count once
                 seen.add((state.st_dev, state.st_ino))
                 size += state.st_blocks * 512
     stamp = path / "built.json"
     if stamp.is_file():
         used = max(used, stamp.stat().st_mtime)
-    return Thing(kind=kind, path=path, size=size, used=used)
+    return CacheItem(kind=kind, path=path, size=size, used=used)
 
 
 @contextmanager
-def _unused(thing: Thing) -> Iterator[bool]:
-    """Whether nobody builds in a folder; nobody begins while the context is open."""
-    lock = thing.path / "lock"
-    if thing.kind != "builds" or not lock.is_file():
+def _unused(item: CacheItem) -> Iterator[bool]:
+    """Whether no build is running in a folder; its lock is held until the context ends."""
+    lock = item.path / "lock"
+    if item.kind != "builds" or not lock.is_file():
         yield True
         return
     with ExitStack() as stack:
@@ -122,9 +122,9 @@ def _unused(thing: Thing) -> Iterator[bool]:
 
 
 def _remove(path: Path) -> None:
-    """In two steps, the first of which makes it invisible: a run that is killed leaves no half of it."""
+    """Rename the folder first, so that a killed run does not leave a partial item."""
     going = path.with_name(f".partial-going-{os.getpid()}-{path.name}")
     path.rename(going)
-    for folder, _, _ in os.walk(going):  # exported trees may not be written to
+    for folder, _, _ in os.walk(going):  # exported trees are read-only
         Path(folder).chmod(0o755)
     shutil.rmtree(going)

@@ -1,4 +1,4 @@
-"""Reads what clang writes to stderr: resource remarks, warnings, errors."""
+"""Parses clang's stderr: resource usage remarks, warnings and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.base.errors import Location, ToolchainError
 
 REMARK_FLAG = "-Rpass-analysis=kernel-resource-usage"
 
-# The names clang 22 prints; "AGPRs" and "Dynamic Stack" stand there too and are not used.
+# As printed by clang 22, which also prints "AGPRs" and "Dynamic Stack" (not used).
 _FIELDS = {
     "TotalSGPRs": "sgprs",
     "VGPRs": "vgprs",
@@ -29,13 +29,13 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): "
     r"(?P<kind>warning|error|fatal error): (?P<text>.*?)(?: \[(?P<flag>-W[^\]]+)\])?$"
 )
-# Clang on a file of IR puts the place behind the kind; without line tables it is <unknown>:0:0.
+# For IR input clang prints the position after the kind; without line tables it is <unknown>:0:0.
 _OF_IR = re.compile(r"^(?P<kind>warning|error): (?P<place>[^\s:]+:\d+:\d+): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRemark:
-    """One kernel as the compiler counts it.
+    """Resource usage of one kernel, as reported by the compiler.
 
     Registers are per lane (``vgprs``) and per wave (``sgprs``), ``scratch_bytes`` per lane, ``lds_bytes``
     per block, ``waves`` per SIMD. ``name`` is the mangled name.
@@ -62,10 +62,10 @@ class Diagnostic:
 
 
 def parse_remarks(stderr: str) -> tuple[ResourceRemark, ...]:
-    """Every kernel's remarks, in the order of the compiler.
+    """The resource remarks of all kernels, in the compiler's order.
 
     Raises:
-        RESOURCE_REMARK_MALFORMED: a kernel lacks a figure, or a figure is no number.
+        RESOURCE_REMARK_MALFORMED: a value is missing or not a number.
     """
     return tuple(_remark(name, fields) for name, fields in _blocks(stderr))
 
@@ -92,16 +92,16 @@ def _remark(name: str, fields: dict[str, str]) -> ResourceRemark:
     missing = [field for field in _FIELDS if not fields.get(field, "").isdigit()]
     if missing:
         raise ToolchainError(
-            f"the compiler does not say {' and '.join(missing)} of {name}",
+            f"the compiler's resource remarks for {name} lack {' and '.join(missing)}",
             code="RESOURCE_REMARK_MALFORMED",
-            why="its resource remarks differ from those of clang 22",
-            hint="patchkit doctor shows the compiler; compare with -Rpass-analysis=kernel-resource-usage",
+            why="the format differs from that of clang 22",
+            hint="check the compiler version with patchkit doctor; the option is " + REMARK_FLAG,
         )
     return ResourceRemark(name=name, **{ours: int(fields[theirs]) for theirs, ours in _FIELDS.items()})
 
 
 def parse_diagnostics(stderr: str) -> tuple[Diagnostic, ...]:
-    """Warnings and errors in order, each once; paths as the compiler writes them, ``x/../`` folded."""
+    """Warnings and errors in order, without duplicates; in paths, ``x/../`` is removed."""
     found: dict[tuple[str, str, str], Diagnostic] = {}
     for line in stderr.splitlines():
         match = _DIAGNOSTIC.match(_OF_IR.sub(r"\g<place>: \g<kind>: ", line))
@@ -118,7 +118,7 @@ def parse_diagnostics(stderr: str) -> tuple[Diagnostic, ...]:
 
 
 def _fold(path: str) -> str:
-    """``a/b/../c`` is ``a/c``; nothing is looked up on disk."""
+    """Simplify ``a/b/../c`` to ``a/c``, without access to the disk."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == ".." and parts and parts[-1] not in {"", ".."}:

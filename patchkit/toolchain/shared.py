@@ -1,8 +1,8 @@
-"""Results that others made: a folder, or an HTTP server that speaks the protocol of Bazel's remote cache.
+"""A read-only shared cache: a folder, or an HTTP server with the layout of Bazel's remote cache.
 
-``<place>/ac/<key>`` names the files of an entry, ``<place>/cas/<sha256>`` has the bytes of one, packed. A key
-says what its files are made from: sources, flags, compiler. An entry that does not hash to what it says, or
-is another one's, is not used, and is made here as if it were not there. The place is only read.
+``<place>/ac/<key>`` lists the files of an entry, ``<place>/cas/<sha256>`` has the compressed bytes of a file.
+A key is a digest of the inputs: sources, flags, compiler. An entry whose digests do not match is ignored, and
+its result is computed locally.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 
 VARIABLE = "PATCHKIT_STORE"
-"""The environment variable that names the place."""
+"""The environment variable with its folder or address."""
 
 _FORMAT = 1
-_PATIENCE_S = (10.0, 60.0)  # for the connection, and between two pieces of an answer
-_MOST_RECORD = 4 << 20  # bytes of what names the files of an entry
-_MOST_BLOB = 1 << 30  # bytes of one file, packed or not; the largest of build 11549 has 40 MB
+_PATIENCE_S = (10.0, 60.0)  # timeouts for connecting, and for each read
+_MOST_RECORD = 4 << 20  # bytes of an entry's record
+_MOST_BLOB = 1 << 30  # bytes of one file, compressed or not; the largest of build 11549 has 40 MB
 _MOST_FILES = 4096
 _PIECE = 1 << 20
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -41,7 +41,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _File(BaseModel):
-    """``blob`` is the sha256 of the packed bytes, ``sha256`` and ``size`` are of the file."""
+    """A file of an entry. ``blob`` is the sha256 of its compressed bytes; ``size`` is uncompressed."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -53,7 +53,7 @@ class _File(BaseModel):
 
 
 class _Record(BaseModel):
-    """One entry. ``links`` are links to files of the entry; ``digest`` is of all the rest."""
+    """The record of an entry. ``links`` point to files of the entry; ``digest`` covers all other fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -64,22 +64,22 @@ class _Record(BaseModel):
     digest: str
 
     def own_digest(self) -> str:
-        """What ``digest`` has to be."""
+        """The expected value of ``digest``."""
         text = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
         return sha256(text)
 
 
 class _Unusable(Exception):
-    """Why an entry is not used. Internal: told as a warning."""
+    """An entry is invalid; the message is the reason. Internal: becomes a warning."""
 
 
-class _NoAnswer(Exception):
-    """Why the server is not asked again. Internal: told as a warning."""
+class _Unreachable(Exception):
+    """The server cannot be reached; the message is the reason. Internal: becomes a warning."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SharedStore:
-    """The entries of a place; ``taken`` counts those that were used. Threads may share it."""
+    """A shared store; ``fetched`` counts the entries fetched from it. Thread-safe."""
 
     place: str
     reporter: Reporter
@@ -88,9 +88,9 @@ class SharedStore:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fetch(self, key: str, folder: Path) -> bool:
-        """Write the files of an entry into a folder; False, and nothing in it, when it is not to be had.
+        """Write the files of an entry into a folder; False, and no files, if it is not available.
 
-        Raises CacheError when the disk refuses.
+        Raises CacheError.
         """
         if self._is_dead:
             return False
@@ -105,9 +105,11 @@ class SharedStore:
                 self._link(_below(folder, name), target, written)
         except _Unusable as error:
             _remove(written)
-            self.reporter.warn(f"{self.place}: entry {key[:16]} is not used, and is made here: {error}")
+            self.reporter.warn(
+                f"{self.place}: entry {key[:16]} is ignored and will be created locally: {error}"
+            )
             return False
-        except _NoAnswer as error:
+        except _Unreachable as error:
             _remove(written)
             self._give_up(error)
             return False
@@ -125,21 +127,21 @@ class SharedStore:
         try:
             record = _Record.model_validate_json(data)
         except ValidationError as error:
-            raise _Unusable(f"its record does not read: {error.errors()[0]['msg']}") from error
+            raise _Unusable(f"its record cannot be parsed: {error.errors()[0]['msg']}") from error
         if record.format != _FORMAT or record.key != key or record.digest != record.own_digest():
-            raise _Unusable("its record is of another entry, or damaged")
+            raise _Unusable("its record is damaged, or belongs to another entry")
         return record
 
     def _write(self, one: _File, path: Path, written: list[Path]) -> None:
         packed = self._get("cas", one.blob, _MOST_BLOB)
         if packed is None:
-            raise _Unusable(f"its file {one.name} is not there")
+            raise _Unusable(f"its file {one.name} is missing")
         if sha256(packed) != one.blob:
             raise _Unusable(f"its file {one.name} is damaged")
         data = _unpacked(packed, one)
         if len(data) != one.size or sha256(data) != one.sha256:
-            raise _Unusable(f"its file {one.name} is another one")
-        with disk_errors(path, "taking a result from the shared store"):
+            raise _Unusable(f"its file {one.name} does not match the record")
+        with disk_errors(path, "fetching a result from the shared store"):
             path.parent.mkdir(parents=True, exist_ok=True)
             written.append(path)
             path.write_bytes(data)
@@ -148,27 +150,27 @@ class SharedStore:
 
     def _link(self, path: Path, target: str, written: list[Path]) -> None:
         if "/" in target or target in ("", ".", ".."):
-            raise _Unusable(f"its link {path.name} leads out of it")
-        with disk_errors(path, "taking a result from the shared store"):
+            raise _Unusable(f"its link {path.name} points outside the entry")
+        with disk_errors(path, "fetching a result from the shared store"):
             path.parent.mkdir(parents=True, exist_ok=True)
             written.append(path)
             path.symlink_to(target)
 
     def _get(self, kind: str, name: str, most: int) -> bytes | None:
-        """The bytes of one file of the place; None where there is none."""
+        """The bytes of one file of the store; None if it is missing."""
         if _is_url(self.place):
             data = _download(f"{self.place.rstrip('/')}/{kind}/{name}", most)
         else:
             data = _read(Path(self.place) / kind / name, most)
         if data is not None and len(data) > most:
-            raise _Unusable(f"{kind}/{name[:16]} has more than {most} bytes")
+            raise _Unusable(f"{kind}/{name[:16]} exceeds {most} bytes")
         return data
 
-    def _give_up(self, error: _NoAnswer) -> None:
+    def _give_up(self, error: _Unreachable) -> None:
         with self._lock:
-            told, self._is_dead = self._is_dead, True
-        if not told:
-            self.reporter.warn(f"{self.place} does not answer, going on without it: {error}")
+            was_dead, self._is_dead = self._is_dead, True
+        if not was_dead:
+            self.reporter.warn(f"cannot reach {self.place}; continuing without it: {error}")
 
 
 def _is_url(place: str) -> bool:
@@ -176,7 +178,7 @@ def _is_url(place: str) -> bool:
 
 
 def _read(path: Path, most: int) -> bytes | None:
-    """Up to one byte more than ``most`` of a file; None where there is none."""
+    """The bytes of a file, up to one more than ``most``; None if it is missing."""
     try:
         with path.open("rb") as file:
             return file.read(most + 1)
@@ -198,19 +200,19 @@ def _download(url: str, most: int) -> bytes | None:
                 if len(data) > most:
                     break
     except requests.RequestException as error:
-        raise _NoAnswer(str(error)) from error
+        raise _Unreachable(str(error)) from error
     return data
 
 
 def shared_store(environ: Mapping[str, str], reporter: Reporter) -> SharedStore | None:
-    """The store that ``PATCHKIT_STORE`` names; None without one.
+    """The shared store at ``PATCHKIT_STORE``; None if that is not set.
 
-    Raises STORE_PLACE_BAD: it is neither a folder that is there nor an http(s) address.
+    Raises STORE_PLACE_BAD if it is neither an existing folder nor an http(s) address.
     """
     place = environ.get(VARIABLE, "").strip()
     if not place:
         return None
-    if place not in _opened:  # one count and one warning for all that open it
+    if place not in _opened:  # shared by all users in the process: one counter, one warning
         _check(place)
         where = place if _is_url(place) else str(Path(place).resolve())
         _opened[place] = SharedStore(place=where, reporter=reporter)
@@ -223,26 +225,26 @@ _opened: dict[str, SharedStore] = {}
 def _check(place: str) -> None:
     if not _is_url(place):
         if not Path(place).is_dir():
-            raise _bad(place, "there is no such folder")
+            raise _bad(place, "the folder does not exist")
         return
     parts = urlsplit(place)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise _bad(place, "an address begins with http:// or https://")
+        raise _bad(place, "an address must start with http:// or https://")
 
 
 def _bad(place: str, why: str) -> UsageError:
     return UsageError(
-        f"{VARIABLE} is no place of a store: {place[:200]!r}",
+        f"{VARIABLE} is not a shared store: {place[:200]!r}",
         code="STORE_PLACE_BAD",
         why=why,
-        hint="a folder that 'patchkit store pack' wrote, or the address of one; unset it to go without",
+        hint="set it to a folder written by 'patchkit store pack', or to its http(s) address; or unset it",
     )
 
 
 def pack_entry(key: str, folder: Path, names: Iterator[Path], place: Path) -> int:
-    """Write an entry into a place: the files ``names`` of ``folder``. Returns the bytes that were new.
+    """Write an entry with the files ``names`` of ``folder`` into a shared store. Returns the bytes added.
 
-    Raises CacheError when the disk refuses.
+    Raises CacheError.
     """
     doing = "packing a store"
     files, links, new = [], {}, 0
@@ -277,7 +279,7 @@ def pack_entry(key: str, folder: Path, names: Iterator[Path], place: Path) -> in
 def _below(folder: Path, name: str) -> Path:
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise _Unusable(f"its file {name[:80]!r} leads out of it")
+        raise _Unusable(f"its file {name[:80]!r} is outside the entry")
     return folder / name
 
 
@@ -286,9 +288,9 @@ def _unpacked(packed: bytes, one: _File) -> bytes:
     try:
         data = unpacker.decompress(packed, one.size + 1)
     except zlib.error as error:
-        raise _Unusable(f"its file {one.name} does not unpack") from error
+        raise _Unusable(f"its file {one.name} cannot be decompressed") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise _Unusable(f"its file {one.name} is not as long as it says")
+        raise _Unusable(f"the size of its file {one.name} does not match the record")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Building a tree for this machine, and putting its parts together into one folder that runs."""
+"""Builds the parts of a tree for this machine, and assembles them into one folder with its programs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from patchkit.toolchain.parts import BACKEND_LIBRARIES, LEAN, LEAN_ENTRY, Backen
 from patchkit.toolchain.tree import follow_tree
 
 BUILDS = "builds"
-"""The folder of all builds below the cache, and the name of their store."""
+"""The folder of all builds below the cache folder, and the name of their store."""
 _STAMP = "built.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where things are built: ``<cache>/builds``, and who hears about it.
+    """The settings for building: the cache folder (builds are in ``<cache>/builds``) and the reporter.
 
-    ``in_turns``: parts that differ in their sources alone are built one after the other in one folder, so
-    that only units that read something else are compiled again.
+    ``in_turns``: build parts that differ only in their sources one after the other in the same folder, so
+    that only the units with changes are recompiled.
     """
 
     cache_root: Path
@@ -49,7 +49,7 @@ class Workshop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltPart:
-    """``folder`` holds the build and its logs; ``seconds`` is what it took now, 0 when it was there."""
+    """A part with its build ``folder`` and logs; ``seconds`` is the build time, 0 if it was built already."""
 
     part: Part
     folder: Path
@@ -58,45 +58,45 @@ class BuiltPart:
 
     @property
     def files(self) -> Path:
-        """Programs and libraries."""
+        """The folder of programs and libraries."""
         return self.folder / "build" / "bin"
 
     @property
     def log(self) -> Path:
-        """What Ninja and the compilers said."""
+        """The output of Ninja and the compilers."""
         return self.folder / "build.log"
 
 
-class Watching(Protocol):
-    """A run that is to begin, or was there already."""
+class CachedRun(Protocol):
+    """A program run that may be cached."""
 
     def take(self, out: Path, err: Path) -> float | None:
-        """Give what an earlier run left: the seconds that it took, or None."""
+        """Restore the output of a cached run and return its duration in seconds, or None if not cached."""
         ...
 
     def running(self) -> AbstractContextManager[Mapping[str, str]]:
-        """For the duration of the run: more of its environment."""
+        """A context for the run, with additional environment variables."""
         ...
 
     def keep(self, seconds: float, out: Path, err: Path) -> None:
-        """Keep what it left."""
+        """Store the output of the run in the cache."""
         ...
 
 
-class Keeping(Protocol):
-    """Who keeps the runs of a side, so that they need not run again."""
+class RunCache(Protocol):
+    """A cache of the program runs of a side."""
 
-    def watch(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> Watching | None:
-        """A run with its outputs in ``folder``; None for one that is not kept."""
+    def watch(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> CachedRun | None:
+        """A run with its outputs in ``folder``; None if it cannot be cached."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltSide:
-    """``folder`` is ready to run; ``module`` is the backend under test, ``cpu`` the CPU backend.
+    """One side (baseline or candidate), built and ready to run in ``folder``.
 
-    ``environment`` has the variables that its programs need besides. ``kept`` has its earlier runs, where
-    such a run can be taken for one of today.
+    ``module`` is the backend under test, ``cpu`` the CPU backend. ``environment`` has additional variables
+    for its programs. ``kept`` is a cache of earlier runs, if those can be reused.
     """
 
     tree: str
@@ -106,7 +106,7 @@ class BuiltSide:
     cpu: Path
     parts: tuple[BuiltPart, ...]
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
-    kept: Keeping | None = field(default=None, compare=False, repr=False)
+    kept: RunCache | None = field(default=None, compare=False, repr=False)
 
     def program(self, name: str) -> Path:
         """The path of one program."""
@@ -114,14 +114,14 @@ class BuiltSide:
 
     @property
     def identity(self) -> str:
-        """A key over all parts: sides of equal identity are the same build."""
+        """A digest of all parts: sides with the same identity are the same build."""
         return key_of({"parts": [built.part.key for built in self.parts]})
 
 
 def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Workshop) -> BuiltPart:
-    """Build ``targets`` of a part, or find them built.
+    """Build ``targets`` of a part, unless they are built already.
 
-    Raises what :func:`patchkit.toolchain.cmake.build_targets` raises.
+    Raises as :func:`patchkit.toolchain.cmake.build_targets`.
     """
     folder = workshop.root / part.folder_name
     with _held(folder, workshop.reporter):
@@ -145,9 +145,9 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
             seconds = _build_in_turn(part, tree, targets, project, workshop)
         else:
             with disk_errors(folder, "preparing a build"):
-                if not project.source.exists():  # its tree may be gone; one of equal sources is as good
+                if not project.source.exists():  # the tree may have been pruned; any with equal sources works
                     project.source.unlink(missing_ok=True)
-                    # Through a link of one name in every folder, so that ccache sees the same paths.
+                    # A link with the same name in every folder, so that ccache sees the same paths.
                     project.source.symlink_to(os.path.relpath(tree, folder), target_is_directory=True)
             seconds = _build(project, targets, workshop)
         write_whole(folder / _STAMP, json.dumps(sorted({*done, *targets})), "preparing a build")
@@ -169,15 +169,15 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
     except (BuildFailed, NotConfigured) as error:
         if not project.entries.get(_INCLUDED):
             raise
-        # Upstream moved what its programs call to where we leave out, or it does not build at all.
-        workshop.reporter.info(f"not with parts of llama.cpp left out, so with all: {error.message}")
+        # Upstream's programs now call excluded code, or the tree does not build at all.
+        workshop.reporter.info(f"the reduced build of llama.cpp failed, trying the full one: {error.message}")
         return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
 
 
 def _build_in_turn(
     part: Part, tree: Path, targets: Sequence[str], project: Project, workshop: Workshop
 ) -> float:
-    """Build in the folder of all parts that differ in their sources alone, and copy what came out."""
+    """Build in the folder shared by all parts that differ only in their sources, and copy the results."""
     options = key_of(
         {
             "name": part.name,
@@ -206,11 +206,11 @@ def assemble(
     programs: Sequence[str],
     workshop: Workshop,
 ) -> BuiltSide:
-    """Put the parts of one side into one folder. Raises CacheError when the disk refuses."""
+    """Assemble the parts of one side in one folder. Raises CacheError."""
     key = key_of({"parts": [built.part.key for built in parts]})
     folder = workshop.root / "sides" / f"{backend}-{key[:16]}"
     modules: dict[str, Path] = {}
-    with disk_errors(folder, "putting a build together"):
+    with disk_errors(folder, "assembling a build"):
         folder.mkdir(parents=True, exist_ok=True)
         for built in parts:
             if built.part.library is None:
@@ -233,7 +233,7 @@ def assemble(
 
 
 def files_of_build(folder: Path) -> Iterator[Path]:
-    """What another machine needs of a part's folder: what was built, and which targets that is."""
+    """The files of a part's folder that another machine needs: the list of targets, and the built files."""
     yield folder / _STAMP
     yield from (
         path for path in sorted((folder / "build" / "bin").iterdir()) if path.is_symlink() or path.is_file()
@@ -241,9 +241,10 @@ def files_of_build(folder: Path) -> Iterator[Path]:
 
 
 def put_file(source: Path, target: Path) -> None:
-    """A hard link, or a copy where the disk has none; links stay links; what is there and equal stays.
+    """Put a file at ``target``: a hard link, or a copy if that fails; symbolic links are kept.
 
-    It appears in one rename: two runs may make the same folder, and a program of one of them load from it.
+    The file is replaced by a rename, and only if it differs: another run may create the same folder while a
+    program loads from it.
     """
     is_link = source.is_symlink()
     if is_link and target.is_symlink() and target.readlink() == source.readlink():
@@ -261,11 +262,11 @@ def put_file(source: Path, target: Path) -> None:
                 shutil.copy2(source, partial)
         partial.replace(target)
     finally:
-        partial.unlink(missing_ok=True)  # also where another run put the same file: rename does nothing then
+        partial.unlink(missing_ok=True)  # rename does nothing if another run has linked the same file
 
 
 def _libraries(folder: Path) -> Iterator[Path]:
-    """The shared libraries the programs link; backends are parts of their own."""
+    """The shared libraries that programs link, without the backends, which are separate parts."""
     for path in sorted(folder.glob("lib*.so*")):
         if path.name.startswith(BACKEND_LIBRARIES):
             continue
@@ -293,12 +294,12 @@ _INCLUDED = "CMAKE_PROJECT_INCLUDE"
 
 
 def _lean(part: Part) -> dict[str, str]:
-    """The file's place is this machine's, and so no part of the key."""
+    """The path depends on the machine, so it is added here and is not part of the key."""
     return {_INCLUDED: str(LEAN)} if LEAN_ENTRY in part.entries else {}
 
 
 def _ccache_environment(workshop: Workshop) -> dict[str, str]:
-    """A cache of our own; paths below the builds are made relative, so two trees share objects."""
+    """A separate ccache; paths below the builds are made relative, so that trees share objects."""
     return {
         "CCACHE_DIR": str(workshop.cache_root / "ccache"),
         "CCACHE_BASEDIR": str(workshop.root),
@@ -308,6 +309,6 @@ def _ccache_environment(workshop: Workshop) -> dict[str, str]:
 
 
 def _held(folder: Path, reporter: Reporter) -> AbstractContextManager[int]:
-    """The folder for this process alone: two Ninjas in one folder would spoil each other's work."""
-    text = f"waiting for another patchkit that builds in {folder.name}"
+    """Lock a build folder, because Ninja must not run twice in the same folder."""
+    text = f"waiting for another patchkit that is building in {folder.name}"
     return locked(folder / "lock", waiting=lambda: reporter.info(text), doing="preparing a build")

@@ -1,4 +1,4 @@
-"""A tree of files that differs from another one in a few: made once and never changed."""
+"""Copies of source trees: variants with a few changed files, and a build folder's copy that is updated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from patchkit.base.files import disk_errors, whole_folder
 
 
 def files_digest(files: Mapping[str, bytes], gone: Iterable[str] = ()) -> str:
-    """sha256 over paths and bytes, and over the paths of what is gone, as 64 hex digits."""
+    """sha256, as 64 hex digits, over the paths and bytes of files, and over the paths of removed ones."""
     digest = hashlib.sha256()
     for path, data in sorted(files.items()):
         digest.update(f"{path} {sha256(data)}\n".encode())
@@ -26,18 +26,18 @@ def files_digest(files: Mapping[str, bytes], gone: Iterable[str] = ()) -> str:
 def overlay_tree(
     base: Path, changes: Mapping[str, bytes], what: str, *, below: str, gone: Collection[str] = ()
 ) -> Path:
-    """A tree beside ``base`` that differs from it in some files: ``<base>+<what>-<digest of changes>``.
+    """Create a variant of the tree ``base`` next to it: ``<base>+<what>-<digest of changes>``.
 
-    Only the folder ``below`` is carried over (``.``: all), without what is ``gone``; unchanged files are hard
-    links. A folder that is there is taken as it is.
+    It contains the folder ``below`` (``.`` for all) without the files in ``gone``. Unchanged files are hard
+    links. An existing variant is reused.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     root = base.with_name(f"{base.name}+{what}-{files_digest(changes, gone)[:12]}")
     if root.is_dir():
         return root
-    with disk_errors(base.parent, "making a variant of a tree"), whole_folder(root) as partial:
+    with disk_errors(base.parent, "creating a variant of a tree"), whole_folder(root) as partial:
         shutil.copytree(base / below, partial / below, symlinks=True, copy_function=_link, dirs_exist_ok=True)
         for path in gone:
             (partial / path).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def overlay_tree(
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Take away a folder that nothing is left in, and those above it: git has none either."""
+    """Remove a folder and its parents if they are empty, since git has no empty folders."""
     while folder != root and folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
@@ -66,14 +66,14 @@ def _link(source: str, target: str) -> str:
 
 
 def follow_tree(tree: Path, copy: Path, build: Path) -> None:
-    """Make the folder ``copy`` the same as a tree; what reads otherwise than before is newer than any build.
+    """Update the folder ``copy`` to the content of ``tree``; only changed files get a new mtime.
 
-    Files that stay have the age that they had, so Ninja compiles nothing for them. When a header comes or
-    goes whose name another one has, an ``#include`` may mean another file than before: then ``build`` goes.
-    When any file comes or goes, CMake is made to look again.
+    So Ninja rebuilds only what depends on them. If a file is added or removed whose name another file has,
+    an ``#include`` may now find another file, so ``build`` is deleted. If any file is added or removed,
+    CMakeLists.txt is touched to make CMake run again.
 
     Raises:
-        OSError: the disk refused.
+        OSError: a disk operation failed.
     """
     wanted = {path.relative_to(tree) for path in tree.rglob("*") if path.is_symlink() or path.is_file()}
     here = {path.relative_to(copy) for path in copy.rglob("*") if path.is_symlink() or path.is_file()}
@@ -91,7 +91,7 @@ def follow_tree(tree: Path, copy: Path, build: Path) -> None:
         if source.is_symlink():
             target.symlink_to(source.readlink())
         else:
-            shutil.copyfile(source, target)  # as old as this moment
+            shutil.copyfile(source, target)  # sets the mtime to now
             target.chmod(source.stat().st_mode & 0o777)
     if not here or not (gone or new):
         return

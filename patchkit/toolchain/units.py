@@ -1,4 +1,4 @@
-"""The units of a tree, which files each includes, and a digest of everything that a unit can see."""
+"""The translation units of a tree, the files that each can include, and digests of these files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSTANCE = "template-instances/fattn-vec-instance-{}.cu"
 
 
 def kv_definitions(tree: Path) -> tuple[str, ...]:
-    """The ``-D`` options that the CMake of a tree gives every GPU unit for this; none in older trees."""
+    """The ``-D`` options of upstream's CMake for GGML_CUDA_FA_QUANTS (KV types); none in older trees."""
     option = _option(tree)
     types = _TYPES.search(_text(tree / upstream_of(tree).ggml_path("cmake/common.cmake")))
     if option is None or types is None:
@@ -36,7 +36,7 @@ def kv_definitions(tree: Path) -> tuple[str, ...]:
 
 
 def kv_units(tree: Path, build_list: str) -> tuple[str, ...]:
-    """The units that the text ``build_list`` of a backend's CMake adds through that function, sorted."""
+    """The units that a backend's CMake text ``build_list`` adds by ggml_cuda_fattn_vec_instances, sorted."""
     option = _option(tree)
     if option is None or _CALL.search(build_list) is None:
         return ()
@@ -51,7 +51,7 @@ def _option(tree: Path) -> str | None:
 
 
 def _combinations(option: str) -> frozenset[str]:
-    """The function always adds f16 with f16."""
+    """The combinations of K and V types in the option; upstream always adds f16 with f16."""
     return frozenset({"f16-f16", *(part.strip().lower() for part in re.split("[;,]", option))})
 
 
@@ -66,37 +66,37 @@ _INCLUDE_FOLDERS = ("src", "include")
 
 
 def library_folder(tree: Path) -> str:
-    """The folder with everything that a unit can reach; the rest of the tree is not needed to compile one."""
+    """The folder with all files that units can include; compiling does not need the rest of the tree."""
     return upstream_of(tree).folders.library
 
 
 def include_folders(tree: Path) -> tuple[str, ...]:
-    """The folders in which CMake lets a unit look for headers, in order."""
+    """The include folders that upstream's CMake sets for units, in order."""
     upstream = upstream_of(tree)
     return tuple(upstream.ggml_path(name) for name in _INCLUDE_FOLDERS)
 
 
 _COMMAND = re.compile(r"^\s*(if|elseif|else|endif|file)\s*\(\s*(.*?)\s*\)\s*$", re.IGNORECASE)
 _GLOB = re.compile(r'GLOB\s+\w+\s+"([^"]+\.cu)"')
-# A unit by its name, alone on a line or behind list(APPEND ...: the vector kernels of builds 8672 to 10566.
+# A unit named on its own line or in list(APPEND ...), as the vector kernels of builds 8672 to 10566.
 _NAMED = re.compile(r"^\s*(?:list\s*\(\s*APPEND\s+\w+\s+)?((?:[\w.-]+/)+[\w.-]+\.cu)\s*\)?\s*$")
-# Options that are off by default and would add units.
+# Options that would add units, and are off by default.
 _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 
-# Blank lines and comments of one line, then an include of a file of the tree.
+# Blank lines and one-line comments, then a quoted include.
 _HEAD = re.compile(rb'(?:[ \t]*(?://[^\n\\]*)?\n)*#[ \t]*include[ \t]+"([^"\n]+)"[ \t]*\n')
-# A line that may hold a directive, or hide one: by a comment of many lines, or by going on in the next.
-_DIRECTS = re.compile(rb"#|/\*|\*/|\\[ \t\r]*$")
-# What the lines of directives do not tell: raw strings, other ways to write "#", macros changed without one.
-_HIDES = re.compile(rb'(?<!\w)(?:u8?|[UL])?R"|\?\?|%:|_Pragma|__COUNTER__')
+# Lines that may contain a directive, or affect one: by a block comment, or by a continuation line.
+_DIRECTIVE = re.compile(rb"#|/\*|\*/|\\[ \t\r]*$")
+# Constructs that a scan by lines cannot handle: raw strings, trigraphs, digraphs, _Pragma, __COUNTER__.
+_UNSCANNABLE = re.compile(rb'(?<!\w)(?:u8?|[UL])?R"|\?\?|%:|_Pragma|__COUNTER__')
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
 def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
-    """The units of one backend: what its CMake list globs and adds with default options.
+    """The units of one backend: those that its CMakeLists.txt adds with default options.
 
     Raises:
-        BUILD_LIST_MISSING: the list is gone, or none of its globs matches.
+        BUILD_LIST_MISSING: the file is missing, or none of its globs matches.
     """
     path = upstream_of(tree).ggml_path(f"src/ggml-{platform}/CMakeLists.txt")
     file = tree / path
@@ -110,11 +110,11 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
             units |= {found.relative_to(tree).as_posix() for found in tree.glob(joined)}
     if not units:
         raise ToolchainError(
-            f"upstream's list of units for {platform} names none",
+            f"no {platform} units found in upstream's CMakeLists.txt",
             code="BUILD_LIST_MISSING",
             where=Location(path=path),
-            why="its file(GLOB ...) lines were expected there, as at build 6900",
-            hint="compare it with git show b6900 and adapt patchkit/toolchain/units.py",
+            why="it was expected to list them by file(GLOB ...), as at build 6900",
+            hint=f"compare it with: git show b6900:{path}; then adapt patchkit/toolchain/units.py",
         )
     return tuple(sorted(units))
 
@@ -131,7 +131,7 @@ def _globs(lines: Iterable[str]) -> Iterator[str]:
         if word == "if":
             taken.append(_OFF.match(argument) is None)
         elif word == "else" and taken:
-            # Both branches of any other condition count: it is about tools, not about which files.
+            # Other conditions are about tools, not about files, so both branches are taken.
             taken[-1] = True
         elif word == "endif" and taken:
             taken.pop()
@@ -140,7 +140,7 @@ def _globs(lines: Iterable[str]) -> Iterator[str]:
 
 
 class SourceTree:
-    """One exported tree: who includes whom, and digests; each is looked for once. Threads may share it."""
+    """An exported tree with its include graph and digests, each computed once. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -157,7 +157,7 @@ class SourceTree:
         return _known_tree, (self.root,)
 
     def has(self, path: str) -> bool:
-        """Whether the tree has that file."""
+        """Whether the tree has the file ``path``."""
         return (self.root / path).is_file()
 
     def read(self, path: str) -> bytes:
@@ -165,7 +165,7 @@ class SourceTree:
         return (self.root / path).read_bytes()
 
     def closure(self, unit: str) -> tuple[str, ...]:
-        """The unit and all files of the tree it may include, sorted. Raises COMPUTED_INCLUDE."""
+        """The unit and all files of the tree that it may include, sorted. Raises COMPUTED_INCLUDE."""
         seen = {unit}
         waiting = [unit]
         while waiting:
@@ -176,11 +176,11 @@ class SourceTree:
         return tuple(sorted(seen))
 
     def system_headers(self, unit: str) -> tuple[str, ...]:
-        """The names in angle brackets that the closure of a unit includes, sorted."""
+        """The names that the closure of a unit includes in angle brackets, sorted."""
         return tuple(sorted({name for path in self.closure(unit) for name in self._includes_of(path)[1]}))
 
     def digest(self, unit: str, opened: Iterable[str] | None = None) -> str:
-        """sha256 over the paths and bytes of the closure of a unit, or of what is ``opened`` of it."""
+        """sha256 over the paths and bytes of a unit's closure, or only of the files in ``opened``."""
         with self._lock:
             if opened is not None:
                 return self._over(unit, opened, self._file)
@@ -189,18 +189,17 @@ class SourceTree:
             return self._units[unit]
 
     def directives(self, unit: str) -> str:
-        """sha256 over the directives of the closure of a unit: all that decides which files a pass opens.
+        """sha256 over the directives of a unit's closure, which decide the files that a pass opens.
 
-        Of each file its path, and the lines that hold or can hide a directive, with their numbers; where
-        lines do not tell, all of it.
+        Covers the path of each file, and its lines by :func:`directive_lines`.
         """
         with self._lock:
             if unit not in self._directives:
                 self._directives[unit] = self._over(unit, self.closure(unit), self._directives_of)
             return self._directives[unit]
 
-    def _over(self, unit: str, paths: Iterable[str], told: Callable[[str], str]) -> str:
-        lines = [f"{path} {told(path)}\n" for path in paths]
+    def _over(self, unit: str, paths: Iterable[str], digest_of: Callable[[str], str]) -> str:
+        lines = [f"{path} {digest_of(path)}\n" for path in paths]
         return sha256("".join([unit, "\n", *lines]))
 
     def _directives_of(self, path: str) -> str:
@@ -209,9 +208,9 @@ class SourceTree:
         return self._lines[path]
 
     def head(self, unit: str) -> tuple[str, bytes] | None:
-        """The file of the tree that a unit begins with, and its text behind that line; None for other units.
+        """The file that a unit includes first, and the text after that line; None if it is not such a unit.
 
-        There is no directive in the rest: nearly all of upstream's template instances are such units.
+        The text must have no other directive; nearly all of upstream's template instances are such units.
         """
         text = self.read(unit)
         found = _HEAD.match(text)
@@ -222,7 +221,7 @@ class SourceTree:
         return None if path is None or b"#" in rest or b"\\\n" in rest else (path, rest)
 
     def mentions(self, unit: str, word: bytes) -> bool:
-        """Whether a file of the closure has a word in it."""
+        """Whether a file of the unit's closure contains ``word``."""
         for path in self.closure(unit):
             if (path, word) not in self._mentions:
                 self._mentions[path, word] = word in self.read(path)
@@ -249,11 +248,11 @@ class SourceTree:
             if word is not None:
                 line = data.count(b"\n", 0, found.start()) + 1
                 raise ToolchainError(
-                    f"{path} includes what the macro {word.decode('utf-8', 'replace')} says",
+                    f"{path} includes a file by the macro {word.decode('utf-8', 'replace')}",
                     code="COMPUTED_INCLUDE",
                     where=Location(path=path, line=line),
-                    why="patchkit reads from the text which files a unit depends on",
-                    hint="write the name of the file",
+                    why="patchkit cannot determine which files the unit depends on",
+                    hint="include the file by its name",
                 )
             if angled is not None:
                 system.append(angled[1:-1].decode("utf-8", "replace"))
@@ -270,31 +269,31 @@ class SourceTree:
 
 
 def directive_lines(text: bytes) -> bytes:
-    """The lines of a file that decide which files are opened, numbered; all of it where lines do not tell.
+    """The numbered lines of a file that can affect which files are opened; all of it if that is unclear.
 
-    Numbered, because an ``#if`` may ask for ``__LINE__``. More lines than needed do no harm: what looks like
-    a directive in a comment is taken, too.
+    Numbered, because an ``#if`` may use ``__LINE__``. The result may include more lines than needed, such as
+    a directive in a comment.
     """
-    if _HIDES.search(text):
+    if _UNSCANNABLE.search(text):
         return text
     kept: list[bytes] = []
     goes_on = False
     for number, line in enumerate(text.split(b"\n"), 1):
-        if goes_on or _DIRECTS.search(line):
+        if goes_on or _DIRECTIVE.search(line):
             kept.append(b"%d %b" % (number, line))
         if b"#" in line and line.rfind(b"/*") > line.rfind(b"*/"):
-            return text  # a directive that goes on behind a comment of many lines
+            return text  # a directive that continues after a block comment
         goes_on = line.rstrip(b" \t\r").endswith(b"\\")
     return b"\n".join(kept)
 
 
 @lru_cache(maxsize=8)
 def _known_tree(root: Path) -> SourceTree:
-    """Of each tree one for a process that is sent work: it reads every file once. Trees never change."""
+    """The tree of a path, cached for worker processes, so that files are read once. Trees never change."""
     return SourceTree(root)
 
 
 def units_including(tree: SourceTree, files: Collection[str], units: Iterable[str]) -> tuple[str, ...]:
-    """Of ``units``, the ones whose closure has one of ``files``, in order."""
+    """The ``units`` whose closure contains any of ``files``, in order."""
     wanted = frozenset(files)
     return tuple(unit for unit in units if not wanted.isdisjoint(tree.closure(unit)))

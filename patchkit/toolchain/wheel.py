@@ -1,4 +1,4 @@
-"""Makes a wheel of programs that were built, which pip installs and which run by their own names."""
+"""Packages built programs as a wheel; pip installs it, and the programs keep their own names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sides import BuiltSide
 
 _TIMEOUT_S = 1800.0
-_MAKING = "making a wheel"
+_MAKING = "building a wheel"
 _ELSEWHERE = "name another folder with --out"
 _BACKEND = "scikit_build_core.build"
-# In a process of its own: a build backend works in the current folder.
+# Runs in a separate process, because a build backend uses the current directory.
 _BUILD = f"import sys; from {_BACKEND} import build_wheel; build_wheel(sys.argv[1])"
 
 _CMAKE = """\
@@ -29,7 +29,7 @@ install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/bin/" DESTINATION "%s/bin" USE_SO
 """
 
 _INIT = '''\
-"""llama.cpp's programs, build {build}, for {what}: made by patchkit."""
+"""llama.cpp's programs, build {build}, for {what}; built by patchkit."""
 
 import ctypes
 import os
@@ -49,23 +49,23 @@ def _run(name):
 
 
 def _check():
-    """The programs go on without a backend that does not load, on the CPU, and do not say so."""
+    """Exit with an error if the backend does not load; the programs would silently use the CPU."""
     try:
         ctypes.CDLL(str(FOLDER / BACKEND))
     except OSError as error:
         sys.exit(
-            f"error: {{BACKEND}} does not load: {{error}}\\n"
-            "why: this wheel is for " + INFORMATION["for"] + ", and needs " + INFORMATION["needs"] + "\\n"
-            "hint: install that, or make the wheel where it is to run: patchkit package"
+            f"error: cannot load {{BACKEND}}: {{error}}\\n"
+            "why: this wheel is for " + INFORMATION["for"] + " and requires " + INFORMATION["needs"] + "\\n"
+            "hint: install that, or build the wheel on this machine: patchkit package"
         )
 '''
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
-    """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package.
+    """The contents of a wheel. ``name`` is that of the distribution; ``information`` is kept in the package.
 
-    Of it ``build``, ``for`` and ``needs`` (of the machine that it runs on) must be there.
+    ``information`` must have ``build``, ``for`` and ``needs`` (requirements on the machine that runs it).
     """
 
     name: str
@@ -82,10 +82,10 @@ class WheelContents:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that a wheel cannot be put into, before the time for a build is spent; writes nothing.
+    """Check that a wheel can be written to ``folder``, before spending time on a build; leaves no files.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     with disk_errors(folder, _MAKING, _ELSEWHERE), tempfile.TemporaryDirectory(dir=above, prefix=".wheel-"):
@@ -93,11 +93,11 @@ def check_folder(folder: Path) -> None:
 
 
 def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter: Reporter) -> Path:
-    """The wheel, in ``folder``; one of that name is replaced.
+    """Build the wheel in ``folder``, replacing one of the same name.
 
     Raises:
-        WHEEL_NOT_MADE: it refused.
-        CacheError: the disk refused.
+        WHEEL_NOT_MADE: the build backend failed.
+        CacheError: a disk operation failed.
     """
     with disk_errors(folder, _MAKING, _ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,8 +109,8 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
             (work / "dist").mkdir()
         _build(project, work / "dist", reporter)
         with disk_errors(folder, _MAKING, _ELSEWHERE):
-            (made,) = (work / "dist").glob("*.whl")
-            return made.replace(folder / made.name)
+            (wheel,) = (work / "dist").glob("*.whl")
+            return wheel.replace(folder / wheel.name)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -122,7 +122,7 @@ def _write_project(project: Path, side: BuiltSide, contents: WheelContents) -> N
     binaries.mkdir()
     for path in sorted(side.folder.iterdir()):
         if path.name in contents.programs or (path.name.startswith("lib") and ".so" in path.name):
-            shutil.copy2(path, binaries / path.name)  # links become files: a wheel holds none
+            shutil.copy2(path, binaries / path.name)  # links become files: wheels cannot contain links
     shutil.copy2(contents.licence, project / "LICENSE")
     (package / "__init__.py").write_text(init_text(contents, side.module.name), "utf-8")
     (project / "CMakeLists.txt").write_text(_CMAKE % contents.module, "utf-8")
@@ -130,7 +130,7 @@ def _write_project(project: Path, side: BuiltSide, contents: WheelContents) -> N
 
 
 def init_text(contents: WheelContents, backend: str) -> str:
-    """The package's ``__init__.py``; ``backend`` is the library without which its programs refuse to run."""
+    """The package's ``__init__.py``; ``backend`` is the library that must load before a program runs."""
     text = _INIT.format(
         backend=backend,
         build=contents.information["build"],
@@ -183,7 +183,7 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
     except ToolFailed as error:
         text = error.why or ""
         raise disk_error_from_text(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
-            "the wheel could not be made",
+            "building the wheel failed",
             code="WHEEL_NOT_MADE",
             where=Location(path=str(project)),
             why=text,

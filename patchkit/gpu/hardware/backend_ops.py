@@ -19,7 +19,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.kept_runs import REPORT, is_clean_report
 from patchkit.gpu.hardware.program import Place, Ran, run_program
 from patchkit.toolchain.parts import BACKEND_LIBRARIES, OPERATION_TESTS
-from patchkit.toolchain.sides import BuiltSide, Keeping, put_file
+from patchkit.toolchain.sides import BuiltSide, RunCache, put_file
 
 Mode = Literal["test", "support"]
 
@@ -80,7 +80,7 @@ class Stage:
     module: Path
     reference: Path
     side_environment: Mapping[str, str] = field(default_factory=dict)
-    kept: Keeping | None = field(default=None, compare=False, repr=False)
+    kept: RunCache | None = field(default=None, compare=False, repr=False)
 
     @property
     def environment(self) -> dict[str, str]:

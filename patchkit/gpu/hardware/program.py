@@ -17,7 +17,7 @@ from patchkit.base.files import disk_errors, full_disk, write_whole
 from patchkit.base.process import Completed, ToolTimeout, run_tool, signal_name
 from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.runner import Job, Runner
-from patchkit.toolchain.sides import Keeping
+from patchkit.toolchain.sides import RunCache
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
@@ -214,7 +214,7 @@ def run_program(
     env: Mapping[str, str] | None = None,
     timeout_s: float,
     accept: frozenset[int] = frozenset({0}),
-    kept: Keeping | None = None,
+    kept: RunCache | None = None,
 ) -> Ran:
     """Run to the end, with the output in ``place.folder``/<name>.out and .err.
 

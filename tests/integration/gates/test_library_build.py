@@ -86,4 +86,4 @@ def test_without_ninja_the_error_says_what_to_install(
     monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
     with refused("LIBRARY_TOOLS_MISSING") as caught:
         build_library(tree, tmp_path / "build", "gfx1151", compiler)
-    assert caught.value.hint == "pip install patchkit brings both"
+    assert "pip install patchkit" in (caught.value.hint or "")

@@ -20,7 +20,7 @@ import pytest
 from filelock import FileLock
 
 from patchkit.carry.upstream.exported import fetch_folder
-from patchkit.toolchain.hip import places
+from patchkit.toolchain.hip import rocm_locations
 from patchkit.toolchain.sdk.install import Request
 from patchkit.toolchain.sdk.pins import load_pins
 from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
@@ -33,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A ROCm of the machine would be preferred over the SDK; these tests look for it in an empty folder."""
     monkeypatch.setattr(
-        "patchkit.toolchain.hip.places", lambda environ: places(environ, system=tmp_path / "no-rocm")
+        "patchkit.toolchain.hip.rocm_locations",
+        lambda environ: rocm_locations(environ, system=tmp_path / "no-rocm"),
     )
 
 

@@ -16,7 +16,7 @@ from patchkit.carry.upstream.refs import update_ref
 from patchkit.carry.upstream.repository import Repository
 from patchkit.cli import doctor
 from patchkit.cli.doctor import Check, check_toolchain, run_doctor
-from patchkit.toolchain.hip import places
+from patchkit.toolchain.hip import rocm_locations
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -115,7 +115,9 @@ def test_a_damaged_cache_is_a_failure_that_says_what_to_delete(
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in ("patchkit.cli.doctor", "patchkit.toolchain.hip"):
-        monkeypatch.setattr(f"{module}.places", lambda environ: places(environ, system=tmp_path / "system"))
+        monkeypatch.setattr(
+            f"{module}.rocm_locations", lambda environ: rocm_locations(environ, system=tmp_path / "system")
+        )
 
     def checks(*archs: str, **environ: str) -> dict[str, Check]:
         found = check_toolchain(

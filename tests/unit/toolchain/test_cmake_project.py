@@ -89,7 +89,7 @@ def test_a_compile_error_has_its_place_and_the_whole_log(project: Project) -> No
 
 def test_a_project_that_does_not_configure(project: Project) -> None:
     (project.source / "CMakeLists.txt").write_text(CMAKE + 'message(FATAL_ERROR "not here")\n')
-    with refused("CMAKE_CONFIGURE_FAILED", match="does not configure") as caught:
+    with refused("CMAKE_CONFIGURE_FAILED", match="failed to configure") as caught:
         build(project)
     assert "not here" in (caught.value.why or "")
     (project.source / "CMakeLists.txt").write_text(CMAKE)
@@ -109,7 +109,7 @@ def test_without_a_ninja(project: Project, monkeypatch) -> None:
     monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
     with refused("LIBRARY_TOOLS_MISSING") as caught:
         build(project)
-    assert caught.value.why == "there is no ninja"
+    assert caught.value.why == "ninja was not found"
 
 
 def test_ninja_need_not_be_on_the_path(project: Project, monkeypatch, tmp_path: Path) -> None:

@@ -40,6 +40,6 @@ def test_a_script_is_no_program_and_a_download_is_a_need(tmp_path: Path) -> None
 
 def test_a_form_that_nobody_knows_is_an_error_and_not_no_tests(tmp_path: Path) -> None:
     folder = listed(tmp_path, f"add_test(NAME a COMMAND {tmp_path}/bin/test-a)")
-    with pytest.raises(ValueError, match="no program"):
+    with pytest.raises(ValueError, match="no test program"):
         read_tests(folder, [{"name": "a"}])
     assert read_tests(folder, []) == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.locks import locked
-from patchkit.toolchain.prune import list_things, prune
+from patchkit.toolchain.prune import list_items, prune
 
 DAY = 86400.0
 MIB = 2**20
@@ -42,7 +42,7 @@ def left(cache: Path) -> list[str]:
 
 
 def test_the_longest_unused_goes_first(cache: Path) -> None:
-    found = [str(each.path.relative_to(cache)) for each in list_things(cache)]
+    found = [str(each.path.relative_to(cache)) for each in list_items(cache)]
     assert found == sorted(FILES, key=lambda path: -FILES[path])
     done = prune(cache, most_bytes=3 * MIB + MIB // 2, older_than_s=None)
     assert left(cache) == list(FILES)[2:]
@@ -75,7 +75,7 @@ def test_a_build_in_use_stays(cache: Path) -> None:
 
 def test_hard_links_count_once(cache: Path) -> None:
     os.link(cache / "builds/cpu-1234/file", cache / "builds/sides/hip-1234/linked")
-    assert sum(each.size for each in list_things(cache)) == 5 * MIB
+    assert sum(each.size for each in list_items(cache)) == 5 * MIB
 
 
 def test_a_tree_that_may_not_be_written_to_goes(cache: Path) -> None:

@@ -135,7 +135,7 @@ def test_no_flipped_byte_is_taken(world: World, kind: str, tmp_path: Path) -> No
         before = world.filled
         assert is_whole(world.obtain())
         assert world.filled == before + 1, at
-    assert all("is not used, and is made here" in told for told in world.reporter.warnings)
+    assert all("is ignored and will be created locally" in told for told in world.reporter.warnings)
 
 
 def cut(path: Path, by: int) -> None:
@@ -174,7 +174,7 @@ def test_a_damaged_entry_is_made_here_and_leaves_nothing(world: World, how: str,
     assert is_whole(world.obtain())
     assert world.filled == 1
     (told,) = world.reporter.warnings
-    assert "is not used, and is made here" in told
+    assert "is ignored and will be created locally" in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "place", "theirs"]
 
 
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_answer_is_asked_once(world: World, tmp_path: Pat
         assert not shared.fetch(KEY, tmp_path / name)
     with served(world.place, status=503) as url:
         assert is_whole(world.obtain(url))
-    assert ["does not answer, going on without it" in told for told in world.reporter.warnings] == [
+    assert ["continuing without it" in told for told in world.reporter.warnings] == [
         True,
         True,
     ]

@@ -19,9 +19,9 @@ from patchkit.toolchain.hip import (
     check_archs,
     find_toolchain,
     hip_flags,
+    inspect_rocm,
     knows_arch,
-    look_at,
-    places,
+    rocm_locations,
     rocwmma_for,
 )
 from patchkit.toolchain.sdk.prefix import STANDIN, Package, Record, write_record
@@ -116,7 +116,7 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Toolc
     """Looks for a toolchain on a machine whose whole file system is below ``system``."""
     system = tmp_path / "system"
     monkeypatch.setattr(
-        "patchkit.toolchain.hip.places", lambda environ: places(environ, system=system)
+        "patchkit.toolchain.hip.rocm_locations", lambda environ: rocm_locations(environ, system=system)
     )  # the machine that runs the tests may have a ROCm
 
     def look(
@@ -174,7 +174,7 @@ def test_without_any_the_error_says_what_to_run(find, tmp_path: Path) -> None:
     [
         ("include/hip/hip_version.h", "HIP headers"),
         ("amdgcn/bitcode/ocml.bc", "device libs"),
-        ("lib/llvm/bin/clang++", "a clang"),
+        ("lib/llvm/bin/clang++", "clang ("),
     ],
 )
 def test_a_named_rocm_that_lacks_a_part_is_an_error(
@@ -226,10 +226,10 @@ def test_a_compiler_too_old_for_the_gpu_is_refused_before_anything_is_compiled(
     put(rocm / "lib/llvm/bin/clang++", f"#!/bin/sh\n{old}\n")
     toolchain = find(tmp_path, {"ROCM_PATH": str(rocm)})
     check_archs(toolchain, ["gfx1100"], NullReporter())
-    with refused("SDK_COMPILER_LACKS_ARCH", match=r"clang 16\.0\.6 makes no code for gfx1151") as caught:
+    with refused("SDK_COMPILER_LACKS_ARCH", match=r"clang 16\.0\.6 does not support gfx1151") as caught:
         check_archs(toolchain, ["gfx1100", "gfx1151"], NullReporter())
     assert caught.value.exit_code is ExitCode.TOOLCHAIN
-    assert caught.value.why == "it knows gfx1100, gfx1103"
+    assert caught.value.why == "it supports gfx1100, gfx1103"
     assert caught.value.where[0].path == str(rocm / "lib/llvm/bin/clang++")
     assert "patchkit sdk install" in (caught.value.hint or "")
 
@@ -281,14 +281,14 @@ def test_therock_wheels_are_found(find, tmp_path: Path, monkeypatch: pytest.Monk
     put(root / "lib/llvm/amdgcn/bitcode/ocml.bc")
     put_clang(root / "lib/llvm/bin/clang++", "22.0.0")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
-    (place,) = tuple(places({}, system=tmp_path / "system"))
+    (place,) = tuple(rocm_locations({}, system=tmp_path / "system"))
     assert place.origin == "TheRock's wheels"
     assert find(tmp_path).device_libs == root / "lib/llvm/amdgcn/bitcode"
 
 
 def test_the_version_of_rocm_is_read_from_its_own_file(rocm: Path) -> None:
-    (place,) = places({"ROCM_PATH": str(rocm)}, system=rocm / "none")
-    assert look_at(place, os.environ).version == "7.1.0-42"
+    (place,) = rocm_locations({"ROCM_PATH": str(rocm)}, system=rocm / "none")
+    assert inspect_rocm(place, os.environ).version == "7.1.0-42"
 
 
 def test_a_rocwmma_without_the_arch_is_not_used_for_it(rocm: Path, find, tmp_path: Path) -> None:

@@ -58,6 +58,6 @@ def test_without_the_runtime_it_says_so_and_does_not_run_on_the_cpu(package: Pat
     (package / "libruntime.so.6").unlink()
     done = start(package, "-p", "16")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: libggml-hip.so does not load: libruntime.so.6: cannot open" in done.stderr
-    assert "this wheel is for gfx1151 (hip), and needs the HIP runtime of ROCm 6" in done.stderr
+    assert "error: cannot load libggml-hip.so: libruntime.so.6: cannot open" in done.stderr
+    assert "this wheel is for gfx1151 (hip) and requires the HIP runtime of ROCm 6" in done.stderr
     assert start(package, "--help").stdout == "ran with --help\n"
