@@ -1,9 +1,9 @@
-# Read by CMake where upstream's project begins, for what does not decide what is computed.
+# Included by CMake at upstream's project(), to reduce builds without changing what is computed.
 
-# Programs whose times nobody looks at: llama-bench and test-backend-ops are linked without what they
-# never call (chat templates, grammars of answers, drafts, downloads), half of the compiler's time for
-# llama.cpp's programs at build 11549. What a program itself calls must be there, or it does not link, and all
-# is built; what the library calls and lacks ends the program with the name of it, at the first call.
+# For gates that do not measure speed, llama-bench and test-backend-ops are built without code that they never
+# call (chat templates, grammars, speculative decoding, downloads). That is half of the compile time of llama.cpp's
+# programs at build 11549. If a program itself calls excluded code, it does not link, and everything is built
+# instead. If the library calls it, the program ends at the first call, with the name of the missing symbol.
 
 set(PATCHKIT_NEVER_CALLED
     "(^|/)(jinja|parsers)/[^/]*[.]cpp$"
@@ -18,8 +18,8 @@ function(patchkit_make_lean library)
         list(FILTER sources EXCLUDE REGEX "${pattern}")
     endforeach()
     if (kind STREQUAL STATIC_LIBRARY)
-        # Of an archive a linker takes what is called, and says what is not there. Only the options of
-        # llama-server and the like are in this file there.
+        # From an archive the linker takes only what is called, and reports missing symbols. In these builds
+        # arg.cpp has only the options of llama-server and similar programs.
         list(FILTER sources EXCLUDE REGEX "(^|/)arg[.]cpp$")
     else()
         target_link_options(${library}
@@ -44,8 +44,8 @@ function(patchkit_make_programs_lean)
     endforeach()
 endfunction()
 
-# A backend that is loaded at run time takes ggml-base from the programs, which have it from the same tree: here
-# a library of its name, with nothing in it, is enough to link with.
+# A backend that is loaded at run time uses the ggml-base of the programs, which is built from the same tree. So
+# an empty library of that name is enough to link with.
 function(patchkit_make_backend_lean)
     if (TARGET ggml-base)
         set(nothing "${CMAKE_BINARY_DIR}/nothing.cpp")
@@ -55,7 +55,7 @@ function(patchkit_make_backend_lean)
     endif()
 endfunction()
 
-if (NOT PATCHKIT_IS_LEAN)  # once: a file that CMAKE_PROJECT_INCLUDE names is read for each project()
+if (NOT PATCHKIT_IS_LEAN)  # once: CMAKE_PROJECT_INCLUDE includes this file for each project()
     set(PATCHKIT_IS_LEAN TRUE)
     cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL patchkit_make_${PATCHKIT_LEAN}_lean)
 endif()

@@ -1,1 +1,1 @@
-"""The private HIP prefix for machines without ROCm: installing, describing, removing."""
+"""The SDK: a private HIP prefix for machines without ROCm."""

@@ -1,4 +1,4 @@
-"""The ordinary apt client, in a folder of its own: it reads the machine's settings and changes nothing."""
+"""Runs apt with its own state folder; it uses the machine's settings and does not modify the system."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _MISSING = (
     "Can't find a source to download",
     "doesn't have the component",
 )
-_OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
+_OTHER_SUITE = "try another suite: patchkit sdk install --suite sid"
 
 
 class _Cause(NamedTuple):
-    """What apt writes for one cause of a failure, and the error that patchkit makes of it."""
+    """One cause of failure: the messages of apt that indicate it, and patchkit's error."""
 
     words: tuple[str, ...]
     code: str
@@ -64,28 +64,27 @@ class _Cause(NamedTuple):
     hint: str
 
 
-# apt tries on after an error, and each of these may bring others with it: the cause comes first.
+# In this order, because apt continues after an error: the first ones can cause the others.
 _CAUSES = (
     _Cause(
         words=_SIGNATURE,
         code="SDK_SIGNATURE_BAD",
-        message="{what} is not signed by a key that this machine trusts for it",
-        hint="bring the keys up to date (package debian-archive-keyring), "
-        "or use a mirror that serves them whole",
+        message="{what} is not signed by a key that this machine trusts",
+        hint="update the keys (package debian-archive-keyring), or use another mirror",
     ),
     _Cause(
         words=_DAMAGED,
         code="SDK_PACKAGE_DAMAGED",
-        message="{what} is not what the signed index says",
-        hint="try again, or another mirror",
+        message="{what} does not match the signed package index",
+        hint="try again, or use another mirror",
     ),
     _Cause(
         words=_UNREACHABLE,
         code="SDK_MIRROR_UNREACHABLE",
-        message="the mirror of {what} cannot be reached",
-        hint="check the network and the proxy, and that apt-get update works",
+        message="cannot reach the mirror of {what}",
+        hint="check the network, the proxy, and that apt-get update works",
     ),
-    _Cause(words=_MISSING, code="SDK_PACKAGE_MISSING", message="{what} is not there", hint=_OTHER_SUITE),
+    _Cause(words=_MISSING, code="SDK_PACKAGE_MISSING", message="{what} was not found", hint=_OTHER_SUITE),
 )
 
 
@@ -93,9 +92,9 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
     """The error for a failed run of apt.
 
     Args:
-        done: how it ended.
-        what: was being fetched, for the message.
-        folder: where it wrote.
+        done: the completed command.
+        what: what was being fetched, for the message.
+        folder: the folder that apt wrote to.
     """
     failure = tool_failure(done)
     text = done.stderr.decode("utf-8", "replace")
@@ -116,12 +115,12 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
                 cause.message.format(what=what), code=cause.code, why=_short(lines), hint=cause.hint
             )
     return ToolchainError(
-        f"apt failed over {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
+        f"apt failed while fetching {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
     )
 
 
 def _short(lines: list[str]) -> str:
-    """The lines, each once, without apt's marks."""
+    """The first five lines, without duplicates and apt's prefixes."""
     return "\n".join(dict.fromkeys(re.sub(r"^[EW]: ", "", line).strip() for line in lines[:5]))
 
 
@@ -130,7 +129,7 @@ _DOWNLOAD_S = 600.0
 _ANSWER_S = 60.0
 _BATCH_BYTES = 10_000_000
 
-# The machine's settings that reach it to its mirror. Hooks and the like stay out.
+# The machine's settings that are needed to reach its mirror; hooks and other settings are not used.
 _KEPT = re.compile(
     r"Acquire::(?:https?|ftp|tor|mirror|ForceIPv[46]|Check-Valid-Until|Check-Date|Max-ValidTime|Min-ValidTime)"
     r"\b.*"
@@ -140,7 +139,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A package that can be downloaded; ``size`` in bytes."""
+    """A package in the index, with the ``size`` of its file in bytes."""
 
     name: str
     version: str
@@ -149,32 +148,32 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """apt with the configuration file ``conf``; ``proxies`` are variables of the caller's."""
+    """An apt client with its state in ``folder``; ``proxies`` are environment variables of the caller."""
 
     folder: Path
     proxies: Mapping[str, str]
     reporter: Reporter
 
     def update(self, what: str) -> None:
-        """Fetch and verify the index; ``what`` names it in messages.
+        """Fetch and verify the package index; ``what`` is its name in messages.
 
         Raises:
             SDK_SIGNATURE_BAD, SDK_MIRROR_UNREACHABLE, SDK_PACKAGE_MISSING, SDK_PACKAGES_SLOW,
-                SDK_APT_FAILED: apt could not.
-            CacheError: the disk refused.
+                SDK_APT_FAILED: apt failed.
+            CacheError: a disk operation failed.
         """
         self._run(["apt-get", "update"], what, _UPDATE_S)
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """The packages of the index whose names begin so."""
+        """The names in the index that start with ``prefix``, sorted."""
         done = self._run(["apt-cache", "pkgnames", prefix], "the package index", _ANSWER_S)
         return tuple(sorted(done.stdout.decode("utf-8", "replace").split()))
 
     def find(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
-        """The candidates of exactly these packages, without what they depend on.
+        """The candidate versions of exactly these packages, without dependencies.
 
         Raises:
-            SDK_PACKAGE_MISSING: the index lacks one.
+            SDK_PACKAGE_MISSING: a package is not in the index.
         """
         done = self._run(["apt-get", "download", "--print-uris", *names], what, _ANSWER_S)
         found = _parse_uris(done.stdout)
@@ -183,17 +182,17 @@ class Client:
             raise SourceError(
                 f"{what} lacks {', '.join(missing)}",
                 code="SDK_PACKAGE_MISSING",
-                hint="another suite may have them: patchkit sdk install --suite sid",
+                hint=_OTHER_SUITE,
             )
         return found
 
     def closure(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
-        """The candidates of these packages and of all that they depend on."""
+        """The candidate versions of these packages and of all their dependencies."""
         argv = ["apt-get", "install", "--print-uris", "--no-install-recommends", "-y", *names]
         return _parse_uris(self._run(argv, what, _ANSWER_S).stdout)
 
     def download(self, wanted: Sequence[Wanted], into: Path, what: str) -> None:
-        """Download packages into a folder, each checked against the index."""
+        """Download packages into a folder; apt verifies them by the index."""
         with disk_errors(into, "creating a folder for packages"):
             into.mkdir(parents=True, exist_ok=True)
         done, total = 0, sum(one.size for one in wanted)
@@ -220,7 +219,7 @@ class Client:
             raise _no_apt(argv[0]) from error
         except ToolTimeout as error:
             raise SourceError(
-                f"{what} did not come within {timeout_s:g} s",
+                f"timed out fetching {what} after {timeout_s:g} s",
                 code="SDK_PACKAGES_SLOW",
                 why=error.why,
                 hint="try again later",
@@ -231,22 +230,22 @@ class Client:
 
 
 def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], reporter: Reporter) -> Client:
-    """A client that keeps everything below ``folder``.
+    """An apt client that keeps all its files below ``folder``.
 
     Args:
-        folder: made if need be.
-        sources: text of its one ``.sources`` file.
-        environ: proxies are taken from it.
-        reporter: hears the commands.
+        folder: created if it is missing.
+        sources: content of its ``.sources`` file.
+        environ: for the proxy settings.
+        reporter: receives the commands.
 
     Raises:
-        SDK_APT_MISSING: there is no apt.
+        SDK_APT_MISSING: apt is not installed.
     """
-    settings = [line for line in ask_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
+    settings = [line for line in read_apt_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
     own = {
         "Dir::State": folder / "state",
         "Dir::State::lists": folder / "lists",
-        "Dir::State::status": os.devnull,  # as if nothing were installed
+        "Dir::State::status": os.devnull,  # no installed packages
         "Dir::Cache": folder / "cache",
         "Dir::Cache::archives": folder / "archives",
         "Dir::Log": folder / "log",
@@ -264,8 +263,8 @@ def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], repor
         "Acquire::AllowWeakRepositories": "false",
         "APT::Get::AllowUnauthenticated": "false",
         "APT::Update::Error-Mode": "any",
-        "APT::Sandbox::User": "root",  # only root would change it, to a user who may not write here
-        "Debug::NoLocking": "true",  # nobody else has this folder; dpkg's own lock is not ours to take
+        "APT::Sandbox::User": "root",  # run as root, apt would switch to a user without write access here
+        "Debug::NoLocking": "true",  # the folder is private, and dpkg's lock is not needed
         "quiet": "2",
     }
     text = "\n".join([*settings, *(f'{name} "{value}";' for name, value in own.items())]) + "\n"
@@ -278,11 +277,11 @@ def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], repor
     return Client(folder=folder, proxies=proxies, reporter=reporter)
 
 
-def ask_config(arguments: list[str], reporter: Reporter) -> str:
-    """What ``apt-config`` prints: the machine's own settings.
+def read_apt_config(arguments: list[str], reporter: Reporter) -> str:
+    """The output of ``apt-config``: the machine's own settings.
 
     Raises:
-        SDK_APT_MISSING: there is no apt.
+        SDK_APT_MISSING: apt is not installed.
     """
     try:
         done = run_tool(["apt-config", *arguments], timeout_s=_ANSWER_S, reporter=reporter)
@@ -293,15 +292,15 @@ def ask_config(arguments: list[str], reporter: Reporter) -> str:
 
 def _no_apt(program: str) -> ToolchainError:
     return ToolchainError(
-        f"there is no {program} on this machine",
+        f"{program} is not installed on this machine",
         code="SDK_APT_MISSING",
-        why="the SDK is made of Debian's packages, and apt is what verifies them",
+        why="the SDK consists of Debian packages, which are downloaded and verified by apt",
         hint="use a Debian machine or container, or install ROCm and set ROCM_PATH",
     )
 
 
 def _batches(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, ...]]:
-    """Packages to fetch with one run of apt: enough that its start does not count, few enough to show."""
+    """Groups of packages for one run of apt: a compromise between its startup time and progress updates."""
     batch: list[Wanted] = []
     for one in wanted:
         batch.append(one)
@@ -313,7 +312,7 @@ def _batches(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, ...]]:
 
 
 def _parse_uris(output: bytes) -> tuple[Wanted, ...]:
-    r"""Lines of ``'URI' name_version_arch.deb size digest``; a colon in a version is written as %3a."""
+    r"""Parse lines of ``'URI' name_version_arch.deb size digest``; colons in versions are written as %3a."""
     wanted = []
     for line in output.decode("utf-8", "replace").splitlines():
         found = re.fullmatch(r"'[^']*' ([^_\s]+)_([^_\s]+)_\S+\.deb (\d+)(?: \S+)?\s*", line)

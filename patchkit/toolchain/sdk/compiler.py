@@ -1,4 +1,4 @@
-"""The compiler of a prefix: one that is installed, else the distribution's, unpacked into the prefix."""
+"""The compiler of an SDK prefix: an installed clang, or the distribution's, unpacked into the prefix."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from patchkit.toolchain.sdk.versions import clang_version, known_archs
 _TOOLS = ("ld.lld", "clang-offload-bundler", "llvm-objdump", "llvm-readelf", "llvm-cxxfilt")
 
 
-# The last is for hipcc -fopenmp, which 36 programs of HeCBench are built with.
+# libomp is for hipcc -fopenmp, which 36 programs of HeCBench use.
 _PACKAGES = ("clang-{n}", "clang-tools-{n}", "lld-{n}", "llvm-{n}", "libclang-rt-{n}-dev", "libomp-{n}-dev")
 
 
 _OF_LLVM = re.compile(r"(?:lib)?(?:clang|llvm|lld|omp)")
 
 
-# Shared libraries; not headers, not the C library, which is every program's, not those of 32-bit programs.
+# Shared libraries, without headers, the C library and 32-bit libraries.
 _LIBRARY = re.compile(r"lib(?!32|x32|c6).*(?<!-dev)")
 
 
 _ANSWER_S = 30.0
 
 
-# Runs the program of its own name from the unpacked packages, with their libraries before the system's.
+# Wrapper that runs the program of the same name from the unpacked packages, with their libraries first.
 _WRAPPER = """#!/bin/sh
 here=$(CDPATH= cd "$(dirname "$0")" && pwd)
 usr=$here/../compiler/usr
@@ -58,55 +58,55 @@ class Compiler:
 def find_compiler(
     environ: Mapping[str, str], *, minimum: int, arch: str, reporter: Reporter
 ) -> tuple[Compiler | None, tuple[str, ...]]:
-    """The newest installed clang that serves; and why each newer one does not."""
-    complaints: list[str] = []
+    """The newest usable clang that is installed, and the reasons why newer ones were rejected."""
+    rejections: list[str] = []
     for path in _clangs(environ):
         try:
             version = clang_version(path, reporter)
-            complaint = _complaint(path, version, minimum, arch, reporter)
+            reason = _rejection(path, version, minimum, arch, reporter)
         except PatchkitError as error:
-            version, complaint = None, error.message
-        if version is not None and complaint is None:
-            return Compiler(path=str(path), version=version), tuple(complaints)
-        complaints.append(f"{path}: {complaint}")
-    return None, tuple(complaints)
+            version, reason = None, error.message
+        if version is not None and reason is None:
+            return Compiler(path=str(path), version=version), tuple(rejections)
+        rejections.append(f"{path}: {reason}")
+    return None, tuple(rejections)
 
 
 def obtain_compiler(
-    client: Client, prefix: Path, *, minimum: int, at_least: int, complaints: tuple[str, ...]
+    client: Client, prefix: Path, *, minimum: int, at_least: int, rejections: tuple[str, ...]
 ) -> Compiler:
     """Unpack the newest clang of the machine's own suites into ``prefix``/compiler.
 
     Args:
-        client: of the machine's own suites, updated.
-        prefix: being made.
-        minimum: the oldest clang that patchkit takes.
-        at_least: the oldest that can read the device libs.
-        complaints: about the installed ones, for the message.
+        client: apt client for the machine's own suites, with an updated index.
+        prefix: the prefix that is being created.
+        minimum: the oldest clang version that patchkit supports.
+        at_least: the oldest clang version that can read the device libs.
+        rejections: why installed compilers were rejected, for the message.
 
     Raises:
-        SDK_COMPILER_UNAVAILABLE: the suites have no clang at all.
-        SDK_COMPILER_TOO_OLD: they only have older ones.
+        SDK_COMPILER_UNAVAILABLE: the suites have no clang.
+        SDK_COMPILER_TOO_OLD: the suites have only older versions.
     """
     numbers = [int(name[6:]) for name in client.names("clang-") if re.fullmatch(r"clang-\d+", name)]
     what = "the compiler"
     if not numbers:
         raise ToolchainError(
-            "no compiler that serves is installed, and the machine's suites have none",
+            "no usable clang is installed, and the machine's suites have none",
             code="SDK_COMPILER_UNAVAILABLE",
-            why="; ".join(complaints) or None,
-            hint="install clang, lld and llvm of one version, or add a suite that has them",
+            why="; ".join(rejections) or None,
+            hint="install clang, lld and llvm of the same version, or add a suite that has them",
         )
     newest = max(numbers)
     if newest < max(minimum, at_least):
         raise ToolchainError(
-            f"the newest clang to be had is {newest}, needed is {max(minimum, at_least)}",
+            f"the newest available clang is {newest}; {max(minimum, at_least)} or newer is required",
             code="SDK_COMPILER_TOO_OLD",
-            why="; ".join(complaints) or f"the device libs are of LLVM {at_least}",
-            hint="add a suite with a newer one to apt's sources (backports or updates)",
+            why="; ".join(rejections) or f"the device libs are of LLVM {at_least}",
+            hint="add a suite with a newer clang to apt's sources (backports or updates)",
         )
     closure = client.closure([name.format(n=newest) for name in _PACKAGES], what)
-    # An older release's libomp may stand in for this one's, and depends on 26 MB that it does not use.
+    # apt may choose an older libomp, which depends on an older libllvm: 26 MB that it does not use.
     others = re.compile(rf"libllvm(?!{newest}\b)\d+")
     wanted = tuple(
         one for one in parts_to_unpack(closure, _installed(client.reporter)) if not others.fullmatch(one.name)
@@ -119,10 +119,10 @@ def obtain_compiler(
 
 
 def parts_to_unpack(closure: Sequence[Wanted], installed: Container[str]) -> tuple[Wanted, ...]:
-    """Of all that a compiler needs, what has to be in the prefix.
+    """The packages of a compiler's dependencies that the prefix must contain.
 
-    That is LLVM's own packages, whatever the machine has of them, and shared libraries that it lacks.
-    Headers and the C++ library are the machine's: a compiler looks for them there only.
+    These are all of LLVM's own packages, installed or not, and the shared libraries that the machine lacks.
+    Headers and the C++ library are used from the machine, because the compiler searches only there.
     """
     return tuple(
         one
@@ -132,7 +132,7 @@ def parts_to_unpack(closure: Sequence[Wanted], installed: Container[str]) -> tup
 
 
 def _clangs(environ: Mapping[str, str]) -> list[Path]:
-    """Every clang++ on PATH, by its number, the newest first; those without a number come last."""
+    """All clang++ on PATH, by the version in the name, the newest first; those without one are last."""
     found: dict[Path, int] = {}
     folders = [Path(folder) for folder in (environ.get("PATH") or "").split(os.pathsep) if folder]
     for folder in {folder.resolve(): folder for folder in reversed(folders)}.values():  # /bin may be /usr/bin
@@ -151,22 +151,25 @@ def _installed(reporter: Reporter) -> frozenset[str]:
     return frozenset(line.removeprefix("installed ") for line in lines if line.startswith("installed "))
 
 
-def _complaint(clang: Path, version: str | None, minimum: int, arch: str, reporter: Reporter) -> str | None:
+def _rejection(clang: Path, version: str | None, minimum: int, arch: str, reporter: Reporter) -> str | None:
+    """Why a compiler cannot be used; None if it can."""
     if version is None:
-        return "it is no clang"
+        return "it is not clang"
     if leading_number(version) < minimum:
-        return f"it is {version}, needed is {minimum}"
+        return f"it is {version}; {minimum} or newer is required"
     if arch not in known_archs(clang, reporter):
-        return f"it does not know {arch}"
-    lacks = [tool for tool in _TOOLS if not _printed(clang, f"-print-prog-name={tool}", reporter=reporter)]
-    if not _printed(clang, "-print-libgcc-file-name", "--rtlib=compiler-rt", reporter=reporter):
+        return f"it does not support {arch}"
+    lacks = [
+        tool for tool in _TOOLS if not _prints_file(clang, f"-print-prog-name={tool}", reporter=reporter)
+    ]
+    if not _prints_file(clang, "-print-libgcc-file-name", "--rtlib=compiler-rt", reporter=reporter):
         lacks.append("its run-time library (package libclang-rt-N-dev)")
     return f"it lacks {', '.join(lacks)}" if lacks else None
 
 
-def _printed(clang: Path, *question: str, reporter: Reporter) -> bool:
-    """Whether the file that the compiler names in its answer is there."""
-    done = run_tool([str(clang), *question], timeout_s=_ANSWER_S, check=False, reporter=reporter)
+def _prints_file(clang: Path, *options: str, reporter: Reporter) -> bool:
+    """Whether the file that the compiler prints with these options exists."""
+    done = run_tool([str(clang), *options], timeout_s=_ANSWER_S, check=False, reporter=reporter)
     path = Path(done.stdout.decode("utf-8", "replace").strip())
     return done.returncode == 0 and path.is_absolute() and path.is_file()
 

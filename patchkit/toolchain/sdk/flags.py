@@ -1,4 +1,4 @@
-"""The compiler arguments that make clang a HIP compiler over one installation of the headers."""
+"""The arguments with which clang compiles HIP, for given HIP headers and device libraries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Pass = Literal["host", "device", "both"]
 
 _ONLY: dict[Pass, list[str]] = {"host": ["--cuda-host-only"], "device": ["--cuda-device-only"], "both": []}
 
-# clang 22 no longer predefines this macro, and the HIP headers before 7 use it (measured: clang 22.1.8
-# with HIP 6.4.3 does not compile without it).
+# clang 22 no longer predefines this macro, but HIP headers before version 7 use it (measured: clang 22.1.8
+# does not compile HIP 6.4.3 without it).
 _WAVE_MACRO = "__AMDGCN_WAVEFRONT_SIZE"
 _CLANG_WITHOUT_WAVE_MACRO = 22
 _HIP_WITHOUT_WAVE_MACRO = 7
 
-# A compiler searches it by itself, last; named again it would come first, and the C++ headers that
-# include_next the C ones would not find them.
+# The compiler already searches it last. With -isystem it would come first, and C++ headers would not find
+# the C headers by include_next.
 _SYSTEM_INCLUDE = Path("/usr/include")
 
 
@@ -33,19 +33,19 @@ def hip_arguments(
     which: Pass,
     rocwmma: Path | None,
 ) -> list[str]:
-    """Everything but the input, the output, the include paths of the tree and ggml's own macros.
+    """The arguments without input, output, include paths of the tree and ggml's own macros.
 
-    Optimisation, standard and macros are those of upstream's CMake in a Release build: ``-O3 -DNDEBUG``,
-    ``-std=gnu++17``, and what the package hip-lang adds to HIP sources.
+    Optimization, standard and macros are those of upstream's CMake in a Release build: ``-O3 -DNDEBUG``,
+    ``-std=gnu++17``, and those that the package hip-lang adds for HIP sources.
 
     Args:
-        root: the folder that holds ``include/hip``.
+        root: the folder that contains ``include/hip``.
         device_libs: the folder of ``ocml.bc``.
         clang_version: of the compiler, such as 22.1.8.
         hip_version: of the headers, such as 6.4.43484.
         arch: the gfx id to compile for.
-        which: the pass; ``both`` gives an object with the device code inside.
-        rocwmma: the folder that holds ``rocwmma/rocwmma.hpp``, if any.
+        which: the pass; ``both`` gives an object with embedded device code.
+        rocwmma: the folder that contains ``rocwmma/rocwmma.hpp``, if any.
     """
     flags = [
         "-x",
@@ -63,7 +63,7 @@ def hip_arguments(
         "-D__HIP_ROCclr__=1",
     ]
     flags += wave_macro(clang_version=clang_version, hip_version=hip_version, arch=arch)
-    flags.append("-Wno-unused-command-line-argument")  # most of these mean nothing to one of the passes
+    flags.append("-Wno-unused-command-line-argument")  # each pass ignores some of these
     for include in dict.fromkeys(path for path in (rocwmma, root / "include") if path is not None):
         if include != _SYSTEM_INCLUDE:
             flags += ["-isystem", str(include)]
@@ -71,14 +71,14 @@ def hip_arguments(
 
 
 def wave_macro(*, clang_version: str, hip_version: str, arch: str) -> list[str]:
-    """The definition of the macro that these headers use and this clang no longer makes; often none."""
+    """The definition of ``__AMDGCN_WAVEFRONT_SIZE``, if these headers need it and clang lacks it."""
     if needs_wave_macro(clang_version=clang_version, hip_version=hip_version):
         return [f"-D{_WAVE_MACRO}={architecture_of(arch).wave_size}"]
     return []
 
 
 def needs_wave_macro(*, clang_version: str, hip_version: str) -> bool:
-    """Whether the headers use a macro that the compiler no longer makes."""
+    """Whether the headers use ``__AMDGCN_WAVEFRONT_SIZE`` and clang does not predefine it."""
     return (
         leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
         and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
@@ -86,6 +86,6 @@ def needs_wave_macro(*, clang_version: str, hip_version: str) -> bool:
 
 
 def leading_number(version: str) -> int:
-    """The first component of a version; 0 when there is none."""
+    """The first component of a version; 0 if it has none."""
     found = re.match(r"\d+", version)
     return int(found[0]) if found else 0

@@ -1,7 +1,7 @@
-"""The prefix's own ``hipcc``: clang with all that a plain HIP program needs, as a script that moves with it.
+"""The ``hipcc`` of an SDK prefix: a relocatable script that runs clang with the options for HIP programs.
 
-It is written from the record and this version of patchkit alone and so is no part of the record: a prefix
-that an older patchkit made gets it without being made anew.
+It depends only on the record and on this version of patchkit, so it is not part of the record, and can be
+added to a prefix that an older patchkit created.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _HEADER = "hipcc-wave-size.h"
 
 
 def write_hipcc(prefix: Prefix) -> None:
-    """Write ``bin/hipcc`` where it is not there, or is another version of patchkit's.
+    """Write ``bin/hipcc`` if it is missing or of another version of patchkit.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     record = prefix.record
     text = (_SCRIPTS / "hipcc.sh").read_text("utf-8")
@@ -42,12 +42,12 @@ def write_hipcc(prefix: Prefix) -> None:
 
 
 def _word(path: str) -> str:
-    """A path of the record as the script has it: absolute, or from the prefix wherever that is."""
+    """A path of the record as a shell word: absolute, or relative to the script's ``$prefix``."""
     return shlex.quote(path) if path.startswith("/") else f'"$prefix"/{shlex.quote(path)}'
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """In one step: somebody may be running it."""
+    """Write a file atomically, because the script may be running."""
     if path.is_file() and path.read_bytes() == text.encode("utf-8"):
         return
     new = path.with_name(f".new-{path.name}")

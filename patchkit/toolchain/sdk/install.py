@@ -1,4 +1,4 @@
-"""Installing and removing the SDK prefix."""
+"""Installs and removes the SDK prefix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.sdk.apt import Client, Wanted, ask_config, make_client
+from patchkit.toolchain.sdk.apt import Client, Wanted, make_client, read_apt_config
 from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, obtain_compiler
 from patchkit.toolchain.sdk.flags import hip_arguments, leading_number
 from patchkit.toolchain.sdk.hipcc import write_hipcc
@@ -53,8 +53,8 @@ _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 class Request:
     """What to install.
 
-    ``environ`` gives PATH and proxies, ``fetch`` brings rocWMMA from its remote, ``suites`` overrides the
-    pins', ``entries`` the mirrors that this machine's apt is set up with.
+    ``environ`` provides PATH and proxies; ``fetch`` fetches rocWMMA from its remote; ``suites`` overrides
+    those of the pins, and ``entries`` the apt sources of this machine. ``again``: even if it is installed.
     """
 
     cache_root: Path
@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
-    """Packages that were unpacked, the suite they came from, and their compiler."""
+    """The unpacked packages, their suite, and the compiler."""
 
     suite: str
     packages: tuple[Package, ...]
@@ -78,10 +78,10 @@ class _Fetched:
 
 
 def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
-    """Fill the empty folder ``new``, and say what is in it.
+    """Create a prefix in the empty folder ``new``, and return its record.
 
     Raises:
-        PatchkitError: an SDK_ error, or one of the disk or of a tool.
+        PatchkitError: an SDK_ error, a disk error, or the failure of a tool.
     """
     scratch = new / "scratch"
     with disk_errors(scratch, "creating a prefix"):
@@ -149,7 +149,7 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
         except SourceError as error:
             if error.code != "SDK_PACKAGE_MISSING" or number == len(suites):
                 raise
-            reporter.info(f"{error.message}; trying {suites[number]}")
+            reporter.info(f"{error.message}; trying the suite {suites[number]}")
             continue
         compiler, device_libs = _compiler(new, scratch, candidates, entries, request, reporter)
         wanted = (*wanted, device_libs)
@@ -160,13 +160,13 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
             (new / "debs").rmdir()
         return _Fetched(suite=suite, packages=packages, compiler=compiler)
     raise SourceError(
-        "no suite is named to take packages from", code="SDK_PACKAGE_MISSING", hint="name one with --suite"
+        "no suite given to download packages from", code="SDK_PACKAGE_MISSING", hint="add one with --suite"
     )
 
 
 def machine_entries(reporter: Reporter) -> tuple[Entry, ...]:
-    """The machine's sources, from where its apt says that they are."""
-    text = ask_config(
+    """The apt sources of this machine, from the files that its apt configuration names."""
+    text = read_apt_config(
         ["shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"], reporter
     )
     paths = dict(line.replace("'", "").partition("=")[::2] for line in text.splitlines())
@@ -174,14 +174,14 @@ def machine_entries(reporter: Reporter) -> tuple[Entry, ...]:
 
 
 def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
-    """The packages of device bitcode, that of the newest LLVM first."""
+    """The packages of device bitcode, the newest LLVM first."""
     prefix = pins.device_libs_prefix
     names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
     if not names:
         raise SourceError(
             f"{what} lacks {prefix}<LLVM version>",
             code="SDK_PACKAGE_MISSING",
-            hint="another suite may have it: patchkit sdk install --suite sid",
+            hint="try another suite: patchkit sdk install --suite sid",
         )
     found = client.find(names, what)
     return tuple(sorted(found, key=lambda one: -int(one.name.removeprefix(prefix))))
@@ -200,19 +200,19 @@ def _compiler(
     llvm_of = {one: int(one.name.removeprefix(pins.device_libs_prefix)) for one in device_libs}
     oldest = min(llvm_of.values())
     minimum = max(pins.minimum_clang, oldest)
-    compiler, complaints = find_compiler(
+    compiler, rejections = find_compiler(
         request.environ, minimum=minimum, arch=pins.smoke_arch, reporter=reporter
     )
     if compiler is None:
-        reporter.info("no installed compiler serves; the distribution's goes into the prefix")
-        for complaint in complaints:
-            reporter.info(complaint)
+        reporter.info("no usable compiler is installed; the distribution's is added to the prefix")
+        for rejection in rejections:
+            reporter.info(rejection)
         stanzas = "\n".join(entry.as_stanza() for entry in entries)
         client = make_client(scratch / "machine", stanzas, environ=request.environ, reporter=reporter)
         reporter.step("reading the package index of this machine's suites")
         client.update("the machine's own suites")
         compiler = obtain_compiler(
-            client, new, minimum=pins.minimum_clang, at_least=oldest, complaints=complaints
+            client, new, minimum=pins.minimum_clang, at_least=oldest, rejections=rejections
         )
     readable = [one for one in device_libs if llvm_of[one] <= leading_number(compiler.version)]
     return compiler, readable[0] if readable else device_libs[-1]
@@ -223,7 +223,7 @@ def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
     if total > pins.download_limit:
         largest = max(wanted, key=lambda one: one.size)
         raise SourceError(
-            f"the packages are {total / 1e6:.0f} MB, at most {pins.download_limit / 1e6:.0f} MB expected",
+            f"the packages have {total / 1e6:.0f} MB; the limit is {pins.download_limit / 1e6:.0f} MB",
             code="SDK_DOWNLOAD_TOO_BIG",
             why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
             hint="the suite has changed its packages; try another with --suite",
@@ -231,15 +231,15 @@ def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
 
 
 def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
-    """The versions of HIP and of the device libs, and where these are, if all fits together."""
+    """The HIP version, and the folder and version of the device libs, after checking that they match."""
     found = hip_version(new / "usr" / "include")
     bitcode = [path.parent for path in sorted(new.glob(_BITCODE))]
     if found is None or not bitcode:
         part = "HIP headers" if found is None else "device libs"
         raise ToolchainError(
-            f"the packages hold no {part} where they are looked for",
+            f"no {part} found in the unpacked packages",
             code="SDK_VERSIONS_DISAGREE",
-            why="they are laid out in a way that patchkit does not know",
+            why="the layout of the packages is unknown to patchkit",
             hint="the suite has changed its packages; try another with --suite",
         )
     newest = max(bitcode, key=lambda path: bitcode_llvm(path) or 0)
@@ -268,20 +268,20 @@ def _rocwmma(
         except SourceError as error:
             if request.rocwmma == "git" or error.code == "SDK_ROCWMMA_MISMATCH":
                 raise
-            reporter.warn(f"rocWMMA is patchkit's stand-in header: {error.message}")
+            reporter.warn(f"using patchkit's stand-in header instead of rocWMMA: {error.message}")
     return "stand-in", rocwmma_version(STANDIN)
 
 
 def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
-    """The prefix of this cache, and whether it was made now: one that is whole is kept as it is.
+    """Install the prefix of a cache, unless there is an intact one; returns it, and whether it is new.
 
     Raises:
-        PatchkitError: as :func:`make_prefix`; nothing half-made stays visible.
+        PatchkitError: as :func:`make_prefix`; no partial prefix remains visible.
     """
     folder = sdk_folder(request.cache_root)
     with _locked(folder, reporter):
         _sweep(folder, reporter)
-        present = None if request.again else _whole_prefix(request.cache_root)
+        present = None if request.again else _intact_prefix(request.cache_root)
         if present is not None:
             write_hipcc(present)
             return present, False
@@ -295,8 +295,8 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
             shutil.rmtree(new, ignore_errors=True)
 
 
-def _whole_prefix(cache_root: Path) -> Prefix | None:
-    """The prefix that is there; a damaged one is made anew."""
+def _intact_prefix(cache_root: Path) -> Prefix | None:
+    """The installed prefix; None if there is none, or it is damaged."""
     try:
         return current_prefix(cache_root)
     except PatchkitError:
@@ -304,7 +304,7 @@ def _whole_prefix(cache_root: Path) -> Prefix | None:
 
 
 def remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
-    """Remove every prefix of this cache; the folders that went."""
+    """Remove all prefixes of a cache; returns the removed folders."""
     folder = sdk_folder(cache_root)
     if not folder.is_dir():
         return ()
@@ -321,14 +321,14 @@ def remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
 
 
 def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Prefix:
-    """Give the prefix its name, and make it the current one; older ones go.
+    """Rename the prefix to its id, make it the current one, and remove older ones.
 
-    Where it replaces one of the same name there is none for a moment: a run that is killed just then
-    leaves a link to nothing, which reads as a damaged prefix.
+    Replacing one of the same name is not atomic: a run that is killed between the two steps leaves a
+    dangling link, which is reported as a damaged prefix.
     """
     path = folder / record.id
     with disk_errors(path, "publishing the prefix"):
-        if path.exists():  # a damaged one of the same content, or a killed run's whole one
+        if path.exists():  # a damaged prefix with the same content, or an intact one of a killed run
             _discard(path)
         new.rename(path)
         link = folder / f".current-{os.getpid()}"
@@ -343,13 +343,13 @@ def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Pre
 
 
 def _sweep(folder: Path, reporter: Reporter) -> None:
-    """Remove what killed runs left. The lock is held: nobody is making anything here now.
+    """Remove the remains of killed runs. The lock is held, so no other run is using them.
 
-    A package client that outlived its patchkit may still write there; what it writes goes next time.
+    An apt process that outlived its patchkit may still write there; that is removed next time.
     """
-    with disk_errors(folder, "removing what a killed run left"):
+    with disk_errors(folder, "removing the remains of a killed run"):
         for path in sorted(folder.glob(".*")):
-            reporter.info(f"removing what a killed run left: {path.name}")
+            reporter.info(f"removing the remains of a killed run: {path.name}")
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -357,10 +357,10 @@ def _sweep(folder: Path, reporter: Reporter) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a prefix: out of sight in one step, then file by file."""
+    """Remove a prefix: rename it, which is atomic, then delete its files."""
     gone = path.with_name(f".old-{path.name}")
     path.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)  # what stays is swept by the next run
+    shutil.rmtree(gone, ignore_errors=True)  # the next run removes the rest
 
 
 def _locked(folder: Path, reporter: Reporter) -> AbstractContextManager[int]:

@@ -17,12 +17,12 @@ _PACKAGE_S = 300.0
 
 
 def unpack(folder: Path, wanted: Sequence[Wanted], into: Path, reporter: Reporter) -> tuple[Package, ...]:
-    """Unpack every package file of ``folder``, and delete it; what was unpacked, by name.
+    """Unpack all package files of ``folder`` and delete them; returns the packages, sorted by name.
 
     Raises:
-        SDK_PACKAGE_DAMAGED: a file is no package, or is not one of those wanted, or one is not there.
-        SDK_APT_MISSING: there is no dpkg-deb.
-        CacheError: the disk refused.
+        SDK_PACKAGE_DAMAGED: a file is not a package or not in ``wanted``, or a wanted one is missing.
+        SDK_APT_MISSING: dpkg-deb is not installed.
+        CacheError: a disk operation failed.
     """
     expected = {(one.name, one.version) for one in wanted}
     unpacked = []
@@ -32,14 +32,14 @@ def unpack(folder: Path, wanted: Sequence[Wanted], into: Path, reporter: Reporte
     for file in files:
         package = _describe(file, reporter)
         if (package.name, package.version) not in expected:
-            raise _damaged(file, f"it is {package.name} {package.version}, which was not asked for")
+            raise _damaged(file, f"it is {package.name} {package.version}, which was not requested")
         _run(["dpkg-deb", "--extract", str(file), str(into)], file, reporter)
         unpacked.append(package)
         with disk_errors(file, "unpacking packages"):
             file.unlink()
     missing = expected - {(one.name, one.version) for one in unpacked}
     if missing:
-        raise _damaged(folder, f"these did not come: {' '.join(sorted(name for name, _ in missing))}")
+        raise _damaged(folder, f"not downloaded: {' '.join(sorted(name for name, _ in missing))}")
     return tuple(sorted(unpacked, key=lambda one: one.name))
 
 
@@ -59,9 +59,9 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
         return run_tool(argv, timeout_s=_PACKAGE_S, reporter=reporter).stdout
     except ToolMissing as error:
         raise ToolchainError(
-            "there is no dpkg-deb on this machine",
+            "dpkg-deb is not installed on this machine",
             code="SDK_APT_MISSING",
-            why="it is what unpacks the packages",
+            why="it is needed to unpack the SDK's packages",
             hint="install the package dpkg, or use a Debian machine or container",
         ) from error
     except ToolFailed as error:
@@ -71,9 +71,9 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
 
 def _damaged(path: Path, why: str) -> SourceError:
     return SourceError(
-        "a package cannot be unpacked",
+        "cannot unpack a package",
         code="SDK_PACKAGE_DAMAGED",
         where=Location(path=str(path)),
         why=why,
-        hint="run patchkit sdk install again: it downloads the package anew",
+        hint="run patchkit sdk install again to download the package again",
     )

@@ -1,4 +1,4 @@
-"""Reads ``pins.toml``: what an installation fetches, and the rules that what came must meet."""
+"""Reads ``pins.toml``: what an installation of the SDK fetches, and the rules for accepting it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Table(BaseModel):
 
 
 class RocWmmaPin(_Table):
-    """``tree`` is git's hash of ``folder`` at ``commit``; ``same_as`` maps an arch to one it knows."""
+    """The pinned rocWMMA: ``tree`` is git's hash of ``folder`` at ``commit``; ``same_as`` aliases archs."""
 
     url: str
     commit: str
@@ -31,7 +31,7 @@ class RocWmmaPin(_Table):
 
 
 class Pins(_Table):
-    """The file, as it is explained there; ``download_limit`` in bytes."""
+    """The content of ``pins.toml``, which explains each key; ``download_limit`` is in bytes."""
 
     suites: tuple[str, ...]
     packages: tuple[str, ...]
@@ -44,18 +44,18 @@ class Pins(_Table):
 
 
 def load_pins(path: Path = PINS_FILE) -> Pins:
-    """The pins of ``path``.
+    """Read the pins.
 
     Raises:
-        SDK_PINS_BROKEN: it cannot be read, is no TOML, or lacks a key.
+        SDK_PINS_BROKEN: the file cannot be read, is not TOML, or lacks a key.
     """
     try:
         return Pins.model_validate(tomllib.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            "the pins of the SDK cannot be read",
+            "cannot read the pins of the SDK",
             code="SDK_PINS_BROKEN",
             where=Location(path=str(path)),
             why=str(error),
-            hint="the file is part of patchkit: install patchkit anew, or restore it with git checkout",
+            hint="the file is part of patchkit: reinstall patchkit, or restore the file with git checkout",
         ) from error

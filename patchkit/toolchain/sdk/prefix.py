@@ -1,4 +1,4 @@
-"""An installed prefix, and the record of what is in it."""
+"""An installed SDK prefix, and the record of its contents."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from patchkit.base.files import disk_errors
 
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
 
-# What a prefix holds beyond those of the recipe before it, by the number of the recipe. A new row, where an
-# installation puts more into a prefix than it did: older prefixes still serve, and are told apart by it.
+# What each recipe added to the previous one. Add a row if installations put more into a prefix: older
+# prefixes remain usable, and users are informed of what they lack.
 _ADDED = {2: "thrust's headers, OpenMP for -fopenmp, and hiprtc's functions in libamdhip64"}
 
-# Our own header: part of patchkit, not of a prefix.
+# The stand-in for rocWMMA: part of patchkit, not of a prefix.
 STANDIN = Path(__file__).resolve().parent / "standin"
 
 
 class Package(BaseModel):
-    """A package that was unpacked: ``sha256`` and ``size`` in bytes are those of its file."""
+    """An unpacked package; ``sha256`` and ``size`` (in bytes) are of the package file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,11 +35,11 @@ class Package(BaseModel):
 
 
 class Record(BaseModel):
-    """What ``sdk.json`` says. Paths are relative to the prefix, but for an installed compiler's."""
+    """The content of ``sdk.json``. Paths are relative to the prefix, except that of an installed compiler."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # Raised when what an installation makes changes: a prefix of another format is made anew.
+    # Increase it for incompatible changes: a prefix of another format must be installed again.
     format: Literal[3] = 3
     suite: str
     packages: tuple[Package, ...]
@@ -53,32 +53,32 @@ class Record(BaseModel):
     rocwmma_version: str
     stubs: tuple[str, ...]
     downloaded: int
-    # By which `_ADDED` an installation is made; one that does not say so was made before there was a second.
+    # The newest row of `_ADDED` at installation; records without it are from before recipe 2.
     recipe: int = 1
 
     @property
     def id(self) -> str:
-        """Twelve hex digits over everything that decides what is in the prefix."""
+        """The digest, 12 hex digits, of everything that determines the contents of the prefix."""
         content = {**self.model_dump(mode="json"), "downloaded": None}
         return key_of(content)[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix:
-    """A prefix and where it is."""
+    """A prefix: its path and its record."""
 
     path: Path
     record: Record
 
     @property
     def lacks(self) -> str | None:
-        """What a prefix made by this version of patchkit has besides; None where that is nothing."""
+        """What a prefix installed by this version of patchkit has in addition, or None."""
         newer = [what for recipe, what in _ADDED.items() if recipe > self.record.recipe]
         return "; ".join(newer) or None
 
     @property
     def root(self) -> Path:
-        """The folder with ``include/hip``: what ROCM_PATH would name."""
+        """The folder that contains ``include/hip``: a value for ROCM_PATH."""
         return self.path / "usr"
 
     @property
@@ -88,7 +88,7 @@ class Prefix:
 
     @property
     def hipcc(self) -> Path:
-        """A compiler of HIP programs for users; a prefix that an older patchkit made may lack it."""
+        """The hipcc script for users; a prefix installed by an older patchkit may lack it."""
         return self.path / "bin" / "hipcc"
 
     @property
@@ -98,25 +98,25 @@ class Prefix:
 
     @property
     def rocwmma(self) -> Path:
-        """The folder that holds ``rocwmma/rocwmma.hpp``."""
+        """The folder that contains ``rocwmma/rocwmma.hpp``."""
         return self.path / "rocwmma" if self.record.rocwmma_kind == "git" else STANDIN
 
 
 def newest_recipe() -> int:
-    """The number of the recipe by which this version of patchkit makes prefixes."""
+    """The recipe number of prefixes that this version of patchkit installs."""
     return max(_ADDED)
 
 
 def sdk_folder(cache_root: Path) -> Path:
-    """Where the prefixes of a cache are."""
+    """The folder of the prefixes in a cache folder."""
     return cache_root / "sdk"
 
 
 def current_prefix(cache_root: Path) -> Prefix | None:
-    """The prefix to use; None when none is installed.
+    """The installed prefix; None if there is none.
 
     Raises:
-        SDK_PREFIX_DAMAGED: it lacks something, or the compiler it was made for is gone.
+        SDK_PREFIX_DAMAGED: a part is missing, or the installed compiler that it uses.
     """
     link = sdk_folder(cache_root) / "current"
     try:
@@ -134,12 +134,12 @@ def current_prefix(cache_root: Path) -> Prefix | None:
         prefix.rocwmma / "rocwmma",
     ):
         if not needed.exists():
-            raise _damaged(needed, "it is gone")
+            raise _damaged(needed, "it is missing")
     return prefix
 
 
 def load_prefix(path: Path) -> Prefix | None:
-    """The prefix at ``path``; None when it is not complete, or of another format."""
+    """The prefix at ``path``; None if its record is missing or of another format."""
     try:
         return Prefix(path=path, record=Record.model_validate_json((path / "sdk.json").read_bytes()))
     except (OSError, ValidationError):
@@ -147,7 +147,7 @@ def load_prefix(path: Path) -> Prefix | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write ``sdk.json`` into a prefix that is being made; it is written last."""
+    """Write ``sdk.json``, as the last step of creating a prefix."""
     text = json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     with disk_errors(path, "writing sdk.json"):
         (path / "sdk.json").write_text(text, encoding="utf-8")
@@ -159,5 +159,5 @@ def _damaged(path: Path, why: str) -> ToolchainError:
         code="SDK_PREFIX_DAMAGED",
         where=Location(path=str(path)),
         why=why,
-        hint="make it anew: patchkit sdk install",
+        hint="install it again: patchkit sdk install",
     )

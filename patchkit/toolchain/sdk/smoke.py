@@ -1,4 +1,4 @@
-"""Compiles and links ten lines of HIP, to see that a new prefix works."""
+"""Smoke test of a new prefix: compiles and links a small HIP program."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ __global__ void product(const __half * a, const __half * b, float * c) {
 def smoke(
     clang: Path, flags: Sequence[str], libraries: Path, scratch: Path, *, wmma: bool, reporter: Reporter
 ) -> None:
-    """Compile a kernel for device and host, link it, and compile one that uses rocWMMA.
+    """Compile a kernel for device and host, link it, and compile a kernel that uses rocWMMA.
 
     Args:
         clang: the compiler.
-        flags: of :func:`patchkit.toolchain.sdk.flags.hip_arguments`, for both passes.
-        libraries: the folder of the stubs.
-        scratch: where to write.
-        wmma: whether rocWMMA is to be tried.
-        reporter: hears the commands.
+        flags: from :func:`patchkit.toolchain.sdk.flags.hip_arguments`, for both passes.
+        libraries: the folder of the stub libraries.
+        scratch: the folder to write to.
+        wmma: whether to test rocWMMA.
+        reporter: receives the commands.
 
     Raises:
         SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
-        SDK_SMOKE_FAILED: it does not compile, or not link.
+        SDK_SMOKE_FAILED: compiling or linking failed.
     """
-    flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
+    flags = [*flags, "-w"]  # warnings of vendor headers do not matter here
     _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
     link = ["--hip-link", *(flag for flag in flags if flag.startswith(("--rocm", "--hip", "--offload")))]
     link += ["-shared", "-fuse-ld=lld", "-Wl,-z,defs", "--rtlib=compiler-rt", "-unwindlib=libgcc"]
@@ -104,7 +104,7 @@ def _compile(
                 hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
             ) from error
         raise ToolchainError(
-            "the new prefix does not compile a HIP kernel, and was not kept",
+            "the new prefix failed to compile a HIP kernel, and was removed",
             code="SDK_SMOKE_FAILED",
             where=Location(path=str(clang)),
             why=why,

@@ -1,4 +1,4 @@
-"""The mirrors that this machine's apt is set up with."""
+"""The apt sources (mirrors) of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 
-# Suites of Debian's main archive. A mirror of it carries all of them, whatever the machine uses.
+# Suites of Debian's main archive. A mirror of it has all of them, whichever the machine uses.
 _MAIN_SUITE = re.compile(
     r"(?:(?:old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke)(?:-updates|-backports)?"
 )
@@ -22,7 +22,7 @@ _LIST_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """``signed_by`` is what apt takes there: paths, fingerprints, or a key block; None: apt's own keys."""
+    """An apt source. ``signed_by`` is a path, fingerprints or a key block; None means apt's own keys."""
 
     uris: tuple[str, ...]
     suites: tuple[str, ...]
@@ -32,7 +32,7 @@ class Entry:
     def as_stanza(self) -> str:
         """The entry as a stanza of a ``.sources`` file.
 
-        Options that weaken apt's checks (Trusted, Allow-Insecure) are left out on purpose.
+        Options that weaken apt's checks (Trusted, Allow-Insecure) are omitted on purpose.
         """
         lines = [
             "Types: deb",
@@ -45,15 +45,15 @@ class Entry:
         return "\n".join(lines) + "\n"
 
     def for_suite(self, suite: str) -> Entry:
-        """The same mirror, another suite of it."""
+        """The same mirror with another suite."""
         return replace(self, suites=(suite,), components=("main",))
 
 
 def choose_mirror(entries: tuple[Entry, ...]) -> Entry:
-    """The first entry that is of Debian's main archive.
+    """The first entry for Debian's main archive.
 
     Raises:
-        SDK_MIRROR_MISSING: there is none.
+        SDK_MIRROR_MISSING: no entry is for it.
     """
     for entry in entries:
         of_main = all(_MAIN_SUITE.fullmatch(suite) for suite in entry.suites)
@@ -61,15 +61,15 @@ def choose_mirror(entries: tuple[Entry, ...]) -> Entry:
             return entry
     named = sorted({suite for entry in entries for suite in entry.suites})
     raise ToolchainError(
-        "apt is set up with no mirror of Debian",
+        "no Debian mirror in the apt sources of this machine",
         code="SDK_MIRROR_MISSING",
-        why=f"it knows the suites {', '.join(named)}" if named else "it is set up with no sources at all",
-        hint="the SDK is made of Debian's packages: use a Debian machine or container, or install ROCm",
+        why=f"the sources have the suites {', '.join(named)}" if named else "there are no apt sources",
+        hint="the SDK consists of Debian packages: use a Debian machine or container, or install ROCm",
     )
 
 
 def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
-    """All entries, in apt's order: the main file, then the folder's files by name.
+    """All entries in apt's order: the main file, then the files of the folder by name.
 
     Raises:
         SDK_APT_SOURCE_BAD: a file cannot be read, or is not text.
@@ -83,17 +83,17 @@ def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ToolchainError(
-                f"a file of apt's sources cannot be read: {error}",
+                f"cannot read a file of the apt sources: {error}",
                 code="SDK_APT_SOURCE_BAD",
                 where=Location(path=str(path)),
-                hint=f"look at it with: ls -l {path}",
+                hint=f"check the file with: ls -l {path}",
             ) from error
         entries += (parse_sources if path.suffix == ".sources" else parse_list)(text)
     return tuple(entries)
 
 
 def parse_list(text: str) -> tuple[Entry, ...]:
-    """The entries of a file of one-line entries; lines that are none are apt's to complain about."""
+    """The entries of a one-line-style file (``.list``); invalid lines are skipped, apt reports them."""
     entries = []
     for line in text.splitlines():
         found = _LIST_LINE.fullmatch(line.partition("#")[0].strip())
@@ -112,7 +112,7 @@ def parse_list(text: str) -> tuple[Entry, ...]:
 
 
 def parse_sources(text: str) -> tuple[Entry, ...]:
-    """The entries of a file of stanzas."""
+    """The entries of a deb822-style file (``.sources``)."""
     entries = []
     for fields in _stanzas(text):
         uris = tuple(uri for uri in fields.get("uris", "").split() if not _is_medium(uri))
@@ -130,7 +130,7 @@ def parse_sources(text: str) -> tuple[Entry, ...]:
 
 
 def _stanzas(text: str) -> Iterator[dict[str, str]]:
-    """Stanzas as lower-case field names and values; a continued value keeps its line breaks."""
+    """The stanzas as dicts with lower-case field names; multi-line values keep their line breaks."""
     fields: dict[str, str] = {}
     last = ""
     for line in [*text.splitlines(), ""]:

@@ -1,4 +1,4 @@
-"""What packages lack for compiling: libraries to link with, and the layout that clang and CMake expect."""
+"""Adds what the packages lack: stub libraries to link with, and the layout that clang and CMake expect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from patchkit.base.reporter import Reporter
 _BUILD_S = 60.0
 
 
-# hipErrorNoDevice of hip_runtime_api.h. hipBLAS' and HSA's functions fail with it too: any value but 0
-# means failure to both.
+# hipErrorNoDevice of hip_runtime_api.h. hipBLAS and HSA functions return it, too: for both, any nonzero value
+# is an error.
 _NO_DEVICE = 100
 
 
-# Called by code that clang generates for kernels and launches; no header declares them all.
+# Called by code that clang generates for kernels and launches; no header declares all of them.
 _OF_THE_COMPILER = (
     "__hipPopCallConfiguration",
     "__hipPushCallConfiguration",
@@ -34,17 +34,17 @@ _OF_THE_COMPILER = (
 )
 
 
-# Whose headers declare what a library has, by the stem of its name: a folder and a pattern of names.
-# Libraries not listed are only named by the package files, and get no functions.
+# By the base name of a library: the folder of headers that declare its functions, and a pattern of
+# names. Libraries that are not listed are only named by CMake package files; their stubs have no functions.
 _DECLARED = {
-    # Up to ROCm 6 the runtime has hiprtc's functions, too: AMD's example of it links no other library.
+    # Up to ROCm 6 the runtime also has hiprtc's functions: AMD's hiprtc example links no other library.
     "libamdhip64": ("hip", r"\bhip(?:rtc)?[A-Z]\w*"),
     "libhipblas": ("hipblas", r"\bhipblas[A-Z]\w*"),
     "libhiprtc": ("hip", r"\bhiprtc[A-Z]\w*"),
 }
 
 
-# These return text, which a caller prints.
+# These return strings, which callers print.
 _TEXT = frozenset(
     {
         "hipApiName",
@@ -60,19 +60,19 @@ _TEXT = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Library:
-    """``file`` is relative to the folder that holds ``lib`` and ``include``."""
+    """A shared library; ``file`` is relative to the folder that contains ``lib`` and ``include``."""
 
     file: str
     soname: str
 
 
 def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
-    """Build a stub for each library that the package files name and that is not there; their sonames.
+    """Build stubs for the libraries that CMake package files name and that are missing; returns sonames.
 
     Raises:
-        SDK_STUBS_UNKNOWN: no library is named, or no function declared.
+        SDK_STUBS_UNKNOWN: the package files name no library, or the headers declare no function.
         ToolchainError: the compiler failed.
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     libraries = [library for library in named_libraries(root) if not (root / library.file).is_file()]
     if not libraries:
@@ -80,8 +80,8 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
             "the CMake package files name no shared library",
             code="SDK_STUBS_UNKNOWN",
             where=Location(path=str(root)),
-            why="they are written in a way that patchkit does not know",
-            hint="report it: a suite has changed its packages",
+            why="their format is unknown to patchkit",
+            hint="report this to patchkit: the suite has changed its packages",
         )
     for library in libraries:
         target = root / library.file
@@ -106,7 +106,7 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
 
 
 def named_libraries(root: Path) -> tuple[Library, ...]:
-    """The shared libraries that the package files under ``lib`` name as imported targets."""
+    """The shared libraries of imported targets in the CMake package files under ``lib``."""
     found: dict[str, Library] = {}
     for path in sorted(root.glob("lib/**/cmake/**/*.cmake")):
         text = path.read_text("utf-8", errors="replace")
@@ -121,9 +121,9 @@ def named_libraries(root: Path) -> tuple[Library, ...]:
 
 
 def declared_functions(headers: Iterable[Path], pattern: str) -> frozenset[str]:
-    """Names of the pattern that stand before an opening bracket.
+    """Names in the headers that match the pattern and are followed by an opening parenthesis.
 
-    Types and macros of that shape come along: a symbol too many harms nobody, one too few does not link.
+    This includes some types and macros, but superfluous symbols do no harm, and missing ones do not link.
     """
     names: set[str] = set()
     for header in headers:
@@ -150,10 +150,10 @@ def _functions_of(library: Library, root: Path) -> frozenset[str]:
     functions = declared_functions(sorted((root / "include" / folder).rglob("*.h")), pattern)
     if not functions:
         raise ToolchainError(
-            f"the headers declare nothing of {library.soname}",
+            f"the headers declare no function of {library.soname}",
             code="SDK_STUBS_UNKNOWN",
             where=Location(path=str(root / "include" / folder)),
-            hint="report it: a suite has changed its packages",
+            hint="report this to patchkit: the suite has changed its packages",
         )
     return functions | (frozenset(_OF_THE_COMPILER) if _stem(library) == "libamdhip64" else frozenset())
 
@@ -166,15 +166,15 @@ _FORWARD = 'include("${{CMAKE_CURRENT_LIST_DIR}}/{path}")\n'
 
 
 def complete_layout(root: Path) -> None:
-    """Add what is expected below ``root``, once packages and stubs are there.
+    """Add folders and links that tools expect below ``root``, after unpacking packages and building stubs.
 
-    - ``bin``: the package files of HIP check that it is there, though nothing of it is used.
-    - ``lib/lib*.so``: clang links HIP programs with ``-L<root>/lib -lamdhip64``; CMake tells from such a
-      link what the compiler is.
-    - ``lib/cmake``: older CMake looks for hip-lang only there (measured: 3.25 does, 4.4 does not).
+    - ``bin``: HIP's CMake package files check that it exists, although they use nothing in it.
+    - ``lib/lib*.so``: clang links HIP programs with ``-L<root>/lib -lamdhip64``; CMake identifies the
+      compiler by linking such a program.
+    - ``lib/cmake``: older CMake searches hip-lang only there (measured: 3.25 does, 4.4 does not).
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: a disk operation failed.
     """
     with disk_errors(root, "completing the prefix"):
         (root / "bin").mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ def complete_layout(root: Path) -> None:
 
 def _forward(package: Path, forwarder: Path, multiarch: str) -> None:
     if not package.name.endswith(("-config.cmake", "-config-version.cmake", "Config.cmake")):
-        return  # included by those
+        return  # other files are included by these
     forwarder.parent.mkdir(parents=True, exist_ok=True)
     path = f"../../{multiarch}/cmake/{package.parent.name}/{package.name}"
     forwarder.write_text(_FORWARD.format(path=path), encoding="ascii")

@@ -1,4 +1,4 @@
-"""Finds the versions of HIP, rocWMMA, clang and device libs, and refuses those that do not work together."""
+"""Finds the versions of HIP, rocWMMA, clang and device libs, and checks that they work together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.flags import leading_number
 
-_ANSWER_S = 30.0  # for questions that take a compiler milliseconds
+_ANSWER_S = 30.0  # for options that a compiler answers in milliseconds
 
 
 def hip_version(include: Path) -> str | None:
-    """The version in ``hip/hip_version.h``, such as 6.4.43484; None without one."""
+    """The version in ``hip/hip_version.h``, such as 6.4.43484; None if it is missing."""
     try:
         text = (include / "hip" / "hip_version.h").read_text("utf-8", errors="replace")
     except OSError:
@@ -30,7 +30,7 @@ def hip_version(include: Path) -> str | None:
 
 
 def rocwmma_version(include: Path) -> str:
-    """The version in the header's own version file, such as 1.6.0; ``unknown`` without one."""
+    """The version in rocWMMA's version header, such as 1.6.0; ``unknown`` if it is missing."""
     for name in ("rocwmma-version.hpp", "internal/rocwmma-version.hpp"):
         try:
             text = (include / "rocwmma" / name).read_text("utf-8", errors="replace")
@@ -43,10 +43,10 @@ def rocwmma_version(include: Path) -> str:
 
 
 def clang_version(clang: Path, reporter: Reporter) -> str | None:
-    """What the compiler says it is, such as 22.1.8; None when it is no clang.
+    """The version of the compiler, such as 22.1.8; None if it is not clang.
 
     Raises:
-        ToolchainError: it could not be run, or failed.
+        ToolchainError: the compiler could not be run, or failed.
     """
     done = run_tool([str(clang), "--version"], timeout_s=_ANSWER_S, reporter=reporter)
     found = re.search(rb"clang version (\d+(?:\.\d+)+)", done.stdout)
@@ -54,7 +54,7 @@ def clang_version(clang: Path, reporter: Reporter) -> str | None:
 
 
 def known_archs(clang: Path, reporter: Reporter) -> frozenset[str]:
-    """The gfx ids that the compiler can make code for; empty when it was built without AMDGPU."""
+    """The gfx ids that the compiler supports; empty if it was built without the AMDGPU target."""
     done = run_tool(
         [str(clang), "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"],
         timeout_s=_ANSWER_S,
@@ -67,16 +67,16 @@ def known_archs(clang: Path, reporter: Reporter) -> frozenset[str]:
 
 
 def bitcode_llvm(device_libs: Path) -> int | None:
-    """The LLVM that the folder of the device libs is named after; None when it is named after none."""
+    """The LLVM version in the path of the device libs; None if there is none."""
     numbers = re.findall(r"/(?:llvm-|clang/)(\d+)/", f"{device_libs}/")
     return int(numbers[-1]) if numbers else None
 
 
 def check_bitcode(device_libs: Path, clang: str) -> None:
-    """Refuse device libs that are newer than the clang of that version.
+    """Check that clang (a version) can read the device libs.
 
     Raises:
-        SDK_BITCODE_TOO_NEW: they are.
+        SDK_BITCODE_TOO_NEW: the device libs are of a newer LLVM.
     """
     written_by = bitcode_llvm(device_libs)
     if written_by is not None and written_by > leading_number(clang):
@@ -84,24 +84,24 @@ def check_bitcode(device_libs: Path, clang: str) -> None:
             f"clang {clang} cannot read the device libs of LLVM {written_by}",
             code="SDK_BITCODE_TOO_NEW",
             where=Location(path=str(device_libs)),
-            why="bitcode is read by the LLVM that wrote it and by newer ones",
-            hint=f"install clang-{written_by}, lld-{written_by} and llvm-{written_by}, or newer ones",
+            why="only the LLVM version that wrote bitcode, and newer ones, can read it",
+            hint=f"install clang-{written_by}, lld-{written_by} and llvm-{written_by}, or newer versions",
         )
 
 
 def check_majors(
     hip: str, parts: Mapping[str, str], accepted: Mapping[str, tuple[int, ...]], where: Path
 ) -> None:
-    """Refuse parts whose major version is not known to work with the HIP headers'.
+    """Check that the major versions of all parts are known to work with that of the HIP headers.
 
     Args:
         hip: version of the HIP headers.
-        parts: name of a part (``device libs``) and its version.
-        accepted: major version of HIP and the majors that go with it; its own always does.
+        parts: versions of the parts by name (``device libs``).
+        accepted: by HIP's major version, other major versions that work with it; its own always does.
         where: the prefix, for the message.
 
     Raises:
-        SDK_VERSIONS_DISAGREE: a part is of another major version.
+        SDK_VERSIONS_DISAGREE: a part has another major version.
     """
     major = leading_number(hip)
     allowed = {major, *accepted.get(str(major), ())}

@@ -153,8 +153,8 @@ def test_the_compilers_errors_come_through(prefix, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "archs", "why"),
     [
-        (None, {"gfx1151"}, "gfx1151 (since no GPU is in this machine)"),
-        ("gfx1100,gfx90a", {"gfx1100", "gfx90a"}, "gfx1100 gfx90a (as HCC_AMDGPU_TARGET says)"),
+        (None, {"gfx1151"}, "gfx1151 (the default, as this machine has no GPU)"),
+        ("gfx1100,gfx90a", {"gfx1100", "gfx90a"}, "gfx1100 gfx90a (from HCC_AMDGPU_TARGET)"),
     ],
 )
 def test_who_names_no_gpu_is_told_which_one_it_is(
@@ -169,7 +169,7 @@ def test_who_names_no_gpu_is_told_which_one_it_is(
     done = _hipcc(prefix, tmp_path, "-c", "a.hip")
     assert (done.returncode, done.stderr) == (
         0,
-        f"hipcc: no --offload-arch is given: the code is for {why}\n",
+        f"hipcc: no --offload-arch given; compiling for {why}\n",
     )
     assert _archs(tmp_path / "a.o") == archs
 
@@ -207,7 +207,7 @@ def test_a_compiler_without_openmp_is_told(prefix, tmp_path: Path) -> None:
     argv = [str(tmp_path / "bin" / "hipcc"), "-fopenmp", "a.o"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "hipcc: -fopenmp needs LLVM's OpenMP library" in done.stderr
+    assert "hipcc: -fopenmp requires LLVM's OpenMP library" in done.stderr
     assert "patchkit sdk install --again" in done.stderr
 
 

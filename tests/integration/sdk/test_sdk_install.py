@@ -244,7 +244,7 @@ def test_suites_without_a_new_enough_compiler(
     client = make_client(tmp_path / "apt", stanza, environ={}, reporter=QUIET)
     client.update("the suite")
     with refused(code) as caught:
-        obtain_compiler(client, tmp_path, minimum=20, at_least=21, complaints=("/bin/clang++: too old",))
+        obtain_compiler(client, tmp_path, minimum=20, at_least=21, rejections=("/bin/clang++: too old",))
     assert "/bin/clang++: too old" in (caught.value.why or "")
 
 
@@ -290,7 +290,7 @@ def test_rocwmma_comes_from_git_and_is_said(request_of, rocwmma) -> None:
     request = request_of(rocwmma="auto", rocwmma_url=url, pins={"rocwmma": pin})
     prefix, _ = install(request, QUIET)
     assert prefix.record.rocwmma_kind == "git"
-    assert prefix.record.rocwmma_version.startswith(f"1.6.0 (git {pin.commit[:12]}, told that gfx1151 are as")
+    assert prefix.record.rocwmma_version.startswith(f"1.6.0 (git {pin.commit[:12]}, with gfx1151 as")
     toolchain = find_toolchain(request.cache_root, {}, QUIET)
     flags = hip_flags(toolchain, "gfx1151", which="device")
     assert str(prefix.path / "rocwmma") in flags

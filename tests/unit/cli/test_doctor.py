@@ -271,4 +271,4 @@ def test_a_damaged_prefix_is_a_failure(look, tmp_path: Path) -> None:
     check = look()["sdk"]
     assert check.error is not None
     assert check.error.code == "SDK_PREFIX_DAMAGED"
-    assert check.hint == "make it anew: patchkit sdk install"
+    assert check.hint == "install it again: patchkit sdk install"

@@ -244,7 +244,7 @@ def test_a_damaged_prefix_says_how_to_make_it_anew(find, sdk: Path, gone: str) -
         shutil.rmtree(path.parent)
     with refused("SDK_PREFIX_DAMAGED") as caught:
         find(sdk)
-    assert caught.value.hint == "make it anew: patchkit sdk install"
+    assert "patchkit sdk install" in (caught.value.hint or "")
 
 
 def test_a_prefix_whose_compiler_was_removed_is_damaged(find, sdk: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 #!/bin/sh
-# hipcc of a patchkit SDK: compiles and links HIP programs without ROCm. Its arguments are clang's.
+# hipcc of a patchkit SDK: compiles and links HIP programs without ROCm. It takes clang's arguments.
 #
-# As with AMD's, a file that ends like C++, CUDA or HIP is HIP unless -x says otherwise, and -O3 is the default;
-# --genco makes device code alone, and without --offload-arch the code is for the GPU of this machine.
+# As in AMD's hipcc, C++, CUDA and HIP files are compiled as HIP unless -x is given, and -O3 is the default;
+# --genco generates only device code, and without --offload-arch the code is for the GPU of this machine.
 
 self=$0
 while [ -L "$self" ]; do
@@ -15,7 +15,7 @@ done
 prefix=$(CDPATH= cd -- "$(dirname -- "$self")/.." && pwd) || exit 1
 
 names_language=no names_arch=no has_hip=no has_openmp=no last=
-lazy= # for clang an option of the linker is an input: without a file there is to be none
+lazy= # clang counts a linker option as an input, so it is only set if there is an input file
 for argument do
     case $argument in
         -xhip | -xcuda) names_language=yes has_hip=yes ;;
@@ -31,8 +31,8 @@ for argument do
     last=$argument
 done
 
-# Before a file that is HIP comes -x hip, before the next that is not -x none. Behind -- nothing is an option, and all
-# files are HIP.
+# Add -x hip before HIP files, and -x none before the next other file. After -- there are no options, and all files are
+# HIP.
 language=none is_value=no is_behind=no
 for argument do
     shift
@@ -84,17 +84,17 @@ find_gpus() {
 }
 
 if [ $has_hip = yes ] && [ $names_arch = no ]; then
-    archs=$(echo "${HCC_AMDGPU_TARGET:-}" | tr ',' ' ') why="as HCC_AMDGPU_TARGET says"
+    archs=$(echo "${HCC_AMDGPU_TARGET:-}" | tr ',' ' ') why="from HCC_AMDGPU_TARGET"
     if [ -z "$archs" ]; then
         archs=$(find_gpus) why="the GPU of this machine"
     fi
     if [ -z "$archs" ]; then
-        archs=@ARCH@ why="since no GPU is in this machine"
+        archs=@ARCH@ why="the default, as this machine has no GPU"
     fi
     for arch in $archs; do
         set -- "--offload-arch=$arch" "$@"
     done
-    echo "hipcc: no --offload-arch is given: the code is for" $archs "($why)" >&2
+    echo "hipcc: no --offload-arch given; compiling for" $archs "($why)" >&2
 fi
 
 if [ $has_openmp = yes ]; then
@@ -102,8 +102,8 @@ if [ $has_openmp = yes ]; then
     case $openmp in
         /*) ;;
         *)
-            echo "hipcc: -fopenmp needs LLVM's OpenMP library, which this SDK's compiler does not have;" \
-                "patchkit sdk install --again brings it, or install libomp-dev of the compiler's version" >&2
+            echo "hipcc: -fopenmp requires LLVM's OpenMP library, which this SDK's compiler does not have;" \
+                "run patchkit sdk install --again, or install libomp-dev of the compiler's version" >&2
             exit 1
             ;;
     esac

@@ -40,19 +40,19 @@ def find(*folders: Path, minimum: int = 20) -> tuple[Compiler | None, tuple[str,
 def test_the_newest_that_serves_is_taken(tmp_path: Path) -> None:
     for number in ("9", "20", "22"):
         put_clang(tmp_path, f"clang++-{number}", f"{number}.1.0")
-    compiler, complaints = find(tmp_path)
+    compiler, rejections = find(tmp_path)
     assert compiler == Compiler(path=str(tmp_path / "clang++-22"), version="22.1.0")
-    assert complaints == ()
+    assert rejections == ()
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"version": "19.1.0"}, "it is 19.1.0, needed is 20"),
-        ({"archs": "gfx1100"}, "it does not know gfx1151"),
+        ({"version": "19.1.0"}, "it is 19.1.0; 20 or newer is required"),
+        ({"archs": "gfx1100"}, "it does not support gfx1151"),
         ({"lacks": "ld.lld"}, "it lacks ld.lld"),
         ({"lacks": "compiler-rt"}, "run-time library"),
-        ({"version": "none"}, "it is no clang"),
+        ({"version": "none"}, "it is not clang"),
     ],
 )
 def test_what_keeps_one_from_serving_is_said(tmp_path: Path, options: dict[str, str], says: str) -> None:
@@ -68,9 +68,9 @@ def test_what_keeps_one_from_serving_is_said(tmp_path: Path, options: dict[str, 
 def test_a_folder_named_twice_is_asked_once(tmp_path: Path) -> None:
     put_clang(tmp_path / "usr", "clang++-19", "19.0.0")
     (tmp_path / "bin").symlink_to("usr")
-    compiler, complaints = find(tmp_path / "usr", tmp_path / "bin")
+    compiler, rejections = find(tmp_path / "usr", tmp_path / "bin")
     assert compiler is None
-    assert len(complaints) == 1
+    assert len(rejections) == 1
 
 
 def test_a_compiler_that_cannot_be_run_is_a_complaint(tmp_path: Path) -> None:

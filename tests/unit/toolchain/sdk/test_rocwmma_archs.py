@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.toolchain.sdk.rocwmma import teach_archs
+from patchkit.toolchain.sdk.rocwmma import add_archs
 
 CONFIG = b"""#if defined(__gfx908__) && ROCWMMA_DEVICE_COMPILE
 #define ROCWMMA_ARCH_GFX908 __gfx908__
@@ -18,7 +18,7 @@ static_assert(0, "Unsupported architecture");
 
 
 def test_an_arch_gets_a_branch_before_the_one_it_is_the_same_as() -> None:
-    taught = teach_archs(CONFIG, {"gfx1151": "gfx1102", "gfx1103": "gfx1102"}).decode().splitlines()
+    taught = add_archs(CONFIG, {"gfx1151": "gfx1102", "gfx1103": "gfx1102"}).decode().splitlines()
     at = next(i for i, line in enumerate(taught) if "__gfx1151__)" in line)
     assert taught[at + 1] == "#define ROCWMMA_ARCH_GFX1102 __gfx1151__"
     kept = [line for line in taught if "added by patchkit" not in line]
@@ -37,4 +37,4 @@ def test_an_arch_gets_a_branch_before_the_one_it_is_the_same_as() -> None:
 )
 def test_a_list_that_is_not_as_pinned_is_refused(config: bytes, same_as: dict[str, str]) -> None:
     with refused("SDK_ROCWMMA_MISMATCH"):
-        teach_archs(config, same_as)
+        add_archs(config, same_as)

@@ -83,8 +83,8 @@ def test_the_mirror_is_the_main_archive() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("deb http://mirror.example/ubuntu noble main universe", "it knows the suites noble"),
-        ("", "it is set up with no sources at all"),
+        ("deb http://mirror.example/ubuntu noble main universe", "the sources have the suites noble"),
+        ("", "there are no apt sources"),
     ],
 )
 def test_without_a_debian_mirror_the_error_says_what_there_is(text: str, says: str) -> None:
