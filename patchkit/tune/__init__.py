@@ -1,1 +1,1 @@
-"""Parameters of kernels: legal settings, what the compiler makes of each, the order, the profile's rows."""
+"""Tuning of kernel parameters: legal settings, compiled figures, ranking, and rows of the profile."""

@@ -1,8 +1,8 @@
-"""Up to how many columns the vector kernel of quantized weights is the one to take, by modelled time.
+"""Batch limits of mul_mat_vec_q, by modelled time: up to how many columns it is used instead of mul_mat_q.
 
-Both kernels do a product of a dense matrix with 2 to 8 columns: ``mul_mat_vec_q`` as upstream's own choice,
-and ``mul_mat_q`` in a tree whose choice takes it from two columns on. A limit is proposed where the matrix
-kernel is ahead by more than nine of ten such ratios are off; below that nothing is said.
+Both kernels compute a matmul of a dense matrix with 2 to 8 columns: ``mul_mat_vec_q`` as upstream chooses it,
+and ``mul_mat_q`` in a changed tree that uses it from two columns on. A limit is proposed if the matrix kernel
+is faster by more than the error of nine in ten such ratios.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FILE = llama_cpp().gpu_file("mmvq.cu")
 _CHOICE = "ggml_cuda_should_use_mmvq"
 _FIRST = b"\n    return ggml_is_quantized(type) && ne11 <= 1;\n"
 COLUMNS = range(2, 9)
-"""What a limit can be about: one column is always the vector kernel's, MMVQ_MAX_BATCH_SIZE is 8."""
-_ROWS = 128  # that a block of the matrix kernel takes
+"""Numbers of columns to compare: a single column always uses the vector kernel; MMVQ_MAX_BATCH_SIZE is 8."""
+_ROWS = 128  # rows per block of the matrix kernel
 _TABLE = "mmvq_batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedColumns:
-    """``ratio``: time of the vector kernel over that of the matrix kernel, the geometric mean over shapes."""
+    """Times of both kernels with so many columns, one per shape."""
 
     json_keys: ClassVar = "columns vector_us matrix_us ratio"
 
@@ -59,14 +59,17 @@ class TimedColumns:
 
     @property
     def ratio(self) -> float:
-        """Above 1 the matrix kernel is faster."""
+        """Vector over matrix kernel time, geometric mean over shapes; above 1, the matrix kernel wins."""
         pairs = list(zip(self.vector_us, self.matrix_us, strict=True))
         return math.exp(sum(math.log(vector / matrix) for vector, matrix in pairs) / len(pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeLimit:
-    """One quantization type, with the ``shapes`` (rows, columns of the matrix) that it was timed with."""
+    """One quantization type; ``shapes`` (rows, columns) are the matrices that it was timed with.
+
+    ``profile`` is the limit that the profile has now, or None.
+    """
 
     json_keys: ClassVar = "type shapes profile columns=timed"
 
@@ -76,14 +79,14 @@ class TypeLimit:
     profile: int | None
 
     def limit(self, error: float) -> int:
-        """The most columns up to which the matrix kernel is nowhere ahead beyond the error."""
+        """The most columns up to which the matrix kernel is never faster by more than ``error``."""
         ahead = [one.columns for one in self.timed if one.ratio > 1 + error]
         return min(ahead, default=COLUMNS[-1] + 1) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """``error``: nine of ten ratios of both kernels are within it. ``complete``: all types were looked at."""
+    """The result. Nine in ten ratios of both kernels are within ``error``; ``complete``: has all types."""
 
     json_keys: ClassVar = "arch kernel build=pin.build order error complete types=limits"
 
@@ -98,24 +101,24 @@ class BatchReport:
 
     @property
     def limits(self) -> list[dict[str, object]]:
-        """The types, each with its limit."""
+        """The types, each with its proposed limit."""
         return [{**fields_of(one), "limit": one.limit(self.error)} for one in self.types]
 
 
 def always_matrix(source: bytes) -> bytes:
-    """mmvq.cu that leaves every product of more than one column to the matrix kernel.
+    """Change mmvq.cu so that the matrix kernel is used for more than one column.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the function that chooses is not there, or not once.
+        TUNE_KERNEL_NOT_FOUND: the function that chooses the kernel is not defined exactly once.
     """
     found = [each for each in parse_scopes(SourceText(_FILE, source)).entities if each.answers_to(_CHOICE)]
     if len(found) != 1:
         raise ToolchainError(
-            f"{_FILE} has no function {_CHOICE}",
+            f"{_FILE} does not define {_CHOICE} exactly once",
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=_FILE),
-            why=f"there are {len(found)} of that name",
-            hint="name another build, as --upstream b11549",
+            why=f"{len(found)} functions of that name were found",
+            hint="use another build, for example: --upstream b11549",
         )
     start = found[0].body.start
     return source[:start] + _FIRST + source[start:]
@@ -124,13 +127,13 @@ def always_matrix(source: bytes) -> bytes:
 def run_batch_limits(
     workspace: Workspace, request: TuneRequest, environ: Mapping[str, str] = os.environ
 ) -> BatchReport:
-    """Model both kernels for every type that the matrix kernel has.
+    """Model both kernels for all types that the matrix kernel supports.
 
     Raises:
-        TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the model has no say for this GPU.
-        TUNE_VARIANT_UNKNOWN: a name is no type.
-        TUNE_KERNEL_NOT_FOUND: the build chooses in another way.
-        SourceError, GitError: the pin could not be had.
+        TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the timing model does not cover this GPU.
+        TUNE_VARIANT_UNKNOWN: a name is not a quantization type.
+        TUNE_KERNEL_NOT_FOUND: the build chooses the kernel in another way.
+        SourceError, GitError: the pin could not be fetched.
         The errors of recording.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
@@ -140,14 +143,14 @@ def run_batch_limits(
     error = timings.machine.ratio_error("mmvq", "mmq")
     if error is None:
         raise UsageError(
-            f"the vector kernel of {request.arch} cannot be tuned",
+            f"cannot tune mmvq for {request.arch}",
             code="TUNE_KERNEL_UNTUNABLE",
-            why="the timing model is not held to measurements of both kernels on it",
-            hint="docs/reference/modelling.md says what a timing file needs",
+            why="the timing model is not validated against measurements of both kernels on this GPU",
+            hint="see docs/reference/modelling.md for what a timing file needs",
         )
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     known = _types(request.variants)
-    exported = export_pin(pin, workspace)  # once, not in each thread
+    exported = export_pin(pin, workspace)  # once, before the threads start
     source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
     models = load_models(workspace.series.profiles)
     shapes = {kind: _three(matrices_of(models, kind, whole=_ROWS)) for kind in known}
@@ -182,7 +185,7 @@ def _types(wanted: Sequence[str]) -> tuple[str, ...]:
     for name in wanted:
         if name not in quantized:
             raise UsageError(
-                f"'{name}' is no quantization type",
+                f"unknown quantization type '{name}'",
                 code="TUNE_VARIANT_UNKNOWN",
                 hint=f"types: {', '.join(quantized)}",
             )
@@ -198,14 +201,14 @@ def _three(shapes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 def _time(
     timings: Timings, source: Source, shapes: Mapping[str, Sequence[tuple[int, int]]], side: str
 ) -> dict[OperationCase, float]:
-    """Microseconds of each product by that kernel; none where another one ran."""
+    """Microseconds of each matmul by the kernel of that side; cases that ran another kernel are omitted."""
     wanted = "mmvq" if side == "vector" else "mmq"
     found = {}
     with contextlib.ExitStack() as stack:
         recorder = timings.record(source, stack)
         if side == "matrix":
             if not recorder.tree.has(_FILE):
-                raise ToolchainError(f"there is no {_FILE}", code="TUNE_KERNEL_NOT_FOUND")
+                raise ToolchainError(f"this build has no {_FILE}", code="TUNE_KERNEL_NOT_FOUND")
             changed = always_matrix((recorder.tree.root / _FILE).read_bytes())
             recorder = timings.record(source, stack, {_FILE: changed}, "mmvq-never")
         for kind, several in shapes.items():
@@ -235,17 +238,17 @@ def _limit(
 
 
 def write_limits(workspace: Workspace, report: BatchReport, today: date) -> bool:
-    """Put the limits into the profile, but for types that have one from hardware; whether a file changed.
+    """Write the limits to the profile, keeping those measured on hardware; returns whether it changed.
 
     Raises:
-        TUNE_TABLE_INCOMPLETE: the run was not about every type.
+        TUNE_TABLE_INCOMPLETE: the run did not cover all types.
         TUNE_PROFILE_NOT_WRITTEN, CacheError: the file cannot be changed.
     """
     folder = workspace.series.profiles
     path = folder / f"{report.arch}.toml"
     if not report.complete:
         raise ConfigError(
-            "only a run over every type gives a table",
+            "cannot write the limits of a run that does not cover all types",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
             hint=f"patchkit tune --arch {report.arch} --kernel mmvq --upstream {report.pin.name} --write",

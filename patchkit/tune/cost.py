@@ -1,21 +1,23 @@
-"""Which candidate is the best, by a documented order, and which are not beaten in everything.
+"""Ranks candidates by a documented order, and finds the Pareto front.
 
-Where settings were timed by the model (:mod:`patchkit.tune.timed`) the order is by modelled time: the
-geometric mean over the operations, as a share of upstream's. Upstream's own counts as much less as half of
-the ratios of such kernels are off, so that the model's error alone displaces nothing.
+If settings were timed by the model (:mod:`patchkit.tune.timed`), the order is by modelled time: the geometric
+mean over the operations of time over upstream's. The ratio of upstream's own setting is reduced by the median
+error of such ratios, so that a difference within the model's error does not replace it.
 
-Else, among the eligible ones, the order is by judgement, each only where the ones before are equal:
+Otherwise eligible candidates are ranked by judgement; each criterion decides only among equals in all earlier
+ones:
 
 1. spilled registers, as a share of upstream's, summed over the headers;
-2. waves per SIMD that are missing to five as the compiler reports them, at worst over the headers;
-3. resident waves that are missing to six: registers and LDS together, in whole blocks;
-4. the estimate (:mod:`patchkit.tune.cost`), as a share of upstream's, summed over the headers;
-   upstream's own counts a tenth less, so that an estimate alone must be ahead by that to displace it;
-5. barriers per KV row, LDS bytes per KV row, and the share of matrix instructions, more being better;
+2. waves per SIMD below five as reported by the compiler, the worst of the headers;
+3. resident waves below six: limited by registers and LDS together, in whole blocks;
+4. the estimate (:func:`estimate`), as a share of upstream's, summed over the headers; upstream's own
+   counts a tenth less, so that an estimate must be better by that much to replace it;
+5. barriers per KV row, LDS bytes per KV row, and the share of matrix instructions (more is better);
 6. the values of the setting, so that the order is total.
 
-Five, six and the tenth are judgement: below five waves little hides memory, and nobody has measured what
-more than six bring; the estimate, in which more waves hide latency, decides from there.
+Five, six and the tenth are judgement: with fewer than five waves little memory latency is hidden, and the
+benefit of more than six has not been measured; from there the estimate decides, in which more waves hide
+latency.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from patchkit.tune.outcome import Failure, Figures, Outcome
 
 MATRIX_CYCLES = 32
 LDS_BYTES_PER_CYCLE = 64
-# A prompt of 512 tokens on 32 heads over 4096 KV rows: the middle of what the series is measured with.
+# A prompt of 512 tokens with 32 heads and 4096 KV rows: the middle of what the series is measured with.
 _TOKENS, _HEADS, _KV_ROWS = 512, 32, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Cycles of one pool (WGP) per KV row and column of the result, and what bounds them.
+    """Estimated cycles of one pool (WGP) per KV row and column of the result.
 
-    ``bound`` is issue, lds or latency; ``tail`` the share of slots that work, 0 to 1. Barriers and LDS
-    bytes are per KV row and block, the matrix share is of the cycles of issue.
+    ``bound`` is the limiting factor: issue, lds or latency. ``tail`` is the share of block slots in use, 0 to
+    1. Barriers and LDS bytes are per KV row and block; ``matrix_share`` is a share of the issue cycles.
     """
 
     json_keys: ClassVar = "cycles bound tail barriers_per_row lds_bytes_per_row matrix_share cost"
@@ -54,12 +56,12 @@ class Estimate:
 
     @property
     def cost(self) -> float:
-        """Cycles with the idle part of the last round added."""
+        """Cycles, increased by the idle slots of the last round of blocks."""
         return self.cycles / self.tail
 
 
 def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_units: int | None) -> Estimate:
-    """The bound for one candidate; ``compute_units`` of the whole GPU, None when not known: no tail then."""
+    """Estimate one candidate; without ``compute_units`` (of the whole GPU) the tail is not considered."""
     loop = figures.loop
     waves = -(-traits.threads // limits.wave_size)
     issue = loop.instructions + (MATRIX_CYCLES - 1) * loop.matrix
@@ -86,9 +88,9 @@ def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_u
 
 
 def tail_share(traits: Traits, slots: int) -> float:
-    """The share of slots that have a block, over all rounds in which the GPU takes the blocks; 0 to 1.
+    """The share of block slots in use, over all rounds in which the GPU runs the blocks; 0 to 1.
 
-    Attention splits KV as well as it can, as launch_fattn does; a kernel with ``tiles`` splits nothing.
+    For attention, KV is split in the best way, as launch_fattn does; a kernel with ``tiles`` is not split.
     """
     if traits.tiles is not None:
         return traits.tiles / (-(-traits.tiles // slots) * slots)
@@ -99,7 +101,7 @@ def tail_share(traits: Traits, slots: int) -> float:
 
 
 def _simds_per_cu(limits: HardwareLimits) -> int:
-    """Four SIMDs of a WGP are those of two CUs; a pool of GCN and CDNA is a CU."""
+    """SIMDs per CU: a pool is a WGP of two CUs on RDNA, and a CU on GCN and CDNA."""
     return limits.simds_per_pool // 2 if limits.wave_size == 32 else limits.simds_per_pool  # noqa: PLR2004 - RDNA
 
 
@@ -121,9 +123,9 @@ _KEY_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
-    """Modelled microseconds of each operation; ``ratio`` of them to upstream's, the geometric mean.
+    """Modelled times of a setting: microseconds per operation, and the geometric mean ratio to upstream's.
 
-    ``error`` is what is known of such times.
+    ``error`` is the known error of such times.
     """
 
     json_keys: ClassVar = "us ratio error=half"
@@ -134,15 +136,16 @@ class Modelled:
 
     @property
     def half(self) -> float:
-        """Half of such ratios were off by no more; of such times, where nobody measured a change."""
+        """The median error of such ratios, or of such times if no ratios were measured."""
         return self.error.median if self.error.ratio_median is None else self.error.ratio_median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A candidate with its figures, by headers in a fixed order, and why it is not eligible if it is not.
+    """A candidate with its figures, one per headers in a fixed order.
 
-    ``worse`` says by headers in what it is worse than upstream's setting, None where in nothing.
+    ``refused`` is why it is not eligible, or None. ``worse`` has, per headers, why it is worse than
+    upstream's setting, or None.
     """
 
     json_keys: ClassVar = "setting=candidate.setting refused figures estimates modelled"
@@ -155,11 +158,8 @@ class Judged:
     modelled: Modelled | None = None
 
 
-def not_worse(found: Outcome, upstream: Outcome) -> str | None:
-    """Why ``found`` is worse than upstream's, or None when it is not.
-
-    A variant that upstream's setting cannot be compiled for has nothing to be worse than.
-    """
+def why_worse(found: Outcome, upstream: Outcome) -> str | None:
+    """Why ``found`` is worse than upstream's setting; None if it is not, or if upstream's did not compile."""
     if isinstance(upstream, Failure):
         return None
     if isinstance(found, Failure):
@@ -174,7 +174,7 @@ def not_worse(found: Outcome, upstream: Outcome) -> str | None:
 
 
 def rank_key(judged: Judged, upstream: Judged) -> Key:
-    """The order of the module's text; smaller is better."""
+    """The sort key for the order in the module docstring; smaller is better."""
     if judged.modelled is not None:
         kept = 1 - judged.modelled.half if judged.candidate == upstream.candidate else 1.0
         return (round(kept * judged.modelled.ratio, 6), *judged.candidate.setting)
@@ -197,20 +197,20 @@ def rank_key(judged: Judged, upstream: Judged) -> Key:
 
 
 def rank(judged: Sequence[Judged], upstream: Judged) -> list[Judged]:
-    """The eligible ones, the best first."""
+    """The eligible candidates, the best first."""
     eligible = [each for each in judged if each.refused is None]
     return sorted(eligible, key=lambda each: rank_key(each, upstream))
 
 
 def margin(best: Judged, second: Judged | None, upstream: Judged) -> str:
-    """In words, where the best is ahead of the next one."""
+    """A text for the first criterion in which the best candidate is better than the next one."""
     if second is None:
         return "nothing else is eligible"
     ours, theirs = rank_key(best, upstream), rank_key(second, upstream)
     names = ("modelled time",) if best.modelled is not None else _KEY_NAMES
     for name, mine, other in zip(names, ours, theirs, strict=False):
         if mine != other:
-            return f"{name}: {_number(mine)} before {_number(other)} of {_setting(second)}"
+            return f"{name}: {_number(mine)} against {_number(other)} of {_setting(second)}"
     return f"equal to {_setting(second)}"
 
 
@@ -223,15 +223,15 @@ def _setting(judged: Judged) -> str:
 
 
 def front(judged: Sequence[Judged]) -> list[Judged]:
-    """The Pareto front over spills, reported and resident waves and the estimate, each at worst.
+    """The Pareto front over spills, reported waves, resident waves and the estimate, each the worst value.
 
-    Of candidates that are equal in all of these the first one stands for the others.
+    Of candidates with equal values only the first is included.
     """
     first: dict[tuple[float, ...], Judged] = {}
     for each in judged:
         if each.figures:
             first.setdefault(_point(each), each)
-    return [each for point, each in first.items() if not _beaten(point, first)]
+    return [each for point, each in first.items() if not _is_dominated(point, first)]
 
 
 def _point(judged: Judged) -> tuple[float, ...]:
@@ -243,7 +243,7 @@ def _point(judged: Judged) -> tuple[float, ...]:
     )
 
 
-def _beaten(point: tuple[float, ...], points: Iterable[tuple[float, ...]]) -> bool:
+def _is_dominated(point: tuple[float, ...], points: Iterable[tuple[float, ...]]) -> bool:
     return any(
         other != point and all(theirs <= mine for theirs, mine in zip(other, point, strict=True))
         for other in points

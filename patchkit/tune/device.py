@@ -1,4 +1,4 @@
-"""``patchkit tune --device``: the first settings of a variant against each other on the GPU itself."""
+"""``patchkit tune --device``: benchmarks the best-ranked settings of a variant on a GPU."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from patchkit.tune.registry import KernelName, tunable
 from patchkit.tune.report import read_report, report_path
 from patchkit.tune.search import NOT_WORTH_TIMING
 
-# Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
+# Successive halving: three rungs of 3, 6 and 12 rounds. Fewer than three rounds give no interval.
 FIRST_ROUNDS = 3
 RUNGS = 3
-_TIMEOUT_S = 3600.0  # of one call
+_TIMEOUT_S = 3600.0  # for one run of llama-bench
 
 Measure = Callable[[Setting, int], Comparison]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An arm after its last rung: its comparison with upstream's build."""
+    """An arm after its last rung, with its comparison to upstream's build."""
 
     arm: Setting
     comparison: Comparison
@@ -47,10 +47,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """The result of racing the arms against each other.
+    """The result of a race of arms (successive halving).
 
-    ``standings`` has the fastest first. ``winner`` is None when the noise does not tell the first two
-    apart, or the first is not faster than upstream's build.
+    ``standings`` has the fastest arm first. ``winner`` is None if the first two are within noise of each
+    other, or if the first is not faster than upstream's build.
     """
 
     standings: tuple[Standing, ...]
@@ -59,9 +59,9 @@ class Race:
 
 
 def race(arms: Sequence[Setting], measure: Measure) -> Race:
-    """Run the arms against each other; ``measure`` gives an arm's comparison over that many rounds in all.
+    """Run a race; ``measure`` returns an arm's comparison over a total number of rounds.
 
-    Rounds add up: a measurement of six has the three from before in it.
+    Rounds are cumulative: a measurement of six rounds includes the three from before.
     """
     if not arms:
         raise ValueError("no arms")
@@ -86,12 +86,12 @@ def _place(standing: Standing) -> tuple[float, Setting]:
 
 
 def _survivors(standings: Sequence[Standing]) -> int:
-    """How many of the sorted arms stay: half of them, and whoever the noise does not tell from the last."""
+    """The number of arms to keep: the faster half, plus any arm within noise of the last one kept."""
     kept = -(-len(standings) // 2)
     last = standings[kept - 1].comparison
     for standing in standings[kept:]:
-        behind = last.effect.middle - standing.comparison.effect.middle
-        if behind > max(last.margin, standing.comparison.margin):
+        lag = last.effect.middle - standing.comparison.effect.middle
+        if lag > max(last.margin, standing.comparison.margin):
             break
         kept += 1
     return kept
@@ -100,22 +100,26 @@ def _survivors(standings: Sequence[Standing]) -> int:
 def _verdict(standings: Sequence[Standing]) -> tuple[Setting | None, str]:
     first = standings[0]
     if first.comparison.verdict != "faster":
-        return None, f"the first is {first.comparison.verdict} beside upstream's build"
+        return None, f"the first is {first.comparison.verdict} compared with upstream's build"
     if len(standings) > 1:
         second = standings[1].comparison
         ahead = first.comparison.effect.low - second.effect.high
         if ahead <= 0:
             return None, "the intervals of the first two overlap"
-    return first.arm, "its interval lies beyond the noise, and beyond the next one's"
+    return first.arm, "its interval is above the noise, and above the interval of the next one"
 
 
 _UPSTREAM = "upstream"
-_LEAST = 0.01  # a smaller gain is not worth a row of its own
+_LEAST = 0.01  # a smaller gain is not worth a row in the profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """``builds`` holds the folders, ``device`` is llama-bench's name of the GPU, as ROCm0; None: the CPU."""
+    """What to measure.
+
+    ``builds`` contains a folder per build; ``device`` is llama-bench's name of the GPU (ROCm0), or None for
+    the CPU.
+    """
 
     arch: str
     kernel: KernelName
@@ -128,7 +132,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A speed beside upstream's setting: of the timing model where it was asked, else of the estimate."""
+    """The expected speed relative to upstream's setting, from the timing model or else the estimate."""
 
     speed: float
     by: Literal["modelled", "estimated"]
@@ -143,7 +147,7 @@ def _expected(candidate: Mapping[str, Any], upstream: Mapping[str, Any]) -> Expe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceResult:
-    """How the race ended, and which speeds beside upstream's setting were expected, by setting."""
+    """The result of a race, and the expected speeds relative to upstream's setting, by setting."""
 
     json_keys: ClassVar = "arch kernel build variant model winner=race.winner why=race.why standings"
 
@@ -157,7 +161,7 @@ class DeviceResult:
 
     @property
     def standings(self) -> list[dict[str, object]]:
-        """Each arm with its measured speed beside upstream's setting, and the expected one."""
+        """Each arm with its measured and expected speed relative to upstream's setting."""
         return [
             {
                 "setting": standing.arm,
@@ -175,12 +179,12 @@ class DeviceResult:
 
 
 def _compare(bench: Bench, count: int) -> Comparison:
-    """The comparison over ``count`` rounds, measuring those that are missing."""
+    """The comparison over ``count`` rounds, after measuring the missing ones."""
     bench.measure(count)
     rounds = bench.rounds(count)
 
     def times(arm: str) -> list[float]:
-        """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
+        """Per round, the geometric mean over the depths, so that the deepest does not dominate."""
         by_test = [rounds.medians(test, arm) for test in rounds.tests]
         return [statistics.geometric_mean(each) for each in zip(*by_test, strict=True)]
 
@@ -188,16 +192,16 @@ def _compare(bench: Bench, count: int) -> Comparison:
 
 
 def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> DeviceResult:
-    """Race the builds that are there, in the order of the report, and keep the result.
+    """Race the existing builds, in the order of the report, and save the result.
 
     Raises:
         TUNE_VARIANT_UNCLEAR, TUNE_REPORT_MISSING, TUNE_BUILDS_MISSING: there is nothing to race.
-        BENCH_FAILED and its like: a program did not end well; what was measured before is kept.
-        CacheError: the disk refused.
+        BENCH_FAILED and other BENCH errors: a program failed; earlier measurements are kept.
+        CacheError: a disk operation failed.
     """
     build = load_lock(workspace.series.lock).pin(request.upstream).build
     variant, entry = _variant_of_report(workspace, request, build)
-    # Which of the settings that were not worth timing is fast, hardware may well know better.
+    # Dominated settings that were not timed may still be fast on hardware, so they are measured, too.
     untimed = [each["setting"] for each in entry["candidates"] if each.get("refused") == NOT_WORTH_TIMING]
     arms = [tuple(setting) for setting in [*entry["order"], *untimed]]
     arms = [arm for arm in arms if _folder(request.builds, arm).is_dir()]
@@ -250,12 +254,12 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
 def _variant_of_report(
     workspace: Workspace, request: DeviceRequest, build: int
 ) -> tuple[str, Mapping[str, Any]]:
-    """The one variant that is asked for, and what the kept report of the compiler's figures says of it."""
+    """The requested variant, and its entry in the saved report of the compiler's figures."""
     if len(request.variants) != 1:
         raise UsageError(
-            "--device measures one variant at a time",
+            "--device measures exactly one variant",
             code="TUNE_VARIANT_UNCLEAR",
-            hint="name it: --variant 64-32-f32, for a model of that head size",
+            hint="for example: --variant 64-32-f32, for a model of that head size",
         )
     (variant,) = request.variants
     report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
@@ -264,33 +268,33 @@ def _variant_of_report(
         raise UsageError(
             f"the report has no variant '{variant}'",
             code="TUNE_VARIANT_UNCLEAR",
-            hint="patchkit tune shows their names",
+            hint="run patchkit tune to list the variants",
         )
     return variant, entry
 
 
 def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> bool:
-    """Put the measured winner into the profile, in place of what the compiler's figures chose.
+    """Write the measured winner to the profile, replacing the setting chosen by the compiler's figures.
 
-    Nothing is written without a winner. Raises TUNE_PROFILE_NOT_WRITTEN, CacheError.
+    Without a winner nothing is written. Raises TUNE_PROFILE_NOT_WRITTEN, CacheError.
     """
     if result.race.winner is None:
         return False
     first, expected = result.race.standings[0].comparison, result.expected[result.race.winner]
     gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, {expected.by} "
     gain += f"{(expected.speed - 1) * 100:+.0f} %)"
-    told = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
+    measured_on = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
     profile = load_profile(workspace.series.profiles, result.arch)
     kernel = tunable(result.kernel)
     if kernel.table is None or kernel.rows_with is None:
         raise ConfigError(
-            f"a profile has no table for single settings of {result.kernel}",
+            f"profiles have no table for single settings of {result.kernel}",
             code="TUNE_PROFILE_NOT_WRITTEN",
             where=profile.where,
-            why="the result is kept in the cache folder",
-            hint="leave --write out",
+            why="the result is saved in the cache folder only",
+            hint="run it without --write",
         )
-    rows = kernel.rows_with(profile, result.variant, result.race.winner, told)
+    rows = kernel.rows_with(profile, result.variant, result.race.winner, measured_on)
     return write_profile(workspace.series.profiles / f"{result.arch}.toml", kernel.table, rows)
 
 
@@ -299,16 +303,16 @@ def _check(request: DeviceRequest, arms: list[Setting]) -> None:
     if not (request.builds / _UPSTREAM).is_dir():
         why = f"it has no folder '{_UPSTREAM}'"
     elif not arms:
-        why = "none of its folders is named like an eligible setting, as 128-8"
+        why = "none of its folders has the name of an eligible setting, such as 128-8"
     elif not request.model.is_file():
-        why = f"there is no model {request.model}"
+        why = f"the model {request.model} does not exist"
     if why is not None:
         raise UsageError(
-            "there is nothing to measure",
+            "there are no builds, or no model, to measure",
             code="TUNE_BUILDS_MISSING",
             where=Location(path=str(request.builds)),
             why=why,
-            hint="docs/how-it-works/tune.md says how to make the builds",
+            hint="see docs/how-it-works/tune.md for how to create the builds",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the tuner asks of a kernel that it can tune."""
+"""The interface of a tunable kernel."""
 
 from __future__ import annotations
 
@@ -22,36 +22,41 @@ from patchkit.toolchain.machine import Source
 
 
 def numbers_of(variant: str) -> tuple[int, int]:
-    """Head size and columns of a variant, as ``(256, 32)`` of ``256-32``."""
+    """Head size and columns of a variant: ``(256, 32)`` for ``256-32``."""
     head_size, columns = variant.split("-")
     return int(head_size), int(columns)
 
 
-def ways_of(stem: str, heads: Sequence[int], softcaps: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-    """File name, query heads per block, soft cap as C++ says it; the name leaves the first heads out."""
+def instantiations(
+    stem: str, heads: Sequence[int], softcaps: Sequence[str]
+) -> Iterator[tuple[str, int, str]]:
+    """File name, query heads per block and soft cap ("true" or "false") of each template instantiation.
+
+    The file name omits the first number of heads.
+    """
     for capped in softcaps:
         for shared in heads:
             named = [f"-{shared}-heads"] if shared != heads[0] else []
             yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), shared, capped
 
 
-_MOST = 8  # upstream's tables assert it
+_MOST = 8  # asserted by upstream's tables
 
 
 def binding_bounds(limits: HardwareLimits, base: int) -> tuple[int, ...]:
-    """Upstream's ``base``, and the bounds that a kernel of the most registers does not meet."""
+    """The minimum-waves bounds to try: upstream's ``base``, and those that limit the registers per wave."""
     free = waves_by_vgprs(limits.max_vgprs_per_wave, limits)
     return tuple(sorted({base, *range(free + 1, _MOST + 1)}))
 
 
-UNIT_FOLDER = llama_cpp().gpu_file("patchkit-tune")  # of the overlay; never part of a candidate branch
+UNIT_FOLDER = llama_cpp().gpu_file("patchkit-tune")  # in the overlay, never in a candidate branch
 
 Setting = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Candidate:
-    """One setting of one variant, the values in the order of the family's parameters."""
+    """One setting of one variant; the values are in the order of the family's parameters."""
 
     variant: str
     setting: Setting
@@ -59,12 +64,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What follows from a candidate without compiling it.
+    """Properties of a candidate that are known without compiling it.
 
-    ``threads`` per block; ``rows`` of KV (or of the inner dimension) that one turn of the main loop of
-    a block covers; ``columns`` of the result that one block computes (or values, where its rows depend
-    on the setting). ``launch_lds_bytes`` is LDS of a block that the host asks for at launch and the compiler
-    does not see. ``tiles`` are the blocks of the problem that the tail is counted for; None: attention's.
+    ``threads`` per block; ``rows`` of KV (or of the inner dimension) per iteration of a block's main loop;
+    ``columns`` of the result per block (or values, if its rows depend on the setting). ``launch_lds_bytes``
+    is the dynamic LDS of a block, set by the host at launch and unknown to the compiler. ``tiles`` is the
+    number of blocks for the tail estimate, or None for attention.
     """
 
     threads: int
@@ -76,11 +81,11 @@ class Traits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(ABC):
-    """One kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
+    """A tunable kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
-    ``name`` is the word for ``--kernel``, ``kernel`` the device function's, ``parameters`` are the names of a
-    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is
-    the path of a header in the overlay with what every unit includes.
+    ``name`` is the value for ``--kernel``, ``kernel`` the name of the device function, and ``parameters`` the
+    names of a setting's values. ``rocwmma``: compile with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is the path, in
+    the overlay, of a header with the includes of all units.
     """
 
     name: ClassVar[str]
@@ -93,53 +98,53 @@ class Family(ABC):
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Every variant, in the order of the table."""
+        """All variants, in the order of the table."""
         return tuple(self.rows)
 
     def baseline(self, variant: str) -> Setting:
-        """Upstream's setting."""
+        """Upstream's setting of a variant."""
         return self.rows[variant]
 
     @abstractmethod
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every legal setting of a variant, sorted."""
+        """All legal settings of a variant, sorted."""
 
     @abstractmethod
     def traits(self, candidate: Candidate) -> Traits:
-        """What follows from the candidate alone."""
+        """The properties of a candidate."""
 
     @abstractmethod
     def units(self, candidate: Candidate) -> tuple[str, ...]:
-        """The paths, in the overlay, of every instantiation that reads the candidate's row."""
+        """The paths, in the overlay, of all instantiations that use the candidate's row."""
 
     def unit(self, candidate: Candidate) -> str:
-        """The unit that a candidate is ranked by."""
+        """The unit by which a candidate is ranked."""
         return self.units(candidate)[0]
 
     def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """The other units; they must not be worse than upstream's."""
+        """The other units, which must not be worse than upstream's."""
         return self.units(candidate)[1:]
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """The settings that the profile has now, by variant; none where a patch leaves upstream's."""
+        """The settings in the profile, by variant; variants with upstream's setting may be missing."""
         del profile
         return {}
 
     def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """Those of them that hardware chose, where a compiler's figures may have chosen others."""
+        """Those of the current settings that were measured on hardware."""
         del profile
         return {}
 
     @abstractmethod
     def shared_sources(self) -> Mapping[str, bytes]:
-        """The files of the overlay that units include; they do not depend on which units are asked for."""
+        """The files of the overlay that units include, whichever units are requested."""
 
     @abstractmethod
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
-        """The path and bytes of each of the candidate's :meth:`units`."""
+        """The path and content of each of the candidate's :meth:`units`."""
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
-        """The files of the overlay: units of these settings and of upstream's, and what they include."""
+        """The files of the overlay: the units of these and of upstream's settings, and their includes."""
         files = dict(self.shared_sources())
         for variant, chosen in settings.items():
             for setting in [self.baseline(variant), *chosen]:
@@ -148,10 +153,9 @@ class Family(ABC):
 
 
 class TimedFamily(Family):
-    """A kernel whose settings can be timed; ``timed_as`` is the kind of kernel it is for the timing model.
+    """A kernel whose settings can be timed by the timing model; ``timed_as`` is its kind in the model.
 
-    ``times_all``: every setting is timed, not only those that no other beats in everything by the compiler's
-    figures.
+    ``times_all``: time all settings, not only the Pareto front of the compiler's figures.
     """
 
     timed_as: ClassVar[TimedKind]
@@ -159,38 +163,38 @@ class TimedFamily(Family):
 
     @abstractmethod
     def cases(self, variant: str) -> tuple[Timed, ...]:
-        """The operations that a variant is timed with; none where it cannot be."""
+        """The operations for timing a variant; empty if it cannot be timed."""
 
     @abstractmethod
     def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
-        """Upstream's files with these settings in the rows of their variants."""
+        """Upstream's files, changed to have these settings, by variant."""
 
     @abstractmethod
     def is_kernel(self, name: KernelName, variant: str) -> bool:
-        """Whether that kernel is the variant's."""
+        """Whether a kernel, by its demangled name, is an instance of the variant."""
 
 
 def includes(names: Iterable[str], prefix: str) -> list[str]:
-    """A line for each header, taken from ``prefix``."""
+    """The #include lines for headers below ``prefix``."""
     return [f'#include "{prefix}{name}"' for name in names]
 
 
 def prelude_text(names: Iterable[str], prefix: str, *more: str) -> bytes:
-    """The header that every unit includes: these ones, and the lines ``more``."""
+    """The prelude header: includes of ``names``, and the lines ``more``."""
     return "\n".join(["#pragma once", *includes(names, prefix), *more, ""]).encode()
 
 
 def unit_text(lines: Sequence[str], kernel: str, returned: str = "fattn_kernel_t") -> bytes:
-    """A unit that instantiates ``kernel``, behind ``lines``; ``returned`` is the type of a pointer to it."""
+    """A unit of ``lines`` and an instance of ``kernel``; ``returned`` is the type of a pointer to it."""
     function = f"{returned} patchkit_tuned_kernel()"
     return "\n".join([*lines, f"{function};", f"{function} {{ return {kernel}; }}", ""]).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The upstream and the GPU that a kernel is tuned for.
+    """The upstream build and the GPU that a kernel is tuned for.
 
-    ``base`` is the pin's commit. With ``bounds`` a least number of waves is a value of wmma's settings.
+    ``base`` is the pin's commit. With ``bounds``, settings of wmma include a minimum number of waves.
     """
 
     workspace: Workspace
@@ -212,10 +216,10 @@ class Site:
         return Source(root=exported.root, tree=exported.tree, build=self.pin.build, commit=self.base[:9])
 
     def read(self, *paths: str) -> Mapping[str, bytes]:
-        """Upstream's files.
+        """Read files of upstream.
 
         Raises:
-            TUNE_KERNEL_UNTUNABLE: the build lacks one.
+            TUNE_KERNEL_UNTUNABLE: the build lacks one of them.
         """
         there = {entry.path for entry in self.repository.list_files(self.base)}
         missing = [path for path in paths if path not in there]
@@ -224,24 +228,24 @@ class Site:
                 f"this build has no {missing[0]}",
                 code="TUNE_KERNEL_UNTUNABLE",
                 where=Location(path=missing[0]),
-                why="the kernel keeps its parameters there, in the builds that can be tuned",
-                hint="name another build, as --upstream b11549",
+                why="the parameters of the kernel are in that file in all builds that can be tuned",
+                hint="use another build, for example: --upstream b11549",
             )
         return self.repository.read_blobs(self.base, paths)
 
     def require_matrix(self, *units: str, known: str) -> None:
-        """Refuse a GPU whose matrix unit is none of ``units``; ``known`` is what the rules are known for.
+        """Check that the GPU has one of these matrix units; ``known`` describes them for the message.
 
         Raises:
-            TUNE_KERNEL_UNTUNABLE: it is another one.
+            TUNE_KERNEL_UNTUNABLE: it has another one.
         """
         unit = self.limits.matrix
         if unit not in units:
             raise UsageError(
-                f"the settings of {self.profile.arch} cannot be tuned: its matrix unit is '{unit}'",
+                f"cannot tune this kernel for {self.profile.arch}: its matrix unit is '{unit}'",
                 code="TUNE_KERNEL_UNTUNABLE",
-                why=f"the rules of the kernel are known for {known} only",
-                hint="patchkit list names the GPUs",
+                why=f"the rules for legal settings are known for {known} only",
+                hint="list the GPUs with: patchkit list",
             )
 
 
@@ -250,10 +254,10 @@ FRAGMENTS_16X16 = "16x16 fragments in waves of 32 lanes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tunable:
-    """A kernel that can be tuned, as its module offers it in ``TUNABLE``.
+    """A tunable kernel, as defined by its module in ``TUNABLE``.
 
-    ``make`` gives its family on a site. ``rows_with`` gives the rows of the profile's ``table`` with one
-    variant's setting replaced and where that was measured; None where a profile has no such table.
+    ``make`` creates its family for a site. ``rows_with`` returns the rows of the profile's ``table`` after
+    replacing one variant's setting and its ``measured_on``; None if profiles have no such table.
     """
 
     make: Callable[[Site], Family]
@@ -263,14 +267,14 @@ class Tunable:
 
 Row = dict[str, int | str]  # one ``[[tuning.<table>]]`` of a profile
 
-# How measured_on begins where no hardware was.
+# Prefixes of measured_on for rows that were not measured on hardware.
 COMPILER_ONLY = "compiler for "
 MODELLED_ONLY = "modelled for "
 
 
 def row_of(tuned: TunedWmma | TunedTile) -> Row:
-    """A row of a profile as it is written there: the setting, its source and where it was measured."""
+    """The keys of a profile's row in the order of the file: the setting, then source and measured_on."""
     row = asdict(tuned)
-    told = {name: row.pop(name) for name in ("source", "measured_on")}
+    provenance = {name: row.pop(name) for name in ("source", "measured_on")}
     del row["where"]
-    return row | told
+    return row | provenance

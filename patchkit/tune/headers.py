@@ -1,4 +1,4 @@
-"""Versions of rocWMMA to tune with: the record's, folders that the user names, or the toolchain's own."""
+"""The rocWMMA versions to tune with: those of the record, folders from the user, or the toolchain's."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ STANDIN_NAME = "stand-in"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderSets:
-    """The headers that decide, in order; ``toolchains`` compile with those at the places ``here``.
+    """The rocWMMA headers that the ranking depends on, in order.
 
-    ``played`` is which of the toolchains the timing model is asked with. How far off it is was measured with
-    patchkit's stand-in, so with another rocWMMA nobody knows: None where the stand-in is none of them.
+    ``toolchains`` compile with the headers at the indices ``here``. ``played`` is the index of the toolchain
+    for the timing model. The model's error was measured only with patchkit's stand-in, so ``played`` is
+    None if that is not among them.
     """
 
     headers: tuple[RecordedHeaders, ...]
@@ -32,17 +33,17 @@ class HeaderSets:
 
     @classmethod
     def none(cls, toolchain: Toolchain) -> HeaderSets:
-        """For a kernel that includes no rocWMMA."""
+        """For a kernel that does not use rocWMMA."""
         without = RecordedHeaders(name="without rocWMMA", sha256="")
         return cls(headers=(without,), toolchains=(toolchain,), here=(0,), played=0)
 
 
 def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | None) -> HeaderSets:
-    """The record's headers where there is a record, else what the request says.
+    """The headers of the record if there is one, else those of the request.
 
     Raises:
-        TUNE_HEADERS_UNUSABLE: a folder holds no rocWMMA, or one that does not know the GPU.
-        TUNE_RECORD_STALE: none of the record's headers is here, so nothing could be held against it.
+        TUNE_HEADERS_UNUSABLE: a folder has no rocWMMA, or one that does not support the GPU.
+        TUNE_RECORD_STALE: this machine has none of the record's headers to compile with.
     """
     if record is None:
         chains = tuple(with_headers(toolchain, request.arch, request.headers))
@@ -56,10 +57,10 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     here = tuple(index for index, each in enumerate(record.headers) if each.sha256 in own)
     if not here:
         raise ConfigError(
-            f"none of the headers that the table of {request.arch} was made with is here",
+            f"this machine has none of the headers that the table of {request.arch} was created with",
             code="TUNE_RECORD_STALE",
-            why="patchkit's stand-in changed since, and this machine's rocWMMA is none of them",
-            hint=f"patchkit tune --arch {request.arch} --rocwmma stand-in",
+            why="patchkit's stand-in has changed since, and this machine's rocWMMA is another version",
+            hint=f"tune with the stand-in: patchkit tune --arch {request.arch} --rocwmma stand-in",
         )
     chains = tuple(own[record.headers[index].sha256] for index in here)
     return HeaderSets(headers=record.headers, toolchains=chains, here=here, played=_standin_of(chains))
@@ -71,7 +72,7 @@ def _standin_of(chains: Sequence[Toolchain]) -> int | None:
 
 
 def own_headers(toolchain: Toolchain, arch: str, sets: HeaderSets) -> tuple[str, Toolchain] | None:
-    """This machine's rocWMMA with its name, where it is none of the headers that decide."""
+    """This machine's rocWMMA with its name, if it is not among the headers of ``sets``."""
     for chain in _at_hand(toolchain, arch):
         if chain.rocwmma is not None and chain.rocwmma.kind != STANDIN_NAME:
             known = {each.sha256 for each in sets.headers}
@@ -80,7 +81,7 @@ def own_headers(toolchain: Toolchain, arch: str, sets: HeaderSets) -> tuple[str,
 
 
 def _at_hand(toolchain: Toolchain, arch: str) -> list[Toolchain]:
-    """The toolchain with each rocWMMA that is here and knows the GPU."""
+    """The toolchain with each rocWMMA of this machine that supports the GPU."""
     own = replace(toolchain, rocwmma=rocwmma_for(toolchain, arch))
     return [own, *with_headers(toolchain, arch, [STANDIN_NAME])]
 
@@ -93,10 +94,10 @@ def _digest(toolchain: Toolchain) -> str:
 
 
 def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[Toolchain]:
-    """The toolchain once for each of ``names`` (a folder, or ``stand-in``); with its own when there is none.
+    """The toolchain with each rocWMMA in ``names`` (a folder, or ``stand-in``); its own if there are none.
 
     Raises:
-        TUNE_HEADERS_UNUSABLE: a folder holds no rocWMMA, or one that does not know the GPU.
+        TUNE_HEADERS_UNUSABLE: a folder has no rocWMMA, or one that does not support the GPU.
     """
     if not names:
         return [replace(toolchain, rocwmma=rocwmma_for(toolchain, arch))]
@@ -110,25 +111,25 @@ def _headers(name: str, arch: str) -> RocWmma:
         folder = Path(name).resolve()
         if not (folder / "rocwmma" / "rocwmma.hpp").is_file():
             raise UsageError(
-                f"there is no rocwmma/rocwmma.hpp in {name}",
+                f"{name} does not contain rocwmma/rocwmma.hpp",
                 code="TUNE_HEADERS_UNUSABLE",
                 where=Location(path=name),
-                hint=f"name its include folder, or: --rocwmma {STANDIN_NAME}",
+                hint=f"pass rocWMMA's include folder, or use: --rocwmma {STANDIN_NAME}",
             )
         found = RocWmma(kind="git", include=folder, version=rocwmma_version(folder))
     if not knows_arch(found, arch):
         raise UsageError(
-            f"the rocWMMA in {name} does not know {arch}",
+            f"the rocWMMA in {name} does not support {arch}",
             code="TUNE_HEADERS_UNUSABLE",
             where=Location(path=name),
-            why="its internal/config.hpp does not name it, and would refuse to compile",
-            hint=f"take a newer one, or: --rocwmma {STANDIN_NAME}",
+            why=f"its internal/config.hpp does not list {arch}, and would not compile",
+            hint=f"use a newer version, or: --rocwmma {STANDIN_NAME}",
         )
     return found
 
 
 def headers_name(toolchain: Toolchain) -> str:
-    """How reports name the headers."""
+    """The name of a toolchain's rocWMMA in reports."""
     one = toolchain.rocwmma
     return (
         "none" if one is None else f"rocWMMA {one.version}{' stand-in' if one.kind == STANDIN_NAME else ''}"

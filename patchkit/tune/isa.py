@@ -1,6 +1,6 @@
-"""What the main loop of a kernel consists of, read from the compiler's assembly.
+"""Counts the instructions of a kernel's main loop in the compiler's assembly.
 
-Which block belongs to which loop is what LLVM writes beside its labels.
+Loops are found by the comments that LLVM adds to the labels of basic blocks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _MATRIX = re.compile(r"v_(?:wmma|swmmac|mfma|smfmac)_")
 _DOT = re.compile(r"v_dot\d")
 _LDS = re.compile(r"ds_(load|read|store|write|bpermute|permute|swizzle)")
 _LDS_SIZE = re.compile(r"_[bui](\d+)(?:_|$)")
-_FREE = re.compile(r"s_(?:waitcnt|delay_alu|nop|clause|wait_)")  # take no unit that others wait for
+_FREE = re.compile(r"s_(?:waitcnt|delay_alu|nop|clause|wait_)")  # do not occupy an execution unit
 _BITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopMix:
-    """Instructions of one wave in one turn of the main loop; ``lds_bytes`` are per lane."""
+    """Instructions of one wave in one iteration of the main loop; ``lds_bytes`` are per lane."""
 
     instructions: int
     matrix: int
@@ -40,10 +40,10 @@ class LoopMix:
 
 
 def mix_of(assembly: str, kernel: str) -> LoopMix:
-    """The mix of the main loop of the kernel with that mangled name.
+    """The instruction mix of the main loop of a kernel, by its mangled name.
 
     Raises:
-        ASSEMBLY_MALFORMED: there is no such kernel.
+        ASSEMBLY_MALFORMED: the kernel was not found.
     """
     names = [found[1] for line in loop_lines(assembly, kernel) if (found := _INSTRUCTION.match(line))]
     counted = [name for name in names if not _FREE.match(name)]
@@ -62,10 +62,10 @@ def mix_of(assembly: str, kernel: str) -> LoopMix:
 
 
 def loop_lines(assembly: str, kernel: str) -> list[str]:
-    """The lines of the main loop with their labels; of the whole body when there is no loop.
+    """The lines of the main loop with its labels, or of the whole body if there is no loop.
 
     Raises:
-        ASSEMBLY_MALFORMED: there is no such kernel.
+        ASSEMBLY_MALFORMED: the kernel was not found.
     """
     blocks = list(_blocks(kernel_code(assembly, kernel).splitlines()))
     loops: dict[str, list[str]] = {}
@@ -86,7 +86,7 @@ def _weight(lines: list[str]) -> tuple[int, int]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Label, the comments beside and below it, and the lines of each block."""
+    """The label, its comments, and the lines of each basic block."""
     label, comment = "", ""
     block: list[str] = []
     for line in lines:

@@ -1,8 +1,7 @@
-"""Compiles one candidate and reads its figures, or keeps its failure; never twice for the same content.
+"""Compiles a candidate and reads its figures; results, including failures, are cached by content.
 
-A compiler that reports errors, crashes or does not end is a result like any other: it is written down
-and not tried again unless asked. What says nothing about the candidate (no compiler, a full disk,
-Ctrl-C) is raised, and nothing is written down.
+Compiler errors, crashes and timeouts are results, too: they are cached, and retried only on request. Errors
+that are not about the candidate (no compiler, a full disk, Ctrl-C) are raised and not cached.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from patchkit.tune.isa import loop_lines, mix_of
 from patchkit.tune.outcome import OUTCOME, Failure, Figures, Outcome
 
 _CYCLES = re.compile(rb"^Total Cycles:\s+(\d+)", re.MULTILINE)
-_TIMEOUT_S = 60.0  # two hundred times what the largest loop took (0.3 s)
+_TIMEOUT_S = 60.0  # two hundred times the time for the largest loop (0.3 s)
 
 
 def find_mca(toolchain: Toolchain, reporter: Reporter) -> Path | None:
-    """The llvm-mca of the compiler's LLVM; None when it has none: estimates then use counts alone."""
+    """The llvm-mca of the compiler's LLVM; None if it is missing: estimates then have no latency."""
     return llvm_tool(toolchain, "llvm-mca", reporter)
 
 
 def turn_latency(mca: Path, lines: list[str], arch: str, reporter: Reporter) -> int | None:
-    """Cycles of one wave for the lines once; None when the tool cannot read them.
+    """Cycles of one wave for one iteration of these lines; None if llvm-mca cannot parse them.
 
     Raises:
-        ToolTimeout, ToolCrashed: llvm-mca did not end by itself.
+        ToolTimeout, ToolCrashed: llvm-mca timed out or crashed.
     """
     done = run_tool(
         [str(mca), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-iterations=1", "-instruction-info=0"],
@@ -63,12 +62,12 @@ def turn_latency(mca: Path, lines: list[str], arch: str, reporter: Reporter) -> 
 
 _FILE = "prelude.pch"
 _PRELUDE_TIMEOUT_S = 300.0
-# Files are compared by content where their times differ: trees are exported anew now and then.
+# Validate files by content if their mtimes differ, because trees may be exported again.
 _BY_CONTENT = ("-Xclang", "-fvalidate-ast-input-files-content")
 
 
 def precompile(job: Job, compiler: Compiler) -> Path | None:
-    """The precompiled form of a header, ``job.unit``; None when this compiler does not make one.
+    """Precompile the header ``job.unit``; None if this compiler cannot do that.
 
     Raises:
         ToolMissing, ToolStopped, ToolTimeout, CacheError: as for any other run of the compiler.
@@ -80,7 +79,7 @@ def precompile(job: Job, compiler: Compiler) -> Path | None:
             "compiler": compiler.identity,
             "argv": compiler.portable(argv),
             "sources": job.tree.digest(job.unit),
-            "root": str(job.tree.root),  # it names the files that it was made from
+            "root": str(job.tree.root),  # a precompiled header contains the paths of its sources
         }
     )
 
@@ -114,10 +113,10 @@ _MEASURE_FILE = "outcome.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Everything but the unit: a compiler, the tree with the units, a GPU, and llvm-mca if there is one.
+    """What is needed to measure a unit: a compiler, the tree with the units, the GPU, and llvm-mca if any.
 
-    ``kernel`` is the plain name of the function; a unit may hold others. ``prelude`` is the precompiled
-    form of what every unit includes, if there is one; it saves time and changes no figure.
+    ``kernel`` is the unmangled name of the function; a unit may contain others. ``prelude`` is a precompiled
+    header with the includes of all units; it saves time and does not change the figures.
     """
 
     compiler: Compiler
@@ -131,26 +130,25 @@ class Bench:
 
 
 def prepare(bench: Bench, prelude: str) -> Bench:
-    """The bench with the header ``prelude`` of its tree precompiled, where the compiler can do that.
+    """The bench with the header ``prelude`` of its tree precompiled, if the compiler supports that.
 
     Raises:
-        ToolMissing, ToolStopped, ToolTimeout, CacheError: the compiler did not get that far.
+        ToolMissing, ToolStopped, ToolTimeout, CacheError: the compiler did not run to completion.
     """
     return replace(bench, prelude=precompile(_job(prelude, bench), bench.compiler))
 
 
 def is_kept(unit: str, bench: Bench) -> bool:
-    """Whether :func:`measure` would compile nothing."""
+    """Whether the outcome of a unit is cached, so that :func:`measure` does not compile."""
     return bench.compiler.store.find(_key(_job(unit, bench), bench)) is not None
 
 
 def measure(unit: str, bench: Bench) -> Outcome:
-    """The outcome of one unit; compiled only if it is not kept.
+    """The outcome of one unit; compiled unless it is cached.
 
     Raises:
-        ToolMissing, ToolStopped, CacheError: nothing was learnt about the unit.
-        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output is not what clang 22
-            writes.
+        ToolMissing, ToolStopped, CacheError: the unit could not be measured.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output differs from clang 22's.
     """
     job = _job(unit, bench)
     key = _key(job, bench)
@@ -160,7 +158,7 @@ def measure(unit: str, bench: Bench) -> Outcome:
         if not (bench.again and isinstance(outcome, Failure)):
             return outcome
     try:
-        outcome = _look_at(
+        outcome = _outcome_of(
             compile_unit(with_prelude(job, bench.prelude), bench.compiler, timeout_s=_MEASURE_TIMEOUT_S),
             bench,
         )
@@ -200,13 +198,13 @@ def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
     def fill(folder: Path) -> None:
         (folder / _MEASURE_FILE).write_bytes(text)
 
-    if kept is not None:  # tried again: what is there is replaced in one step
-        write_whole(kept / _MEASURE_FILE, text, "keeping what a candidate came to")
+    if kept is not None:  # a retried failure: replace it atomically
+        write_whole(kept / _MEASURE_FILE, text, "caching the outcome of a candidate")
     else:
         bench.compiler.store.obtain(key, fill)
 
 
-def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:
+def _outcome_of(compiled: CompiledUnit, bench: Bench) -> Outcome:
     own = _own(compiled.kernels, bench.kernel)
     if len(own) != 1 or own[0].is_trap:
         what = "can only trap" if own else "was not instantiated"
@@ -234,5 +232,5 @@ def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:
 
 
 def _own(kernels: Sequence[CompiledKernel], name: str) -> list[CompiledKernel]:
-    """The kernels of that function: a mangled name has the plain one behind its length."""
+    """The kernels of a function: a mangled name contains the length of the plain name, followed by it."""
     return [kernel for kernel in kernels if f"{len(name)}{name}" in kernel.name]

@@ -1,23 +1,24 @@
-"""flash_attn_ext_f16 of fattn-mma-f16.cuh, the attention kernel on matrix instructions: RDNA's table.
+"""flash_attn_ext_f16 of fattn-mma-f16.cuh, attention with matrix instructions: the table for RDNA.
 
-A *variant* is a head size and a number of columns, as ``256-32``. The unit instantiates the way with eight
-query heads per block, as models with grouped queries get it; four and two heads and soft cap, which read the
-same row, are checks.
+A *variant* is a head size and a number of columns, such as ``256-32``. The unit instantiates the kernel with
+eight query heads per block, as for models with GQA. Instances with four and two heads and with soft cap use
+the same row, and are checks.
 
-The rules are facts about the kernel of build 11549 on GPUs with 16x16 matrix fragments in waves of 32
-lanes (RDNA3, RDNA4), each an assertion or an assumption of its loops:
+The rules are facts about the kernel of build 11549 on GPUs with 16x16 matrix fragments and wave32 (RDNA3,
+RDNA4); each is an assertion or an assumption of its loops:
 
 ====  =====================================================================================
 A1    a block has at most 512 threads, in whole waves
-A2    its waves are the column groups of 16 times a power of two, np, of waves that share one
+A2    the number of its waves is the number of 16-column groups times np, a power of two: the
+      number of waves that share a group
 A3    KV rows per step are a multiple of 16 np and divide the 256 rows that KV is padded to
-A4    K and V values at once (halves, in pairs) divide the head size, in whole fragments: 8 pairs for
-      K, 16 for V and for what is combined, 8 where the head size is 80 or 112
-A5    LDS of a block, as the host computes it, is at most 64 KiB
+A4    K and V values per step (pairs of halves) divide the head size, in whole fragments: 8 pairs
+      for K, 16 for V and for the combined values, 8 if the head size is 80 or 112
+A5    LDS of a block, as computed by the host, is at most 64 KiB
 ====  =====================================================================================
 
-Stages are not a parameter here: without asynchronous copies the kernel ignores them. Blocks of 8 columns,
-one query head per block and head sizes above 256 only trap on these GPUs.
+The number of stages is not a parameter: without asynchronous copies the kernel ignores it. Blocks of 8
+columns, one query head per block, and head sizes above 256 only trap on these GPUs.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from patchkit.tune.family import (
     Tunable,
     binding_bounds,
     includes,
+    instantiations,
     numbers_of,
     prelude_text,
     unit_text,
-    ways_of,
 )
 from patchkit.tune.table import (
     definitions,
@@ -59,30 +60,30 @@ from patchkit.tune.table import (
     with_rows,
 )
 from patchkit.tune.timed import attention_cases, is_attention_of
-from patchkit.tune.wmma import cut_behind
+from patchkit.tune.wmma import cut_after
 
 MMA_FILE = llama_cpp().gpu_file("fattn-mma-f16.cuh")
 _TABLE = "ggml_cuda_fattn_mma_get_config_rdna"
 _MACRO = "GGML_CUDA_FATTN_MMA_CONFIG_CASE"
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k2", "nbatch_v2", "nbatch_combine", "q_in_reg")
 _FOLDER = f"{UNIT_FOLDER}/mma"
-_HEADERS = ("common.cuh", "mma.cuh", "fattn-common.cuh")  # cp-async.cuh may be included once only
+_HEADERS = ("common.cuh", "mma.cuh", "fattn-common.cuh")  # cp-async.cuh can be included only once
 _HEAD_SIZES = (64, 80, 96, 112, 128, 256)
 _NARROW = (80, 112)  # with fragments of 16 rows for V instead of 32 (mma_tile_sizes)
 _SOFTCAP = (128, 256)
 _FEWEST_COLUMNS = 16
-_HEADS = (8, 4, 2)  # query heads per block; one is not compiled for these GPUs
+_HEADS = (8, 4, 2)  # query heads per block; a single one is not compiled for these GPUs
 _LANES, _FRAGMENT, _FRAGMENT_PAIRS = 32, 16, 8
-_PAD = 4  # pairs of halves added to each row in LDS against bank conflicts
+_PAD = 4  # pairs of halves added to each row in LDS to avoid bank conflicts
 _PAIR_BYTES = 4
 _THREADS = (64, 128, 256, 512)
 _MOST_COMBINED = 128
-_STAGES_AT = 9  # word of a row: keys, threads, occupancy, rows, K, V, combined, stages, Q in registers
+_STAGES_AT = 9  # index in a row: 3 keys, threads, occupancy, rows, K, V, combined, stages, Q in registers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaFamily(TimedFamily):
-    """``kernel_file``: upstream's file; ``models`` are those whose attention it is timed with."""
+    """The kernel of one build: ``kernel_file`` is upstream's file, ``models`` provide cases for timing."""
 
     name = "mma"
     kernel = "flash_attn_ext_f16"
@@ -93,7 +94,7 @@ class MmaFamily(TimedFamily):
     parameters: tuple[str, ...] = _PARAMETERS
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every setting that keeps the rules, with the bounds of waves that can change anything."""
+        """All settings that meet the rules, with the minimum-waves bounds that can have an effect."""
         head_size, columns = numbers_of(variant)
         base = self.rows[variant]
         pairs = head_size // 2
@@ -118,7 +119,7 @@ class MmaFamily(TimedFamily):
         return tuple(sorted(found | {base}))
 
     def traits(self, candidate: Candidate) -> Traits:
-        """A turn of the loop covers nbatch_fa rows; LDS is asked for at launch."""
+        """An iteration of the loop covers nbatch_fa rows; LDS is allocated at launch."""
         head_size, columns = numbers_of(candidate.variant)
         return Traits(
             threads=candidate.setting[0],
@@ -128,15 +129,15 @@ class MmaFamily(TimedFamily):
         )
 
     def units(self, candidate: Candidate) -> tuple[str, ...]:
-        """With the most query heads per block and without soft cap first, then every other way."""
-        return tuple(path for path, _, _ in _ways(candidate))
+        """First the unit with the most query heads per block and no soft cap, then all others."""
+        return tuple(path for path, _, _ in _instantiations(candidate))
 
     def cases(self, variant: str) -> tuple[Case, ...]:
-        """Attention of the models."""
+        """Attention operations of the models."""
         return attention_cases(self.models, numbers_of(variant), map(numbers_of, self.rows))
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
-        """The table."""
+        """The file with the changed table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             head_size, value_size, columns = numbers(words[:3])
@@ -153,24 +154,24 @@ class MmaFamily(TimedFamily):
         return is_attention_of(name, self.kernel, variant)
 
     def shared_sources(self) -> Mapping[str, bytes]:
-        """One copy of the kernel, whose table begins with the row that a unit defines."""
+        """A copy of the kernel with a row in front of its table that units define by macros."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
         words += [f"PATCHKIT_{name.upper()}" for name in _PARAMETERS]
         words.insert(_STAGES_AT, "1")
         edited = with_own_row(MMA_FILE, self.kernel_file, _TABLE, _MACRO, words)
-        kernel = cut_behind(SourceText(MMA_FILE, edited), self.kernel)
+        kernel = cut_after(SourceText(MMA_FILE, edited), self.kernel)
         return {
             self.prelude: prelude_text(_HEADERS, "../../"),
             f"{_FOLDER}/kernel.cuh": local_includes(kernel, ()),
         }
 
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
-        """Each way defines the macros of its row."""
+        """Each unit defines the macros of its row."""
         head_size, columns = numbers_of(candidate.variant)
         values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
         values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
         lines = [*includes(_HEADERS, "../../../"), *definitions(values), '#include "../kernel.cuh"']
-        for path, heads, capped in _ways(candidate):
+        for path, heads, capped in _instantiations(candidate):
             arguments = f"{head_size}, {head_size}, {columns // heads}, {heads}, {capped}, false, false"
             yield path, unit_text(lines, f"{self.kernel}<{arguments}>")
 
@@ -178,17 +179,17 @@ class MmaFamily(TimedFamily):
 def make_mma_family(
     limits: HardwareLimits, kernel_file: bytes, models: Sequence[ModelShape] = ()
 ) -> MmaFamily:
-    """The family of a build, from its file.
+    """The family for a build, from its kernel file.
 
     Raises:
         TUNE_KERNEL_UNTUNABLE: the build has no table for RDNA, or the kernel has other template parameters.
     """
     if not tables(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
         raise UsageError(
-            "the MMA attention kernel of this build cannot be tuned",
+            "cannot tune the MMA attention kernel of this build",
             code="TUNE_KERNEL_UNTUNABLE",
-            why=f"{MMA_FILE} has no {_TABLE}, or not the kernel of build 11549",
-            hint="patchkit tune --kernel mma --upstream b11549",
+            why=f"{MMA_FILE} has no {_TABLE}, or the kernel differs from that of build 11549",
+            hint="use another build: patchkit tune --kernel mma --upstream b11549",
         )
     rows: dict[str, Setting] = {}
     for words in table_rows(MMA_FILE, kernel_file, _TABLE, _MACRO):
@@ -200,7 +201,7 @@ def make_mma_family(
 
 
 def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
-    """LDS of a block with two query heads, the most, as ggml_cuda_flash_attn_ext_mma_f16_case has it."""
+    """LDS of a block as in ggml_cuda_flash_attn_ext_mma_f16_case, with two query heads, which need most."""
     threads, _, rows, of_k, of_v, combined, q_in_reg = setting
     tile = rows * (max(of_k, of_v) + _PAD)
     query = columns * (head_size // 2 + _PAD)
@@ -211,15 +212,15 @@ def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
 
 
 def _shared(threads: int, columns: int) -> int:
-    """np: the waves that share 16 columns; 0 when the block has too few waves."""
+    """np: the number of waves that share 16 columns; 0 if the block has too few waves."""
     return threads // _LANES * _FRAGMENT // columns
 
 
-def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
-    """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
+def _instantiations(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """The unit, the heads per block and the soft cap of each instantiation that uses the row."""
     stem = f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
     has_softcap = numbers_of(candidate.variant)[0] in _SOFTCAP
-    return ways_of(stem, _HEADS, ("false", "true") if has_softcap else ("false",))
+    return instantiations(stem, _HEADS, ("false", "true") if has_softcap else ("false",))
 
 
 def _make(site: Site) -> MmaFamily:

@@ -1,21 +1,21 @@
-"""mul_mat_q, the quantized matrix product on matrix instructions: the table of one GPU family.
+"""mul_mat_q, the quantized matmul with matrix instructions: the table of one GPU family.
 
-A *variant* is a quantization and J, the columns of a block, as ``Q4_K-64``; with ``-fallback`` behind it
-where a row for matrices whose rows are no multiple of 128 exists too. A setting is threads and least
-waves; the rows of a block, I, follow from the threads.
+A *variant* is a quantization and J, the columns per block, such as ``Q4_K-64``. The suffix ``-fallback`` is
+for rows of the table for matrices whose number of rows is not a multiple of 128. A setting is threads and
+minimum waves; the rows per block, I, follow from the threads.
 
-The rules are facts about the kernel of builds 10229 to 11549 on GPUs with 16x16 matrix fragments in waves
-of 32 lanes (RDNA3, RDNA4):
+The rules are facts about the kernel of builds 10229 to 11549 on GPUs with 16x16 matrix fragments and wave32
+(RDNA3, RDNA4):
 
 ====  =====================================================================================
-Q1    I is 16 rows per wave: each wave writes back one fragment row, and any other value writes
-      rows twice or never, without an error
-Q2    I divides 128, the rows that the other rows of the table rely on
-Q3    LDS of a block, as the host computes it, is at most 64 KiB
+Q1    I is 16 rows per wave: each wave writes back one fragment row, and any other value would
+      write rows twice or not at all, without an error
+Q2    I divides 128, which the other rows of the table depend on
+Q3    LDS of a block, as computed by the host, is at most 64 KiB
 ====  =====================================================================================
 
-The layout in LDS, the 256 elements per step and stream-k belong to the quantization and to the launch;
-they are left as upstream has them.
+The layout in LDS, the 256 elements per step, and stream-k depend on the quantization and the launch; they
+are kept as in upstream.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from patchkit.tune.family import (
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
 from patchkit.tune.timed import PROMPTS, expert_cases, matrices_of, product_cases
-from patchkit.tune.wmma import cut_behind
+from patchkit.tune.wmma import cut_after
 
 MMQ_FILE = llama_cpp().gpu_file("mmq.cuh")
 MMQ_PARTS = (llama_cpp().gpu_file("mmq-load-tiles.cuh"), llama_cpp().gpu_file("mmq-vec-dot.cuh"))
@@ -60,17 +60,17 @@ _THREADS = (64, 128, 256)
 _PREFIX = "GGML_TYPE_"
 _FALLBACK = "-fallback"
 _INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 bytes of scales
-# Words of 4 bytes per row of the weights in LDS (ggml_cuda_mmq_get_sram_stride).
+# 4-byte words per row of the weights in LDS (ggml_cuda_mmq_get_sram_stride).
 _STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
 _LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
 _STEP_ELEMENTS = 256  # MMQ_ITER_K
-# What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
+# The problem size for the tail estimate: a prompt of 512 tokens, a matrix of 4096 rows.
 _TOKENS, _WEIGHT_ROWS = 512, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmqRow:
-    """Upstream's row: the setting, and the words behind it (layout to fallback)."""
+    """A row of upstream's table: the setting, and the values from layout to fallback."""
 
     setting: Setting
     type: str
@@ -83,9 +83,9 @@ class MmqRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmqFamily(TimedFamily):
-    """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``.
+    """The kernel of one build: ``files`` are upstream's, and ``table_file`` has the GPU family's ``table``.
 
-    ``upstream`` has the whole row of each variant, ``models`` are those whose matrices it is timed with.
+    ``upstream`` has the full row of each variant; ``models`` provide matrices for timing.
     """
 
     name = "mmq"
@@ -100,7 +100,7 @@ class MmqFamily(TimedFamily):
     parameters: tuple[str, ...] = ("nthreads", "occupancy")
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every setting that keeps the rules, with the bounds of waves that can change anything."""
+        """All settings that meet the rules, with the minimum-waves bounds that can have an effect."""
         row = self.upstream[variant]
         found = {
             (threads, bound)
@@ -112,7 +112,7 @@ class MmqFamily(TimedFamily):
         return tuple(sorted(found | {row.setting}))
 
     def traits(self, candidate: Candidate) -> Traits:
-        """A turn of the loop covers 256 elements for I times J results; KV is not split here."""
+        """An iteration of the loop covers 256 elements for I times J results; there is no KV to split."""
         row, threads = self.upstream[candidate.variant], candidate.setting[0]
         tiles = -(-_TOKENS // row.columns) * -(-_WEIGHT_ROWS // rows_of_block(threads))
         return Traits(
@@ -124,11 +124,11 @@ class MmqFamily(TimedFamily):
         )
 
     def units(self, candidate: Candidate) -> tuple[str, ...]:
-        """One; nothing else reads the row."""
+        """A single unit; no other instantiation uses the row."""
         return (f"{_FOLDER}/{candidate.variant}-n{'-'.join(map(str, candidate.setting))}.cu",)
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """Of each row, the profile's first block that fits, as the patch takes it."""
+        """For each row, the first matching block of the profile, as the patch selects it."""
         return {
             variant: (block.nthreads, block.occupancy)
             for variant, row in self.upstream.items()
@@ -137,10 +137,10 @@ class MmqFamily(TimedFamily):
         }
 
     def cases(self, variant: str) -> tuple[Timed, ...]:
-        """Matrices of the models with as many tokens as a block has columns; the widest with prompts'.
+        """Matmuls with the models' matrices and as many tokens as a block has columns (widest: prompts).
 
-        With these products of experts, too: upstream chooses their columns by what an expert gets, and
-        those that another variant runs do not count. None for rows of fallback: hardly a matrix takes one.
+        Also MoE matmuls with prompts: upstream chooses the columns by the tokens per expert, and cases that
+        run another variant do not count. Empty for fallback rows, which hardly any matrix uses.
         """
         row = self.upstream[variant]
         if row.fallback == "true":
@@ -155,7 +155,7 @@ class MmqFamily(TimedFamily):
         return tuple(found)
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
-        """The table."""
+        """The file with the changed table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             kind, _, _, _, columns, *rest = words
@@ -173,14 +173,14 @@ class MmqFamily(TimedFamily):
         return name.base == self.kernel and (name.arguments or ())[1:3] == (str(row.columns), row.fallback)
 
     def shared_sources(self) -> Mapping[str, bytes]:
-        """Copies of the kernel's files, where the table begins with the row that a unit defines."""
+        """Copies of the kernel's files, with a row in front of the table that units define by macros."""
         names = ("type", "nthreads", "occupancy", "i", "j", "layout", "step", "stream_k", "fallback")
         words = [f"PATCHKIT_{name.upper()}" for name in names]
         edited = dict(self.files)
         edited[self.table_file] = with_own_row(
             self.table_file, edited[self.table_file], self.table, _MACRO, words
         )
-        edited[MMQ_FILE] = cut_behind(SourceText(MMQ_FILE, edited[MMQ_FILE]), self.kernel)
+        edited[MMQ_FILE] = cut_after(SourceText(MMQ_FILE, edited[MMQ_FILE]), self.kernel)
         copied = [path.rpartition("/")[2] for path in edited]
         copies = {
             f"{_FOLDER}/{path.rpartition('/')[2]}": local_includes(data, copied)
@@ -212,7 +212,7 @@ class MmqFamily(TimedFamily):
 
 
 def config_file(gpu_family: str) -> str:
-    """The file with the table of a GPU family, as ``rdna3_5``."""
+    """The file with the table of a GPU family, such as ``rdna3_5``."""
     return llama_cpp().gpu_file(f"mmq-config-{gpu_family.replace('_', '-')}.cuh")
 
 
@@ -222,18 +222,18 @@ def make_mmq_family(
     gpu_family: str,
     models: Sequence[ModelShape] = (),
 ) -> MmqFamily:
-    """The family of a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's.
+    """The family for a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's file.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: a file is not what it is at builds 10229 to 11549.
+        TUNE_KERNEL_NOT_FOUND: the files differ from those of builds 10229 to 11549.
     """
     path, table = config_file(gpu_family), f"ggml_cuda_mmq_get_config_{gpu_family}"
     rows = dict(_read(table_rows(path, files[path], table, _MACRO)))
     if not rows:
         raise ToolchainError(
-            f"{path} has no rows",
+            f"no rows found in the table of {path}",
             code="TUNE_KERNEL_NOT_FOUND",
-            hint="name another build: patchkit status shows the pins",
+            hint="use another build; list the pins with: patchkit status",
         )
     return MmqFamily(
         limits=limits,
@@ -247,7 +247,7 @@ def make_mmq_family(
 
 
 def lds_bytes(row: MmqRow, threads: int) -> int:
-    """LDS of one block, as mmq_get_nbytes_shared computes it."""
+    """LDS of a block as in mmq_get_nbytes_shared."""
     padding = threads * _INT_BYTES
     weights = rows_of_block(threads) * _STRIDES[row.layout] * _INT_BYTES
     return row.columns * _INT_BYTES + weights + -(-row.columns * _BLOCK_BYTES // padding) * padding
@@ -272,7 +272,7 @@ def _variant(kind: str, columns: int, fallback: str) -> str:
 
 
 def rows_of_block(threads: int) -> int:
-    """I: the rows of the weights that a block of so many threads takes."""
+    """I: the rows of the weights per block with so many threads."""
     return threads // _LANES * _FRAGMENT
 
 

@@ -1,4 +1,4 @@
-"""What the compiler made of a candidate: its figures, or the failure; kept as JSON."""
+"""The outcome of compiling a candidate: its figures, or the failure; stored as JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from patchkit.tune.isa import LoopMix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One compiled instantiation.
+    """Figures of one compiled instantiation.
 
-    Registers are per lane, ``scratch_bytes`` per lane, ``lds_bytes`` per block, ``waves`` per SIMD as the
-    compiler reports them, ``resident`` the same in whole blocks, ``threads`` per block. ``loop`` is what
-    one wave does in one turn of the main loop, ``latency`` its cycles by llvm-mca (None: not there).
+    Registers and ``scratch_bytes`` are per lane, ``lds_bytes`` and ``threads`` per block. ``waves`` is waves
+    per SIMD as reported by the compiler, ``resident`` the same for whole blocks. ``loop`` is for one wave and
+    one iteration of the main loop, ``latency`` its cycles by llvm-mca (None without llvm-mca).
     """
 
     vgprs: int
@@ -34,7 +34,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The compiler did not make it: the ``code`` of the error, and what it said."""
+    """A candidate that did not compile: the error's ``code`` and ``message``."""
 
     code: str
     message: str
@@ -42,11 +42,11 @@ class Failure:
 
 Outcome = Figures | Failure
 OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
-"""Writes an outcome, and reads it again; ValidationError when it is none of ours."""
+"""Serializes outcomes; raises ValidationError for other JSON."""
 
 
-def as_launched(outcome: Outcome, launch_lds_bytes: int, limits: HardwareLimits) -> Outcome:
-    """The outcome with the LDS that the host adds at launch, and waves counted with it."""
+def with_launch_lds(outcome: Outcome, launch_lds_bytes: int, limits: HardwareLimits) -> Outcome:
+    """The outcome with the dynamic LDS of the launch, and waves recomputed for it."""
     if isinstance(outcome, Failure) or launch_lds_bytes == 0:
         return outcome
     lds_bytes = outcome.lds_bytes + launch_lds_bytes

@@ -1,4 +1,4 @@
-"""Tuned rows in the text of a profile: put in place of the old ones, everything else kept as it stands."""
+"""Replaces tuned rows in the text of a profile; all other text is unchanged."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from patchkit.tune.family import Row
 
 
 def row_text(table: str, row: Row) -> str:
-    """The ``[[tuning.<table>]]`` of one row, ending with a line break."""
+    """The text of one row, ``[[tuning.<table>]]`` and its keys, ending with a newline."""
     lines = [f"{name} = {tomlkit.item(value).as_string()}" for name, value in row.items()]
     return "\n".join([f"[[tuning.{table}]]", *lines, ""])
 
 
 def replace_rows(text: str, table: str, rows: Sequence[Row], where: str) -> str:
-    """The profile's text with these rows of ``table`` in place of those it has, where the first stood.
+    """Replace all rows of ``table`` in a profile's text, at the position of the first.
 
     Raises:
-        TUNE_PROFILE_NOT_WRITTEN: the result would not read as the profile with these rows.
+        TUNE_PROFILE_NOT_WRITTEN: the result would not parse as the profile with these rows.
     """
     kept, place = _without(text.splitlines(), table)
     tables = "\n".join(row_text(table, row) for row in rows).splitlines()
@@ -33,27 +33,27 @@ def replace_rows(text: str, table: str, rows: Sequence[Row], where: str) -> str:
     while before and not before[-1].strip():
         before.pop()
     joined = [*before, "", *tables, *(["", *after] if any(line.strip() for line in after) else [])]
-    made = "\n".join(joined).rstrip("\n") + "\n"
-    _check(text, made, table, rows, where)
-    return made
+    changed = "\n".join(joined).rstrip("\n") + "\n"
+    _check(text, changed, table, rows, where)
+    return changed
 
 
 def write_profile(path: Path, table: str, rows: Sequence[Row]) -> bool:
-    """Put the rows into the profile; whether that changed the file. It changes in one step or not at all.
+    """Write the rows to the profile (atomically); returns whether the file changed.
 
     Raises:
-        TUNE_PROFILE_NOT_WRITTEN: the text cannot be changed so.
-        CacheError: the disk refused.
+        TUNE_PROFILE_NOT_WRITTEN: the text cannot be changed safely.
+        CacheError: a disk operation failed.
     """
     with disk_errors(path, "writing the profile"):
         text = path.read_text("utf-8")
-    made = replace_rows(text, table, rows, str(path))
-    if made == text:
+    changed = replace_rows(text, table, rows, str(path))
+    if changed == text:
         return False
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         with disk_errors(path, "writing the profile"):
-            partial.write_text(made, "utf-8")
+            partial.write_text(changed, "utf-8")
             partial.chmod(path.stat().st_mode & 0o777)
             partial.replace(path)
     finally:
@@ -62,7 +62,7 @@ def write_profile(path: Path, table: str, rows: Sequence[Row]) -> bool:
 
 
 def _without(lines: Sequence[str], table: str) -> tuple[list[str], int]:
-    """The lines without the tables, and where the first of them began (the end when there is none)."""
+    """The lines without the rows of ``table``, and the index of the first row (the end if there is none)."""
     kept: list[str] = []
     place: int | None = None
     inside = False
@@ -76,15 +76,15 @@ def _without(lines: Sequence[str], table: str) -> tuple[list[str], int]:
     return kept, len(kept) if place is None else place
 
 
-def _check(text: str, made: str, table: str, rows: Sequence[Row], where: str) -> None:
+def _check(text: str, changed: str, table: str, rows: Sequence[Row], where: str) -> None:
     try:
-        old, new = tomllib.loads(text), tomllib.loads(made)
+        old, new = tomllib.loads(text), tomllib.loads(changed)
     except tomllib.TOMLDecodeError as error:
-        raise _refused(where, f"it would not be TOML: {error}") from error
+        raise _refused(where, f"the result would not be valid TOML: {error}") from error
     if new.get("tuning", {}).get(table, []) != list(rows):
-        raise _refused(where, f"the rows are not together, or are not written as [[tuning.{table}]]")
+        raise _refused(where, f"the rows are not consecutive, or are not written as [[tuning.{table}]]")
     if dict(_others(old, table)) != dict(_others(new, table)):
-        raise _refused(where, "something else of the profile would change")
+        raise _refused(where, "other parts of the profile would change")
 
 
 def _others(document: dict[str, Any], table: str) -> Iterator[tuple[str, Any]]:
@@ -97,9 +97,9 @@ def _others(document: dict[str, Any], table: str) -> Iterator[tuple[str, Any]]:
 
 def _refused(where: str, why: str) -> ConfigError:
     return ConfigError(
-        "the tuned rows cannot be put into the profile",
+        "cannot write the tuned rows to the profile",
         code="TUNE_PROFILE_NOT_WRITTEN",
         where=Location(path=where),
         why=why,
-        hint="put the rows that patchkit tune --json shows in by hand",
+        hint="insert the rows by hand; patchkit tune --json prints them",
     )

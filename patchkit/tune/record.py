@@ -1,6 +1,6 @@
-"""The record of a tuning run, shipped beside the profiles: figures of compilers and headers not everyone has.
+"""The record of a tuning run, shipped with the profiles: figures for compilers and headers users may lack.
 
-``arch_profiles/tuned/<gfx>-<kernel>-b<build>.json``: no profile reads it, no candidate depends on it.
+``arch_profiles/tuned/<gfx>-<kernel>-b<build>.json``; neither profiles nor candidates depend on it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _COLUMNS = (*_PLAIN, "latency", *(f"loop.{name}" for name in _LOOP))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedHeaders:
-    """One version of rocWMMA; ``sha256`` is over its files' names and bytes."""
+    """One version of rocWMMA; ``sha256`` covers the names and bytes of its files."""
 
     name: str
     sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A legal candidate that must not be taken."""
+class Exclusion:
+    """A legal candidate that must not be chosen."""
 
     variant: str
     setting: Setting
@@ -44,10 +44,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One run. ``units`` has the outcomes of each unit in the order of ``headers``.
+    """The record of one run. ``units`` has the outcomes of each unit in the order of ``headers``.
 
-    ``sources`` is the digest of all units with what they include of ours; ``like`` the GPU whose figures
-    chose the candidates, None when all legal ones were compiled.
+    ``sources`` is the digest of all units and of the overlay's files that they include. ``like`` is the GPU
+    whose figures selected the candidates, or None if all legal ones were compiled.
     """
 
     arch: str
@@ -58,22 +58,22 @@ class Record:
     sources: str
     like: str | None
     headers: tuple[RecordedHeaders, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[Exclusion, ...]
     candidates: Mapping[str, tuple[Setting, ...]]
     units: Mapping[str, tuple[Outcome, ...]]
 
 
 def record_path(profiles: Path, arch: str, kernel: str, build: int) -> Path:
-    """Where the record of a run lies."""
+    """The path of the record of a run."""
     return profiles / "tuned" / f"{arch}-{kernel}-{build_name(build)}.json"
 
 
 def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | None:
-    """The record, or None when there is none.
+    """The record, or None if there is none.
 
     Raises:
-        TUNE_RECORD_UNREADABLE: the file is none of ours.
-        CacheError: it cannot be read.
+        TUNE_RECORD_UNREADABLE: the file is not a record of this format.
+        CacheError: the file cannot be read.
     """
     path = record_path(profiles, arch, kernel, build)
     if not path.is_file():
@@ -84,7 +84,7 @@ def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | 
 
 
 def parse_record(data: bytes, where: str) -> Record:
-    """The record of a file's bytes. Raises TUNE_RECORD_UNREADABLE."""
+    """Parse the bytes of a record. Raises TUNE_RECORD_UNREADABLE."""
     try:
         found = json.loads(data)
         _check(found)
@@ -92,7 +92,7 @@ def parse_record(data: bytes, where: str) -> Record:
             **{name: found[name] for name in _WORDS},
             headers=tuple(RecordedHeaders(**each) for each in found["headers"]),
             left_out=tuple(
-                LeftOut(variant=each["variant"], setting=tuple(each["setting"]), why=each["why"])
+                Exclusion(variant=each["variant"], setting=tuple(each["setting"]), why=each["why"])
                 for each in found["left_out"]
             ),
             candidates={name: tuple(map(tuple, settings)) for name, settings in found["candidates"].items()},
@@ -100,16 +100,16 @@ def parse_record(data: bytes, where: str) -> Record:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            "the record of a tuning run cannot be read",
+            "cannot read the record of a tuning run",
             code="TUNE_RECORD_UNREADABLE",
             where=Location(path=where),
             why=f"{type(error).__name__}: {error}",
-            hint="git checkout it, or take it away: patchkit tune then tunes by the headers that are here",
+            hint="restore it with git checkout, or delete it to tune with the headers of this machine only",
         ) from error
 
 
 def render_record(record: Record) -> bytes:
-    """The file of a record: one line for each unit, sorted, so that a change reads as one."""
+    """The bytes of a record: one line per unit, sorted, for readable diffs."""
     head = {
         "version": _VERSION,
         **{name: getattr(record, name) for name in _WORDS},
@@ -130,24 +130,26 @@ def render_record(record: Record) -> bytes:
 
 
 def write_record(profiles: Path, record: Record) -> bool:
-    """Put the record beside the profiles in one step; whether the file changed. Raises CacheError."""
+    """Write the record (atomically); returns whether the file changed. Raises CacheError."""
     path = record_path(profiles, record.arch, record.kernel, record.build)
-    made = render_record(record)
+    data = render_record(record)
     with disk_errors(path, "writing the record"):
-        if path.is_file() and path.read_bytes() == made:
+        if path.is_file() and path.read_bytes() == data:
             return False
-    write_whole(path, made, "writing the record")
+    write_whole(path, data, "writing the record")
     return True
 
 
 def merge(
     record: Record, here: Sequence[int], compiled: Mapping[str, tuple[Outcome, ...]]
 ) -> dict[str, tuple[Outcome, ...]]:
-    """Outcomes by all headers of the record: those of ``here`` as compiled, the others as recorded.
+    """The outcomes for all headers of the record: compiled ones for ``here``, recorded ones for the others.
 
-    A unit that is not in the record counts as not compiled with headers that are not here.
+    A unit that is not in the record counts as failed for headers that this machine lacks.
     """
-    unknown = Failure(code="TUNE_NOT_RECORDED", message="not in the record, and its headers are not here")
+    unknown = Failure(
+        code="TUNE_NOT_RECORDED", message="not in the record, and this machine lacks the headers"
+    )
     merged: dict[str, tuple[Outcome, ...]] = {}
     for unit, outcomes in compiled.items():
         row = list(record.units.get(unit, [unknown] * len(record.headers)))
@@ -158,7 +160,7 @@ def merge(
 
 
 def same_figures(first: Outcome, second: Outcome) -> bool:
-    """Whether two outcomes say the same; how long the compiler took does not count."""
+    """Whether two outcomes are equal, apart from compile time and the text of failures."""
     if isinstance(first, Figures) and isinstance(second, Figures):
         return replace(first, seconds=0.0) == replace(second, seconds=0.0)
     return isinstance(first, Failure) and isinstance(second, Failure) and first.code == second.code
@@ -173,9 +175,9 @@ def _row(outcome: Outcome) -> list[int | None] | dict[str, str]:
 
 def _check(found: Mapping[str, Any]) -> None:
     if found["version"] != _VERSION or found["columns"] != list(_COLUMNS):
-        raise ValueError(f"version {found['version']} or its columns are not of this patchkit")
+        raise ValueError(f"version {found['version']}, or its columns, are not supported by this patchkit")
     if any(len(row) != len(found["headers"]) for row in found["units"].values()):
-        raise ValueError("a unit has not one outcome for each headers")
+        raise ValueError("a unit does not have one outcome per headers")
 
 
 def _outcome(row: dict[str, str] | list[int | None]) -> Outcome:

@@ -1,7 +1,7 @@
-"""The one list of kernels that can be tuned: the command line, the tuner and the documents read it.
+"""The list of tunable kernels, for the command line, the tuner and the documentation.
 
-What the tuner asks of a kernel is named as ``module:name`` and imported when it is needed, so that whoever
-asks for names alone imports nothing else.
+The code of a kernel is referenced as ``module:name`` and imported on demand, so that listing names imports
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DEFAULT: KernelName = "mmq"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One kernel.
+    """One tunable kernel.
 
-    ``name`` is the word of ``--kernel``, of reports and of the profile's table. ``about`` is what is tuned,
-    in one line; ``note`` a sentence for the help, where it needs one. ``tunable`` names what its module gives
-    the tuner; empty: it has no settings to compile, and its limits by batch are modelled (batch.py).
-    ``timed_rows`` names the function that makes the rows of the profile's table by modelled time; empty:
-    there is none. ``keeps_record``: the figures that its table rests on lie beside the profile (record.py).
+    ``name`` is used for ``--kernel``, in reports and for the profile's table. ``about`` describes it in one
+    line; ``note`` is an additional sentence for the help. ``tunable`` references the module's ``TUNABLE``; if
+    empty, the kernel has no settings to compile, and its batch limits are modelled (batch.py). ``timed_rows``
+    references the function that creates rows of the profile's table by modelled time, if any.
+    ``keeps_record``: the figures for its table are shipped with the profile (record.py).
     """
 
     name: KernelName
@@ -44,8 +44,8 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="wmma",
-        about="flash_attn_ext_f16 by rocWMMA: attention on matrix units, in earlier builds",
-        note="wmma belongs to earlier builds: --upstream b6900.",
+        about="flash_attn_ext_f16 with rocWMMA: attention on matrix units, in earlier builds",
+        note="wmma is only in earlier builds: --upstream b6900.",
         tunable="patchkit.tune.wmma:TUNABLE",
         keeps_record=True,
     ),
@@ -62,42 +62,42 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel(
         name="mmq",
-        about="mul_mat_q: products of quantised matrices",
+        about="mul_mat_q: quantized matmul",
         tunable="patchkit.tune.mmq:TUNABLE",
         timed_rows="patchkit.tune.report:timed_rows",
     ),
     Kernel(
         name="mmvq",
-        about="mul_mat_vec_q: up to how many columns it is taken in place of mul_mat_q",
-        note="Of mmvq the batch limits: up to how many columns it is taken in place of mmq, by modelled "
-        "time.",
+        about="mul_mat_vec_q: up to how many columns it is used instead of mul_mat_q",
+        note="For mmvq the batch limits are tuned: up to how many columns it is used instead of mmq, by "
+        "modelled time.",
     ),
 )
-"""Every kernel, in the order of the help."""
+"""All tunable kernels, in the order of the help."""
 
 
 def kernel_names() -> tuple[KernelName, ...]:
-    """Their names."""
+    """The names of all tunable kernels."""
     return tuple(kernel.name for kernel in KERNELS)
 
 
 def find_kernel(name: str) -> Kernel:
-    """The kernel of that name, which is one of :func:`kernel_names`."""
+    """The kernel called ``name``, one of :func:`kernel_names`."""
     return next(kernel for kernel in KERNELS if kernel.name == name)
 
 
 def kernels_help() -> str:
-    """What the help of ``--kernel`` says of single ones."""
+    """The notes on single kernels for the help of ``--kernel``."""
     return " ".join(kernel.note for kernel in KERNELS if kernel.note)
 
 
 def tunable(name: str) -> Tunable:
-    """What the module of that kernel offers, of one with settings to compile."""
+    """The ``TUNABLE`` of a kernel that has settings to compile."""
     found: Tunable = resolve_name(find_kernel(name).tunable)
     return found
 
 
 def rows_by_time(name: str) -> Callable[[TuneReport, ArchProfile, date], list[Row]] | None:
-    """What makes the rows of the profile's table by modelled time; None where there are none."""
+    """The function that creates rows of the profile's table by modelled time, or None."""
     reference = find_kernel(name).timed_rows
     return resolve_name(reference) if reference else None

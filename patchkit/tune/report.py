@@ -1,4 +1,4 @@
-"""What a run of the tuner found: a JSON file in the cache that later runs read, and rows for the profile."""
+"""The result of a tuning run: a JSON report in the cache for later runs, and rows for the profile."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ from patchkit.tune.wmma import NO_MODEL_RUNS_IT, variant_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What of the shipped record was made anew: ``units`` with the headers ``here``, ``differing`` of them.
+    """How the run compares with the shipped record, which was created on the day ``made`` by ``compiler``.
 
-    Of the headers ``absent`` the figures count as they were recorded, on the day ``made`` by ``compiler``.
+    ``units`` were compiled again with the headers ``here``, of which ``differing`` gave other figures. For
+    the headers ``absent`` the recorded figures are used.
     """
 
     made: str
@@ -50,7 +51,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHeaders:
-    """The table held against this machine's own rocWMMA: the variants that it makes worse, and why."""
+    """A check of the table with this machine's own rocWMMA: the variants that are worse, and why."""
 
     name: str
     worse: Mapping[str, str]
@@ -58,13 +59,13 @@ class OwnHeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneReport:
-    """``current`` are the settings that the profile has now; ``complete``: every variant was looked at.
+    """The report of a run. ``current`` are the profile's settings; ``complete``: it covers all variants.
 
-    ``untimed`` says why the order is not by modelled time, of those variants that have none. ``played`` is
-    which of the headers the timed code was compiled with.
+    ``untimed`` is why some variants are not ranked by modelled time, or None. ``played`` is the index of the
+    headers that the timed code was compiled with.
 
-    ``record`` is what the table rests on, as it would be shipped: with every outcome by unit and headers. Its
-    ``made`` is empty until it is.
+    ``record`` is the record for the table, with all outcomes by unit and headers; its ``made`` is empty until
+    it is written.
     """
 
     json_keys: ClassVar = (
@@ -87,22 +88,22 @@ class TuneReport:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The names of the headers, in the order of every figure."""
+        """The names of the headers, in the order of the figures."""
         return tuple(each.name for each in self.record.headers)
 
     @property
     def is_timed(self) -> bool:
-        """Whether the order of some variants is by modelled time."""
+        """Whether some variants are ranked by modelled time."""
         return any(verdict.upstream.modelled is not None for verdict in self.verdicts)
 
     @property
     def reproduces(self) -> bool:
-        """Whether the profile has exactly these settings."""
+        """Whether the profile has exactly the best settings found."""
         found = {verdict.variant: verdict.best.candidate.setting for verdict in self.verdicts}
         return all(self.current.get(variant) == setting for variant, setting in found.items())
 
     def spills(self, index: int) -> tuple[int, int]:
-        """Spilled registers over all variants with the headers of that index: upstream's, and ours."""
+        """Spilled registers over all variants, with the headers of that index: upstream's and the best's."""
         return (
             sum(verdict.upstream.figures[index].spills for verdict in self.verdicts),
             sum(verdict.best.figures[index].spills for verdict in self.verdicts),
@@ -110,25 +111,25 @@ class TuneReport:
 
     @property
     def order(self) -> str:
-        """By what candidates are ordered."""
+        """The criterion by which candidates are ranked."""
         return "modelled time" if self.is_timed else "judgement"
 
     @property
     def spilled(self) -> list[dict[str, object]]:
-        """Spilled registers with all headers: upstream's, and ours."""
+        """Spilled registers for each of the headers: upstream's and the best settings'."""
         found = [(name, *self.spills(index)) for index, name in enumerate(self.headers)]
         return [{"headers": name, "upstream": theirs, "ours": ours} for name, theirs, ours in found]
 
 
 def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
-    """Where the report of a run lies."""
+    """The path of the report of a run."""
     return cache_root / "tune" / f"{arch}-{kernel}-{build_name(build)}.json"
 
 
 def write_report(cache_root: Path, report: TuneReport) -> Path:
-    """Keep a report; it replaces that of an earlier run of its kind in one step. Raises CacheError.
+    """Write a report, replacing (atomically) that of an earlier run of the same kind. Raises CacheError.
 
-    A run that compiled a short list only never replaces the report of the whole space.
+    Runs with a short list or with bounds have other file names, so they do not replace a full report.
     """
     record = report.record
     name = record.kernel if record.like is None else f"{record.kernel}-like-{record.like}"
@@ -141,10 +142,10 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
 def read_report(
     cache_root: Path, arch: str, kernel: str, build: int, *, whole: bool = True
 ) -> Mapping[str, Any]:
-    """The kept report of another GPU, as plain data.
+    """Read a saved report as plain data.
 
     Raises:
-        TUNE_REPORT_MISSING: there is none, or it does not have every variant, where it must be ``whole``.
+        TUNE_REPORT_MISSING: there is none, or it must be ``whole`` and does not cover all variants.
     """
     path = report_path(cache_root, arch, kernel, build)
     try:
@@ -152,17 +153,17 @@ def read_report(
     except (OSError, ValueError) as error:
         raise _missing(arch, kernel, path, str(error)) from error
     if not isinstance(found, dict) or (whole and not found.get("complete")):
-        raise _missing(arch, kernel, path, "it does not have every variant")
+        raise _missing(arch, kernel, path, "it does not cover all variants")
     return found
 
 
 def _missing(arch: str, kernel: str, path: Path, why: str) -> UsageError:
     return UsageError(
-        f"there is no report of {kernel} for {arch} to start from",
+        f"no complete tuning report of {kernel} for {arch}",
         code="TUNE_REPORT_MISSING",
         where=Location(path=str(path)),
         why=why,
-        hint=f"patchkit tune --arch {arch} --kernel {kernel}",
+        hint=f"create it with: patchkit tune --arch {arch} --kernel {kernel}",
     )
 
 
@@ -175,9 +176,9 @@ def shortlist(
     compute_units: int | None,
     most: int,
 ) -> dict[str, tuple[Setting, ...]]:
-    """The ``most`` settings of each variant that would be the best if the relative's figures held here.
+    """The ``most`` best settings of each variant by the report of a related GPU.
 
-    Its registers and LDS are taken, and waves are counted anew with this GPU's limits.
+    Registers and LDS are taken from that report, and waves are recomputed with this GPU's limits.
     """
     chosen: dict[str, tuple[Setting, ...]] = {}
     for entry in report["variants"]:
@@ -187,7 +188,7 @@ def shortlist(
         compiled: dict[str, tuple[Outcome, ...]] = {}
         for each in entry["candidates"]:
             unit = family.unit(Candidate(variant, tuple(each["setting"])))
-            compiled[unit] = tuple(_moved(OUTCOME.validate_python(one), limits) for one in each["figures"])
+            compiled[unit] = tuple(_adapted(OUTCOME.validate_python(one), limits) for one in each["figures"])
         known = [tuple(each["setting"]) for each in entry["candidates"]]
         winner = tuple(entry["best"])
         verdict = choose(
@@ -205,7 +206,7 @@ def shortlist(
     return chosen
 
 
-def _moved(outcome: Outcome, limits: HardwareLimits) -> Outcome:
+def _adapted(outcome: Outcome, limits: HardwareLimits) -> Outcome:
     if not isinstance(outcome, Figures):
         return outcome
     return replace(
@@ -216,21 +217,21 @@ def _moved(outcome: Outcome, limits: HardwareLimits) -> Outcome:
 
 
 def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -> list[Row]:
-    """The winning table as rows of the profile, sorted, each with where its figures come from.
+    """The best settings as sorted rows of the profile, with the source of their figures.
 
-    ``measured`` is what the profile says of hardware for a variant whose setting was kept for it.
+    ``measured`` has the profile's ``measured_on`` for variants whose setting was measured on hardware.
     """
     return [
-        _line(report, verdict, today, measured)
+        _wmma_row(report, verdict, today, measured)
         for verdict in sorted(report.verdicts, key=lambda each: variant_of(each.variant))
     ]
 
 
 def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
-    """Rows of mul_mat_q: those that hardware chose as they are, and for other types what the model prefers.
+    """Rows of mul_mat_q: measured rows are kept; for other types, the settings that the model prefers.
 
-    A row holds from a number of columns on, so that neighbours with the same block are one, and those of
-    fewer columns come behind those of more.
+    A row applies from a minimum number of columns on, so neighbours with the same block are merged, and rows
+    with more columns come first.
     """
     measured = [row for row in profile.tuning.mmq if not row.measured_on.startswith(MODELLED_ONLY)]
     rows = [_row_of_mmq(row) for row in measured]
@@ -247,18 +248,18 @@ def timed_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Ro
             else:
                 groups.append([verdict])
         while groups and _by_time(groups[-1][0]) is groups[-1][0].upstream:
-            groups.pop()  # below the last row upstream's own stand
+            groups.pop()  # below the last row, upstream's own settings apply
         rows += [_timed_row(kind, group, report, today) for group in groups]
     return rows
 
 
 def _by_time(verdict: Verdict) -> Judged:
-    """What the model prefers: upstream's setting where it has no say."""
+    """The candidate that the model prefers; upstream's if it was not timed."""
     return verdict.best if verdict.best.modelled is not None else verdict.upstream
 
 
 def timed_tile_rows(report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
-    """Rows of flash_attn_tile: those that hardware chose as they are, and others that the model prefers."""
+    """Rows of flash_attn_tile: measured rows are kept; others are the settings that the model prefers."""
     kept = [row for row in profile.tuning.tile if not row.measured_on.startswith(MODELLED_ONLY)]
     known = {(row.head_size_k, row.ncols) for row in kept}
     rows = [row_of(row) for row in kept]
@@ -267,7 +268,7 @@ def timed_tile_rows(report: TuneReport, profile: ArchProfile, today: date) -> li
         if _by_time(verdict) is not verdict.upstream and (head_size, columns) not in known:
             row: Row = {"head_size_k": head_size, "head_size_v": head_size, "ncols": columns}
             row |= dict(zip(report.parameters, verdict.best.candidate.setting, strict=True))
-            rows.append(row | _told(report, [verdict], today))
+            rows.append(row | _provenance(report, [verdict], today))
     return sorted(rows, key=lambda row: (row["head_size_k"], row["head_size_v"], row["ncols"]))
 
 
@@ -284,17 +285,17 @@ def _timed_row(kind: str, group: Sequence[Verdict], report: TuneReport, today: d
         "nthreads": threads,
         "occupancy": occupancy,
         "i": rows_of_block(threads),
-        **_told(report, group, today),
+        **_provenance(report, group, today),
     }
 
 
-def _told(report: TuneReport, group: Sequence[Verdict], today: date) -> Row:
-    """Where a row of the model's comes from, and what is known of the error."""
+def _provenance(report: TuneReport, group: Sequence[Verdict], today: date) -> Row:
+    """The keys ``source`` and ``measured_on`` of a modelled row, with the known error of the model."""
     timed = [each.best.modelled for each in group if each.best.modelled is not None]
     run = f"patchkit tune of {today.isoformat()}, {report.record.compiler}"
     if not timed:
         return {
-            "source": f"upstream's own setting ({run}): nothing that the model plays runs it",
+            "source": f"upstream's own setting ({run}): no modelled operation uses it",
             "measured_on": f"{MODELLED_ONLY}{report.record.arch}, no hardware; not timed",
         }
     gains = sorted(1 / each.ratio for each in timed)
@@ -308,38 +309,40 @@ def _modelled_on(report: TuneReport, modelled: Modelled, code: str = "") -> str:
     error = modelled.error
     of = f"{error.ratios} measured ratios" if error.ratios else f"{error.points} measured times"
     return (
-        f"{MODELLED_ONLY}{report.record.arch}{code}, no hardware; of {of} "
-        f"of such kernels ({error}) half were met within {modelled.half:.1%}"
+        f"{MODELLED_ONLY}{report.record.arch}{code}, no hardware; median error {modelled.half:.1%} "
+        f"over {of} of such kernels ({error})"
     )
 
 
-def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:
+def _wmma_row(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:
     record, variant = report.record, variant_of(verdict.variant)
     stride, nwarps = verdict.best.candidate.setting[:2]
-    told = [f"patchkit tune of {today.isoformat()}, {record.compiler}"]
+    source = [f"patchkit tune of {today.isoformat()}, {record.compiler}"]
     for name, before, after in zip(
         report.headers, verdict.upstream.figures, verdict.best.figures, strict=True
     ):
         change = "" if verdict.best is verdict.upstream else f" -> {_figures(after)}"
-        told.append(f"{name}: {_figures(before)}{change}")
+        source.append(f"{name}: {_figures(before)}{change}")
     if verdict.kept is not None:
-        told.append(verdict.kept)
+        source.append(verdict.kept)
     if not verdict.measured:
-        told.append(f"ahead by {verdict.margin}" if ":" in verdict.margin else verdict.margin)
+        source.append(f"better by {verdict.margin}" if ":" in verdict.margin else verdict.margin)
     if verdict.reachable < FEWEST_WAVES:
-        which = "no legal setting" if record.like is None else "no setting compiled"
-        told.append(f"{which} reaches more than {verdict.reachable} waves")
+        which = "no legal setting" if record.like is None else "no compiled setting"
+        source.append(f"{which} reaches more than {verdict.reachable} waves")
     if variant.acc == "f16":
-        told.append(NO_MODEL_RUNS_IT)
+        source.append(NO_MODEL_RUNS_IT)
     where = f"{COMPILER_ONLY}{record.arch}, no hardware"
     if record.like is not None:
         own = (
-            "its own figures with fewer headers" if record.like == record.arch else f"those of {record.like}"
+            "its own figures with fewer headers"
+            if record.like == record.arch
+            else f"the figures of {record.like}"
         )
-        where += f"; compiled were the legal settings that are the first by {own}"
+        where += f"; only the best legal settings by {own} were compiled"
     if verdict.best.modelled is not None:
         where = _modelled_on(report, verdict.best.modelled, f" with {report.headers[report.played]}")
-        told.append(f"modelled as {1 / verdict.best.modelled.ratio:.2f} times as fast as upstream's")
+        source.append(f"modelled as {1 / verdict.best.modelled.ratio:.2f} times as fast as upstream's")
     if verdict.best is verdict.upstream:
         where += "; upstream's parameters kept"
     return {
@@ -349,7 +352,7 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
         "kq_stride": stride,
         "nwarps": nwarps,
         "min_waves": 1,
-        "source": "; ".join(told),
+        "source": "; ".join(source),
         "measured_on": measured[verdict.variant] if verdict.measured else where,
     }
 

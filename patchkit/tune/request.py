@@ -1,4 +1,4 @@
-"""What the user asks of the tuner, and which settings that means."""
+"""A tuning request, and the settings that it selects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.base.occupancy import limits_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.tune.family import Family, Setting
-from patchkit.tune.record import LeftOut, Record
+from patchkit.tune.record import Exclusion, Record
 from patchkit.tune.registry import DEFAULT, KernelName
 from patchkit.tune.report import read_report, shortlist
 
@@ -20,12 +20,12 @@ from patchkit.tune.report import read_report, shortlist
 class TuneRequest:
     """What to tune.
 
-    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the record, else of the toolchain.
-    ``near``: only settings that differ from upstream's in at most so many values. ``exhaustive``: time also
-    what another setting beats in everything by the compiler's figures. ``exclude``: candidates not to take,
-    as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant that are the
-    first by that GPU's report. ``bounds``: only the profile's settings of the wmma kernel and upstream's,
-    with each bound of waves that can change them. ``again``: try what did not compile once more.
+    ``headers``: folders with rocWMMA, or ``stand-in``; by default those of the record, else the toolchain's.
+    ``near``: only settings that differ from upstream's in at most so many values. ``exhaustive``: also time
+    settings that are not on the Pareto front. ``exclude``: candidates not to choose, such as
+    ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` best settings of each variant by that
+    GPU's report. ``bounds``: only the profile's and upstream's settings of the wmma kernel, with all
+    minimum-waves bounds that can have an effect. ``again``: retry candidates that failed to compile.
     """
 
     arch: str
@@ -52,13 +52,13 @@ def choose_settings(
     profile: ArchProfile,
     record: Record | None,
 ) -> dict[str, tuple[Setting, ...]]:
-    """What is to be compiled of each variant, upstream's setting aside: the record's, else all legal ones.
+    """The settings of each variant to compile besides upstream's: those of the record, else all legal ones.
 
     Raises:
-        TUNE_VARIANT_UNKNOWN: a name is none of the kernel's.
-        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
+        TUNE_VARIANT_UNKNOWN: a name is not a variant of the kernel.
+        TUNE_REPORT_MISSING: the GPU in ``like`` has no report.
     """
-    banned = {(each.variant, each.setting) for each in left_out(family, request)}
+    banned = {(each.variant, each.setting) for each in exclusions(family, request)}
     settings = {
         variant: tuple(
             setting
@@ -87,18 +87,18 @@ def choose_settings(
 
 
 def compute_units(profile: ArchProfile) -> int | None:
-    """How many the GPU has, or None where the profile only guesses: a guess decides nothing."""
+    """The GPU's compute units; None if the profile's fact has low confidence, so it must not decide."""
     try:
         return profile.facts.require_int("compute_units")
     except FactNotForDecisions:
         return None
 
 
-def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
-    """Candidates that must not be taken, from words as ``80-32-f32:128/8=why``.
+def exclusions(family: Family, request: TuneRequest) -> tuple[Exclusion, ...]:
+    """Parse ``--exclude``: candidates that must not be chosen, such as ``80-32-f32:128/8=why``.
 
     Raises:
-        TUNE_VARIANT_UNKNOWN: a word names no legal candidate.
+        TUNE_VARIANT_UNKNOWN: one is not a legal candidate.
     """
     found = []
     for word in request.exclude:
@@ -107,11 +107,11 @@ def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
         setting = tuple(int(value) for value in values.split("/") if value.isdigit())
         if variant not in family.variants or setting not in family.legal(variant):
             raise UsageError(
-                f"'{name}' names no legal setting of {family.name}",
+                f"'{name}' is not a legal setting of {family.name}",
                 code="TUNE_VARIANT_UNKNOWN",
-                hint="like --exclude 80-32-f32:128/8",
+                hint="use VARIANT:SETTING, for example: --exclude 80-32-f32:128/8",
             )
-        found.append(LeftOut(variant=variant, setting=setting, why=why or "named by --exclude"))
+        found.append(Exclusion(variant=variant, setting=setting, why=why or "excluded by --exclude"))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""``patchkit tune``: compiles every legal setting of a kernel, ranks them, and writes the best down."""
+"""``patchkit tune``: compiles all legal settings of a kernel, ranks them, and reports the best."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from patchkit.tune.report import (
     profile_rows,
     write_report,
 )
-from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
-from patchkit.tune.search import Compiled, Verdict, choose, holds, worth_timing
+from patchkit.tune.request import TuneRequest, choose_settings, compute_units, exclusions
+from patchkit.tune.search import Compiled, Verdict, choose, find_regression, settings_to_time
 from patchkit.tune.timed import NOT_TIMED, Timing, time_settings, why_not_timed
 from patchkit.tune.wmma import rows_by_variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """Everything that units are measured with, and what the run has to start from."""
+    """The inputs of a run."""
 
     request: TuneRequest
     workspace: Workspace
@@ -70,11 +70,11 @@ class _Run:
 def _compile_with(
     run: _Run, compilers: Sequence[Compiler], units: Sequence[str], what: str
 ) -> dict[str, tuple[Outcome, ...]]:
-    """The outcomes of each unit, in the order of the compilers; every one is kept as soon as it is there.
+    """The outcomes of each unit, in the order of the compilers; each is cached as soon as it is available.
 
     Raises:
-        SCHEDULER_UNREACHABLE and its like: no workers.
-        ToolMissing, ToolStopped, CacheError: nothing was learnt about a unit.
+        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
+        ToolMissing, ToolStopped, CacheError: a unit could not be measured.
     """
     request, reporter = run.request, run.workspace.reporter
     benches = [_bench(run, compiler, units) for compiler in compilers]
@@ -99,7 +99,7 @@ def _measure_at(benches: Sequence[Bench], place: tuple[str, int]) -> Outcome:
 
 
 def _bench(run: _Run, compiler: Compiler, units: Sequence[str]) -> Bench:
-    made = Bench(
+    bench = Bench(
         compiler=compiler,
         tree=run.tree,
         limits=run.family.limits,
@@ -108,24 +108,24 @@ def _bench(run: _Run, compiler: Compiler, units: Sequence[str]) -> Bench:
         mca=run.mca,
         again=run.request.again,
     )
-    if run.family.prelude is None or all(is_kept(unit, made) for unit in units):
-        return made
-    run.workspace.reporter.step("precompiling what the candidates include")
-    return prepare(made, run.family.prelude)
+    if run.family.prelude is None or all(is_kept(unit, bench) for unit in units):
+        return bench
+    run.workspace.reporter.step("precompiling the candidates' headers")
+    return prepare(bench, run.family.prelude)
 
 
 def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, str]) -> TuneReport:
-    """Compile what is not kept yet, rank, confirm, and write the report.
+    """Compile candidates that are not cached, rank them, confirm the best, and write the report.
 
     Raises:
-        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_VARIANT_UNKNOWN, TUNE_HEADERS_UNUSABLE: it cannot be
-            tuned so.
-        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
-        TUNE_RECORD_UNREADABLE, TUNE_RECORD_STALE: the shipped record is not of this kernel.
+        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_VARIANT_UNKNOWN, TUNE_HEADERS_UNUSABLE: the request
+            is not possible.
+        TUNE_REPORT_MISSING: the GPU in ``like`` has no report.
+        TUNE_RECORD_UNREADABLE, TUNE_RECORD_STALE: the shipped record cannot be read, or is out of date.
         ToolchainMissing, TUNE_NOTHING_COMPILED: there is no compiler, or it does not compile upstream's
             kernel.
-        SCHEDULER_UNREACHABLE and its like: no workers.
-        SourceError, CacheError: the pin could not be had, or the disk refused.
+        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
+        SourceError, CacheError: the pin could not be fetched, or a disk operation failed.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
@@ -159,10 +159,10 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         tree=_overlay(site, files),
         mca=find_mca(toolchain, workspace.reporter),
         headers=headers,
-        # What the compiler says is of the code that is played: with the loops that LLVM 22 unrolls, 64 rows
-        # of Q4_0 are behind upstream's in everything, and were measured 15 to 19 % ahead (PR 28195). The
-        # record of rocWMMA's settings is of the compiler's own loops; with the played headers its figures
-        # leave no setting out.
+        # Compile as the code that is timed (as_measured). With the loops that LLVM 22 unrolls, 64 rows of
+        # Q4_0 look worse than upstream's in all figures, but were measured 15 to 19 % faster (PR 28195). The
+        # record for rocWMMA uses the compiler's own unrolling; for the headers that are played, its figures
+        # exclude no setting.
         compilers=compilers if family.rocwmma else tuple(as_measured(each) for each in compilers),
         record=record,
         profile=profile,
@@ -181,7 +181,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
 
 
 def _overlay(site: Site, files: Mapping[str, bytes]) -> SourceTree:
-    """The pin's GPU sources with the family's ``files`` beside them.
+    """The pin's GPU sources with the family's ``files`` added.
 
     Raises:
         TREE_ENTRY_REFUSED, CacheError: exporting failed.
@@ -209,7 +209,7 @@ def _report(
             sources=sources,
             like=request.like if record is None else record.like,
             headers=run.headers.headers,
-            left_out=left_out(family, request) if record is None else record.left_out,
+            left_out=exclusions(family, request) if record is None else record.left_out,
             candidates=settings,
             units=compiled,
         ),
@@ -224,7 +224,7 @@ def _report(
 
 
 def _record(workspace: Workspace, request: TuneRequest, build: int) -> Record | None:
-    """The shipped record, for a run that does not say itself what decides."""
+    """The shipped record, unless the request itself selects headers or candidates."""
     if request.headers or request.exclude or request.bounds or request.like is not None:
         return None
     return load_record(workspace.series.profiles, request.arch, request.kernel, build)
@@ -235,17 +235,17 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
         return
     path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
     raise ConfigError(
-        f"the record of tuning {record.arch} is of another kernel than this series has",
+        f"the tuning record of {record.arch} does not match the kernel of this series",
         code="TUNE_RECORD_STALE",
         where=Location(path=str(path)),
-        why="the patch, its table or upstream's file changed since",
-        hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; "
-        "docs/how-it-works/tune.md says how records are made",
+        why="the patch, its table or upstream's file has changed since",
+        hint=f"tune without it: patchkit tune --arch {record.arch} --rocwmma stand-in; "
+        "see docs/how-it-works/tune.md for how to create records",
     )
 
 
 def _why_another(report: TuneReport, basis: Basis) -> str:
-    recorded = f"recorded: {', '.join(basis.absent) or 'which candidates were compiled'}"
+    recorded = f"from the record: {', '.join(basis.absent) or 'the choice of candidates'}"
     changed = [
         verdict.variant
         for verdict in report.verdicts
@@ -256,13 +256,12 @@ def _why_another(report: TuneReport, basis: Basis) -> str:
 
 
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
-    """Put the winning table into the profile and its record beside it; whether a file changed.
+    """Write the best settings to the profile, and the record next to it; returns whether a file changed.
 
-    A run that rests on the shipped record and finds the profile's settings again writes nothing.
+    A run that uses the shipped record and confirms the profile's settings writes nothing.
 
     Raises:
-        TUNE_TABLE_INCOMPLETE: the run was not about every variant, or rests on figures that were not made
-            here.
+        TUNE_TABLE_INCOMPLETE: the run did not cover all variants, or depends on recorded figures.
         TUNE_PROFILE_NOT_WRITTEN, CacheError: a file cannot be changed.
     """
     profiles, record = workspace.series.profiles, report.record
@@ -270,7 +269,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     has_record = find_kernel(record.kernel).keeps_record
     if not report.complete or (not has_record and not report.is_timed):
         raise UsageError(
-            "only a run over every variant of a kernel gives a table, and of wmma or one that is timed",
+            "cannot write the table: the run must cover all variants, and be timed (except for wmma)",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
             why=report.untimed if report.complete else None,
@@ -280,22 +279,22 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
         rows_of = rows_by_time(record.kernel)
         if rows_of is None:
             raise UsageError(
-                f"a profile has no rows of {record.kernel}",
+                f"profiles have no rows for {record.kernel}",
                 code="TUNE_TABLE_INCOMPLETE",
                 where=Location(path=str(path)),
-                why="no patch takes them: the settings are shown only",
-                hint="docs/how-it-works/tune.md says which kernels have rows",
+                why="no patch uses them; the settings are only reported",
+                hint="see docs/how-it-works/tune.md for the kernels with rows",
             )
         return write_profile(path, record.kernel, rows_of(report, load_profile(profiles, record.arch), today))
     if report.basis is not None:
         if report.reproduces:
             return False
         raise UsageError(
-            "the table is another one, and rests on figures that were not made here",
+            "cannot write the table: it differs from the profile's, and depends on recorded figures",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
             why=_why_another(report, report.basis),
-            hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",
+            hint="name all rocWMMA versions to tune with: --rocwmma stand-in --rocwmma DIR --write",
         )
     profile = load_profile(profiles, record.arch)
     measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
@@ -305,7 +304,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Clock:
-    """What settings of the family are timed with, compiled with the headers at that place among all."""
+    """The timing model for the settings of a family; ``played`` is the index of the headers in use."""
 
     timing: Timing
     timings: Timings
@@ -314,10 +313,10 @@ class _Clock:
 
 
 def _clock(run: _Run, site: Site, variants: Collection[str]) -> _Clock | str:
-    """What settings are timed with, or why the model is not asked."""
+    """The timing model for the settings, or the reason why they are not timed."""
     request, family, headers = run.request, run.family, run.headers
     if request.like is not None or request.bounds:
-        return "the settings of another GPU's report, and bounds of waves, are not timed"
+        return "settings from another GPU's report and minimum-waves bounds are not timed"
     try:
         machine = load_machine(run.workspace.series.profiles, device_of(run.profile, guess_units=True))
     except ConfigError as error:
@@ -328,7 +327,7 @@ def _clock(run: _Run, site: Site, variants: Collection[str]) -> _Clock | str:
     if why is not None or not isinstance(family, TimedFamily):
         return why or f"{family.name} is not timed"
     if headers.played is None:
-        return "the model is held to measurements with the stand-in of rocWMMA alone (--rocwmma stand-in)"
+        return "the timing model is validated only with rocWMMA's stand-in (--rocwmma stand-in)"
     compiler = run.compilers[headers.played]
     return _Clock(
         timing=Timing(site=site, compiler=compiler, scheduler=request.scheduler, jobs=request.jobs),
@@ -341,7 +340,7 @@ def _clock(run: _Run, site: Site, variants: Collection[str]) -> _Clock | str:
 def _search(
     run: _Run, settings: Mapping[str, Sequence[Setting]], clock: _Clock | str
 ) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
-    """The verdicts, and the outcomes of every unit that was asked for."""
+    """The verdicts, and the outcomes of all units that were needed."""
     family, profile = run.family, run.profile
     units = {
         family.unit(Candidate(variant, setting)): None
@@ -351,7 +350,7 @@ def _search(
     compiled = _compile(run, list(units), "compiling candidates")
     checks: dict[str, tuple[Outcome, ...]] = {}
 
-    def ask(wanted: Sequence[str]) -> Compiled:
+    def compile_checks(wanted: Sequence[str]) -> Compiled:
         missing = [unit for unit in wanted if unit not in checks]
         if missing:
             checks.update(_compile(run, missing, "confirming"))
@@ -364,7 +363,7 @@ def _search(
     if isinstance(clock, _Clock):
         played = clock.played
         wanted = {
-            variant: worth_timing(
+            variant: settings_to_time(
                 clock.family,
                 variant,
                 chosen,
@@ -384,7 +383,7 @@ def _search(
             variant,
             chosen,
             compiled,
-            ask,
+            compile_checks,
             limits=family.limits,
             compute_units=units_of_gpu,
             measured=measured.get(variant),
@@ -406,7 +405,7 @@ def _compilers(workspace: Workspace, toolchains: Sequence[Toolchain]) -> tuple[C
 
 
 def _basis(run: _Run, compiled: Compiled) -> Basis | None:
-    """What of the record was made anew here, and whether it came out the same."""
+    """How the compiled units compare with the record; None without a record."""
     record, here = run.record, run.headers.here
     if record is None:
         return None
@@ -427,7 +426,7 @@ def _basis(run: _Run, compiled: Compiled) -> Basis | None:
 
 
 def _own(run: _Run, toolchain: Toolchain, verdicts: Sequence[Verdict]) -> OwnHeaders | None:
-    """Whether the table holds with this machine's rocWMMA too, where no header of the record is that one."""
+    """Check the table with this machine's rocWMMA; None if it has none, or the record has the same."""
     own = own_headers(toolchain, run.request.arch, run.headers)
     if own is None:
         return None
@@ -438,11 +437,11 @@ def _own(run: _Run, toolchain: Toolchain, verdicts: Sequence[Verdict]) -> OwnHea
         for each in (verdict.best, verdict.upstream):
             units |= dict.fromkeys([family.unit(each.candidate), *family.checks(each.candidate)])
     compiled = _compile_with(
-        run, _compilers(run.workspace, [chain]), list(units), f"holding the table against {name}"
+        run, _compilers(run.workspace, [chain]), list(units), f"checking the table with {name}"
     )
     worse = {
         verdict.variant: why
         for verdict in verdicts
-        if (why := holds(family, verdict, compiled, family.limits)) is not None
+        if (why := find_regression(family, verdict, compiled, family.limits)) is not None
     }
     return OwnHeaders(name=name, worse=worse)

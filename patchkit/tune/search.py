@@ -1,4 +1,4 @@
-"""The best setting of each variant, from what the compiler made of all of them."""
+"""Chooses the best setting of each variant from the outcomes of all candidates."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import ClassVar
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.plain import fields_of
-from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, not_worse, rank
+from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, rank, why_worse
 from patchkit.tune.family import Candidate, Family, Setting
-from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
+from patchkit.tune.outcome import Failure, Figures, Outcome, with_launch_lds
 
-# unit -> outcomes, one for each version of the headers in a fixed order
+# By unit, the outcomes, one per version of the headers in a fixed order.
 Compiled = Mapping[str, tuple[Outcome, ...]]
-Ask = Callable[[Sequence[str]], Compiled]
+CompileUnits = Callable[[Sequence[str]], Compiled]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One variant. ``order`` has the eligible candidates, the best first; ``best`` is confirmed.
+    """The result for one variant. ``order`` has the eligible candidates, the best first.
 
-    ``kept`` says why a setting was taken that the order does not put first, ``measured`` whether it is
-    for a measurement. ``failures`` are candidates
-    that did not compile, with the compiler's words. ``reachable`` is the most waves per SIMD, reported,
-    that any setting that was compiled reaches with all headers.
+    ``best`` is confirmed by the checks. ``kept`` is why it is not the first of the order, or None;
+    ``measured``: because it was measured on hardware. ``failures`` are candidates that did not compile.
+    ``reachable`` is the highest number of reported waves per SIMD that a compiled setting has with all
+    headers.
     """
 
     json_keys: ClassVar = (
@@ -48,22 +48,22 @@ class Verdict:
 
     @property
     def front_settings(self) -> list[Setting]:
-        """The settings of the front."""
+        """The settings of the Pareto front."""
         return [each.candidate.setting for each in self.front]
 
     @property
     def order_settings(self) -> list[Setting]:
-        """The settings in their order."""
+        """The eligible settings, the best first."""
         return [each.candidate.setting for each in self.order]
 
     @property
     def failed(self) -> list[dict[str, object]]:
-        """Each failure with its setting."""
+        """The failures with their settings."""
         return [{"setting": one.setting, **fields_of(failure)} for one, failure in self.failures]
 
     @property
     def judged(self) -> tuple[Judged, ...]:
-        """Every candidate that compiled."""
+        """All candidates that compiled."""
         return (*self.order, *self.others)
 
 
@@ -76,10 +76,10 @@ def judge(
     limits: HardwareLimits,
     compute_units: int | None,
 ) -> tuple[Judged, list[Judged], list[tuple[Candidate, Failure]]]:
-    """Upstream's candidate of a variant, all that compiled with every headers, and those that did not.
+    """Upstream's candidate of a variant, all candidates that compiled with all headers, and the failures.
 
     Raises:
-        TUNE_NOTHING_COMPILED: upstream's own setting did not.
+        TUNE_NOTHING_COMPILED: upstream's own setting did not compile.
     """
     base = Candidate(variant, family.baseline(variant))
     before = _launched(family, base, family.unit(base), compiled, limits)
@@ -93,7 +93,7 @@ def judge(
             failed = next(each for each in outcomes if isinstance(each, Failure))
             failures.append((candidate, failed))
             continue
-        worse = tuple(not_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
+        worse = tuple(why_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
         traits = family.traits(candidate)
         judged.append(
             Judged(
@@ -112,12 +112,12 @@ def judge(
             code="TUNE_NOTHING_COMPILED",
             where=Location(path=family.unit(base)),
             why=failed.message,
-            hint="patchkit doctor shows the compiler",
+            hint="check the compiler version with: patchkit doctor",
         )
     return upstream, judged, failures
 
 
-def worth_timing(  # noqa: PLR0913 - what a choice rests on; all but the first four by name
+def settings_to_time(  # noqa: PLR0913 - the inputs of the choice; all but the first four by name
     family: Family,
     variant: str,
     settings: Iterable[Setting],
@@ -129,11 +129,10 @@ def worth_timing(  # noqa: PLR0913 - what a choice rests on; all but the first f
     exhaustive: bool,
     measured: Setting | None = None,
 ) -> tuple[Setting, ...]:
-    """The settings to time: those that no other beats in everything by the compiler's figures.
+    """The settings to time: the Pareto front of the compiler's figures; all settings if ``exhaustive``.
 
-    If ``exhaustive``, the others too.
-    What is worse than upstream's setting with other headers than those that are ``played`` is not worth it.
-    A setting that hardware chose is, so that its time is shown.
+    Settings that are worse than upstream's with headers other than the ``played`` ones are omitted. A setting
+    that was measured on hardware is included, so that its modelled time is reported.
 
     Raises:
         TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
@@ -145,16 +144,16 @@ def worth_timing(  # noqa: PLR0913 - what a choice rests on; all but the first f
 
 
 def _worse_elsewhere(judged: Judged, played: int) -> str | None:
-    """Why it is worse than upstream's with other headers than those that are played."""
+    """Why a candidate is worse than upstream's with headers other than the played ones, or None."""
     return next((why for index, why in enumerate(judged.worse) if why is not None and index != played), None)
 
 
-def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by name
+def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five by name
     family: Family,
     variant: str,
     settings: Iterable[Setting],
     compiled: Compiled,
-    ask: Ask,
+    compile_checks: CompileUnits,
     *,
     limits: HardwareLimits,
     compute_units: int | None,
@@ -162,13 +161,14 @@ def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by
     modelled: Mapping[Setting, Modelled] | None = None,
     played: int = 0,
 ) -> Verdict:
-    """The verdict on one variant.
+    """Choose the best setting of one variant.
 
-    ``modelled`` are times of the settings that are :func:`worth_timing`: they decide, where they are.
-    ``played`` is the place of the headers that these were compiled with.
+    ``modelled`` has the times of :func:`settings_to_time`; if there are any, they decide. ``played`` is the
+    index of the headers that the timed code was compiled with.
 
-    ``measured`` is a setting that the profile has from hardware: where it is eligible it is kept, since a
-    measurement says more than any estimate. ``ask`` compiles the units that confirm a winner.
+    ``measured`` is the profile's setting if it was measured on hardware: it is kept if it is eligible,
+    because a measurement is more reliable than any estimate. ``compile_checks`` compiles the units that
+    confirm a candidate.
 
     Raises:
         TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
@@ -181,15 +181,17 @@ def choose(  # noqa: PLR0913 - what a choice rests on; all but the first five by
         upstream = next(each for each in judged if each.candidate == upstream.candidate)
     order = rank(judged, upstream)
     wanted = [each for each in order if each.candidate.setting == measured]
-    kept = "measured on hardware; the profile says where" if wanted else None
-    best = next(each for each in [*wanted, *order] if _confirmed(family, each, upstream, ask, limits))
+    kept = "measured on hardware, see measured_on in the profile" if wanted else None
+    best = next(
+        each for each in [*wanted, *order] if _is_confirmed(family, each, upstream, compile_checks, limits)
+    )
     if wanted and best is not wanted[0]:
         kept = None
     place = order.index(best)
     second = next(iter(order[place + 1 :]), None)
     if kept is None and place > 0:
         names = ", ".join("/".join(map(str, each.candidate.setting)) for each in order[:place])
-        kept = f"{names} would be ahead, and is worse than upstream's in a kernel that shares the row"
+        kept = f"{names} would be better, but is worse than upstream's in a kernel that shares the row"
     return Verdict(
         variant=variant,
         upstream=upstream,
@@ -209,20 +211,22 @@ NOT_WORTH_TIMING = "another one is as good in everything, and better in somethin
 
 
 def _timed(judged: Judged, modelled: Mapping[Setting, Modelled], played: int) -> Judged:
-    """With its time. The code that was played has its spills and its waves, so these refuse nothing."""
+    """Add the modelled time; it covers spills and waves, so those do not make a candidate ineligible."""
     time, elsewhere = modelled.get(judged.candidate.setting), _worse_elsewhere(judged, played)
     untimed = judged.refused or NOT_WORTH_TIMING if time is None else None
     return replace(judged, modelled=time, refused=elsewhere or untimed)
 
 
-def holds(family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits) -> str | None:
-    """Why the chosen setting is worse than upstream's by these outcomes; None where it is not."""
+def find_regression(
+    family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits
+) -> str | None:
+    """Why the chosen setting is worse than upstream's by these outcomes, or None."""
     mine, theirs = verdict.best.candidate, verdict.upstream.candidate
     for ours, base in zip(family.units(mine), family.units(theirs), strict=True):
         after = _launched(family, mine, ours, compiled, limits)
         before = _launched(family, theirs, base, compiled, limits)
         for one, other in zip(after, before, strict=True):
-            if (why := not_worse(one, other)) is not None:
+            if (why := why_worse(one, other)) is not None:
                 return why
     return None
 
@@ -231,20 +235,23 @@ def _launched(
     family: Family, candidate: Candidate, unit: str, compiled: Compiled, limits: HardwareLimits
 ) -> tuple[Outcome, ...]:
     added = family.traits(candidate).launch_lds_bytes
-    return tuple(as_launched(outcome, added, limits) for outcome in compiled[unit])
+    return tuple(with_launch_lds(outcome, added, limits) for outcome in compiled[unit])
 
 
-def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask, limits: HardwareLimits) -> bool:
+def _is_confirmed(
+    family: Family, judged: Judged, upstream: Judged, compile_checks: CompileUnits, limits: HardwareLimits
+) -> bool:
+    """Whether no other instantiation that uses the row is worse than with upstream's setting."""
     if judged is upstream:
         return True
     mine, theirs = family.checks(judged.candidate), family.checks(upstream.candidate)
     for ours, base in zip(mine, theirs, strict=True):
-        compiled = ask([ours, base])  # one at a time: most that are worse are so in the first
+        compiled = compile_checks([ours, base])  # one at a time, because most regressions show in the first
         pairs = zip(
             _launched(family, judged.candidate, ours, compiled, limits),
             _launched(family, upstream.candidate, base, compiled, limits),
             strict=True,
         )
-        if any(not_worse(after, before) is not None for after, before in pairs):
+        if any(why_worse(after, before) is not None for after, before in pairs):
             return False
     return True

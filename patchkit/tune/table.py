@@ -1,4 +1,4 @@
-"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row."""
+"""Reads and changes upstream's tables of kernel parameters: constexpr functions, one macro call per row."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILI
 
 
 def tables(path: str, data: bytes, name: str) -> list[Entity]:
-    """The functions of that name in the file."""
+    """The functions called ``name`` in a file."""
     return [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(name)]
 
 
 def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple[str, ...]]:
-    """The words of each row of the table, in order.
+    """The arguments of each row of the table, in order.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
     """
     body = _table(path, data, table).body
     yield from map(_words, _rows(macro).finditer(data, body.start, body.end))
@@ -36,10 +36,10 @@ def with_rows(
     macro: str,
     changed: Callable[[tuple[str, ...]], Sequence[str | int] | None],
 ) -> bytes:
-    """The file with other words in rows of the table: ``changed`` gives those of a row, None where it stays.
+    """The file with changed rows: ``changed`` returns the new arguments of a row, or None to keep it.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
     """
     body = _table(path, data, table).body
 
@@ -52,10 +52,10 @@ def with_rows(
 
 
 def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence[str]) -> bytes:
-    """The file with a row of those words in front of the table, live where a unit defines its macros.
+    """The file with an additional first row of the table, active in units that define its macros.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
     """
     start = _table(path, data, table).body.start
     row = f"\n#ifdef {_GUARD}\n    {macro}({', '.join(words)});\n#endif\n"
@@ -63,25 +63,25 @@ def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence
 
 
 def definitions(values: Mapping[str, str | int]) -> list[str]:
-    """The lines of a unit that make its own row live: ``PATCHKIT_<NAME>`` for each value."""
+    """The lines that activate a unit's own row: ``#define PATCHKIT_<NAME>`` for each value."""
     return [
         f"#define {_GUARD}",
         *(f"#define PATCHKIT_{name.upper()} {value}" for name, value in values.items()),
     ]
 
 
-def local_includes(data: bytes, beside: Sequence[str]) -> bytes:
-    """The file with every quoted include taken from two folders up, but for the files named in ``beside``."""
+def local_includes(data: bytes, siblings: Sequence[str]) -> bytes:
+    """The file with all quoted includes taken from two folders up, except those of ``siblings``."""
 
     def moved(found: re.Match[bytes]) -> bytes:
         name = found[2].decode("ascii", "replace")
-        return found[0] if name in beside else found[1] + f"../../{name}".encode() + found[3]
+        return found[0] if name in siblings else found[1] + f"../../{name}".encode() + found[3]
 
     return _QUOTED.sub(moved, data)
 
 
 def numbers(words: Sequence[str]) -> Setting:
-    """The words as whole numbers; ``true`` and ``false`` are 1 and 0. ValueError for any other."""
+    """The arguments as integers; ``true`` and ``false`` are 1 and 0. Raises ValueError for others."""
     return tuple(int({"true": "1", "false": "0"}.get(word, word)) for word in words)
 
 
@@ -97,10 +97,10 @@ def _table(path: str, data: bytes, table: str) -> Entity:
     found = tables(path, data, table)
     if len(found) != 1:
         raise ToolchainError(
-            f"{path} has no table {table}",
+            f"{path} does not define the table {table} exactly once",
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=path),
-            why=f"there are {len(found)} functions of that name",
-            hint="name another build: patchkit status shows the pins",
+            why=f"{len(found)} functions of that name were found",
+            hint="use another build; list the pins with: patchkit status",
         )
     return found[0]

@@ -1,12 +1,12 @@
-"""flash_attn_tile, the attention kernel without matrix instructions: RDNA's rows of its table.
+"""flash_attn_tile, attention without matrix instructions: the table for RDNA.
 
-A *variant* is a head size and a number of columns, as ``256-32``; the row is shared by every way to share
-the columns among query heads, with and without soft cap. The unit instantiates the way with the most
-heads, up to eight, as models with grouped queries get it; the others are checks.
+A *variant* is a head size and a number of columns, such as ``256-32``. All instances with that many columns
+use the same row, however these are split among query heads, with and without soft cap. The unit instantiates
+the kernel with the most heads, up to eight, as for models with GQA; the others are checks.
 
-The rules are facts about the kernel of build 11549 (fattn-tile.cuh), each an assertion or an assumption
-of its loops: a wave has 32 lanes; ``nbatch_fa`` is a multiple of the rows that the waves of a column take
-at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields have 10, 4, 9 and 9 bits.
+The rules are facts about the kernel of build 11549 (fattn-tile.cuh), each an assertion or an assumption of
+its loops: a wave has 32 lanes; ``nbatch_fa`` is a multiple of the rows that the waves of a column process at
+once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields have 10, 4, 9 and 9 bits.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from patchkit.tune.family import (
     Tunable,
     binding_bounds,
     includes,
+    instantiations,
     numbers_of,
     prelude_text,
     row_of,
     unit_text,
-    ways_of,
 )
 from patchkit.tune.table import definitions, numbers, table_rows, tables, with_own_row, with_rows
 from patchkit.tune.timed import attention_cases, is_attention_of
-from patchkit.tune.wmma import cut_behind
+from patchkit.tune.wmma import cut_after
 
 TILE_FILE = llama_cpp().gpu_file("fattn-tile.cuh")
 _TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"
@@ -49,8 +49,8 @@ _MACRO = "GGML_CUDA_FATTN_TILE_CONFIG_CASE"
 _HEADERS = ("common.cuh", "fattn-common.cuh")
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k")
 _HEAD_SIZES = (128, 256)
-_FEWEST_COLUMNS = 8  # below, a block decodes: bound by memory, not by what a table says
-_HEADS = (8, 4, 2, 1)  # query heads that share a block, as models with and without grouped queries have them
+_FEWEST_COLUMNS = 8  # fewer columns are for decode, which is bound by memory and not by the table
+_HEADS = (8, 4, 2, 1)  # query heads that share a block, for models with and without GQA
 _LANES = 32
 _COPY_HALVES = 8  # 16 bytes, ggml_cuda_get_max_cpy_bytes
 _SPACE: tuple[tuple[int, ...], ...] = (
@@ -62,7 +62,7 @@ _SPACE: tuple[tuple[int, ...], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileFamily(TimedFamily):
-    """``kernel_file``: upstream's file; ``models`` are those whose attention it is timed with."""
+    """The kernel of one build: ``kernel_file`` is upstream's file, ``models`` provide cases for timing."""
 
     name = "tile"
     kernel = "flash_attn_tile"
@@ -73,7 +73,7 @@ class TileFamily(TimedFamily):
     parameters: tuple[str, ...] = _PARAMETERS
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every combination of usual values that keeps the rules, and of bounds that can change anything."""
+        """All combinations of usual values that meet the rules, with the bounds that can have an effect."""
         head_size, columns = numbers_of(variant)
         found = {
             (nthreads, occupancy, rows, halves)
@@ -81,25 +81,26 @@ class TileFamily(TimedFamily):
             for occupancy in binding_bounds(self.limits, self.rows[variant][1])
             for rows in _SPACE[1]
             for halves in _SPACE[2]
-            if _holds(head_size, columns, nthreads, rows, halves)
+            if _is_legal(head_size, columns, nthreads, rows, halves)
         }
         return tuple(sorted(found | {self.rows[variant]}))
 
     def traits(self, candidate: Candidate) -> Traits:
-        """A turn of the loop covers nbatch_fa rows."""
+        """An iteration of the loop covers nbatch_fa rows."""
         return Traits(
             threads=candidate.setting[0], rows=candidate.setting[2], columns=numbers_of(candidate.variant)[1]
         )
 
     def units(self, candidate: Candidate) -> tuple[str, ...]:
-        """With the most query heads per block and without soft cap first, then every other way.
+        """First the unit with the most query heads per block and no soft cap, then all others.
 
-        They differ much: of <128, 128> with 64 columns a row that helps eight heads spills with two and four.
+        They differ a lot: for <128, 128> with 64 columns, a row that helps with eight heads spills with two
+        and four.
         """
-        return tuple(path for path, _, _ in _ways(candidate))
+        return tuple(path for path, _, _ in _instantiations(candidate))
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """The rows of the profile for heads of one size."""
+        """The rows of the profile with equal head sizes of K and V."""
         rows = {
             f"{row.head_size_k}-{row.ncols}": tuple(getattr(row, name) for name in _PARAMETERS)
             for row in profile.tuning.tile
@@ -108,11 +109,11 @@ class TileFamily(TimedFamily):
         return {variant: rows[variant] for variant in self.variants if variant in rows}
 
     def cases(self, variant: str) -> tuple[Case, ...]:
-        """Attention of the models."""
+        """Attention operations of the models."""
         return attention_cases(self.models, numbers_of(variant), map(numbers_of, self.rows))
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
-        """The table."""
+        """The file with the changed table."""
 
         def changed(words: tuple[str, ...]) -> tuple[str | int, ...] | None:
             head_size, value_size, columns = numbers(words[:3])
@@ -126,22 +127,22 @@ class TileFamily(TimedFamily):
         return is_attention_of(name, self.kernel, variant)
 
     def shared_sources(self) -> Mapping[str, bytes]:
-        """One copy of the kernel, whose table begins with the row that a unit defines."""
+        """A copy of the kernel with a row in front of its table that units define by macros."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
         words += [f"PATCHKIT_{name.upper()}" for name in _PARAMETERS]
         edited = with_own_row(TILE_FILE, self.kernel_file, _TABLE, _MACRO, words)
         return {
             self.prelude: prelude_text(_HEADERS, "../"),
-            f"{UNIT_FOLDER}/tile/kernel.cuh": cut_behind(SourceText(TILE_FILE, edited), self.kernel),
+            f"{UNIT_FOLDER}/tile/kernel.cuh": cut_after(SourceText(TILE_FILE, edited), self.kernel),
         }
 
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
-        """Each way defines the macros of its row."""
+        """Each unit defines the macros of its row."""
         head_size, columns = numbers_of(candidate.variant)
         values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
         values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
         lines = [*includes(_HEADERS, "../../"), *definitions(values), '#include "../tile/kernel.cuh"']
-        for path, shared, capped in _ways(candidate):
+        for path, shared, capped in _instantiations(candidate):
             kernel = f"{self.kernel}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
             yield path, unit_text(lines, kernel)
 
@@ -149,10 +150,10 @@ class TileFamily(TimedFamily):
 def make_tile_family(
     limits: HardwareLimits, kernel_file: bytes, models: Sequence[ModelShape] = ()
 ) -> TileFamily:
-    """The family of a build, from its file.
+    """The family for a build, from its kernel file.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the kernel or RDNA's table is not there, or the table has none of the rows.
+        TUNE_KERNEL_NOT_FOUND: the kernel or the table for RDNA is missing, or the table has no such rows.
     """
     found = tables(TILE_FILE, kernel_file, _TABLE)
     rows: dict[str, Setting] = {}
@@ -165,19 +166,19 @@ def make_tile_family(
             f"{TILE_FILE} has no table {_TABLE} with rows for head sizes 128 and 256",
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=TILE_FILE),
-            why=f"there are {len(found)} functions of that name",
-            hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",
+            why=f"{len(found)} functions of that name were found",
+            hint="use a build since 2025-10-11, which have it (llama.cpp PR 16492)",
         )
     return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, models=models)
 
 
-def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
-    """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
+def _instantiations(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """The unit, the heads per block and the soft cap of each instantiation that uses the row."""
     stem = f"{UNIT_FOLDER}/tile-{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
-    return ways_of(stem, _HEADS, ("false", "true"))
+    return instantiations(stem, _HEADS, ("false", "true"))
 
 
-def _holds(head_size: int, columns: int, nthreads: int, rows: int, halves: int) -> bool:
+def _is_legal(head_size: int, columns: int, nthreads: int, rows: int, halves: int) -> bool:
     waves = nthreads // _LANES
     shared = max(1, waves // columns)  # waves that work on one column
     return (
@@ -191,9 +192,9 @@ def _holds(head_size: int, columns: int, nthreads: int, rows: int, halves: int) 
 def _make(site: Site) -> TileFamily:
     if site.limits.wave_size != _LANES:
         raise UsageError(
-            f"{site.profile.arch} does not read RDNA's table",
+            f"upstream does not use the table for RDNA on {site.profile.arch}",
             code="TUNE_KERNEL_UNTUNABLE",
-            hint="patchkit list names the GPUs",
+            hint="list the GPUs with: patchkit list",
         )
     models = load_models(site.workspace.series.profiles)
     return make_tile_family(site.limits, site.read(TILE_FILE)[TILE_FILE], models)
@@ -210,7 +211,7 @@ def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on
             "head_size_v": head_size,
             "ncols": ncols,
             **dict(zip(_PARAMETERS, setting, strict=True)),
-            "source": "patchkit tune --device: the fastest of the settings that were raced",
+            "source": "patchkit tune --device: the fastest of the measured settings",
             "measured_on": measured_on,
         }
     )

@@ -1,7 +1,7 @@
-"""Settings by modelled time: each is put into upstream's table, and the timing model plays what then runs.
+"""Times settings with the timing model: each is put into upstream's table, and the launches are played.
 
-The operations are those of the models beside the profiles (``arch_profiles/models``). Only kernels for which
-the model is held to measurements are timed; others keep the order of :mod:`patchkit.tune.cost`.
+The operations are those of the models in ``arch_profiles/models``. Only kernels for which the timing model is
+validated against measurements are timed; others keep the order by judgement of :mod:`patchkit.tune.cost`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from patchkit.toolchain.tree import files_digest
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate, Family, Setting, Site, TimedFamily, numbers_of
 
-_KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache
-_USUAL = "Q4_K"  # whose matrices stand for those of a type that no model of the list has
+_KV_STEP = 256  # llama.cpp passes a multiple of so many KV rows to attention
+_USUAL = "Q4_K"  # its matrices are used for types that no listed model has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What settings are timed with. ``scheduler`` and ``jobs`` as for compilers."""
+    """How settings are timed; ``scheduler`` and ``jobs`` as for compiling."""
 
     site: Site
     compiler: Compiler
@@ -43,10 +43,11 @@ class Timing:
 
 
 def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple[tuple[int, int], ...]:
-    """Rows and columns: of each model the dense matrix of that type that has the most values in all layers.
+    """Rows and columns of each model's dense matrix of a type that has the most values over all layers.
 
-    Rows are multiples of ``whole``. Of a type that no model has, those of Q4_K count, where their columns are
-    whole blocks. None of a type that is newer than the gguf package, which alone knows how large a block is.
+    Rows are multiples of ``whole``. For a type that no model has, the matrices of Q4_K are used, if their
+    columns are whole blocks. Empty for types that the gguf package does not know, since their block size is
+    unknown.
     """
 
     def found(wanted: str) -> dict[tuple[int, int], None]:
@@ -73,7 +74,7 @@ def matrices_of(models: Sequence[ModelShape], kind: str, *, whole: int) -> tuple
 
 
 def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole: int) -> tuple[Timed, ...]:
-    """Products of experts with so many tokens: of each model those of that type that have the most values."""
+    """MoE matmuls with so many tokens, with each model's expert matrix of a type that has the most values."""
     found: dict[tuple[int, ...], None] = {}
     for model in models:
         experts = [
@@ -93,21 +94,23 @@ def expert_cases(models: Sequence[ModelShape], kind: str, tokens: int, *, whole:
 def why_not_timed(
     family: Family, site: Site, machine: Machine | None, variants: Collection[str]
 ) -> str | None:
-    """Why none of the variants of a kernel is ranked by modelled time; None where one is."""
+    """Why no variant of a kernel is ranked by modelled time; None if at least one is."""
     if machine is None:
-        return f"nothing is known of how fast {site.profile.arch} is"
+        return f"the timing model has no data for {site.profile.arch}"
     if not isinstance(family, TimedFamily) or not machine.has_error(family.timed_as):
-        return "the model is not held to measurements of such kernels"
+        return "the timing model is not validated against measurements of such kernels"
     if not any(timed_cases(family, variant, machine) for variant in variants):
         return f"{NOT_TIMED}: {', '.join(variants)}"
     return None
 
 
-NOT_TIMED = "no model of the list runs them, or the timing model is not held to measurements of such"
+NOT_TIMED = (
+    "no listed model uses them, or the timing model is not validated against measurements of such kernels"
+)
 
 
 def timed_cases(family: TimedFamily, variant: str, machine: Machine) -> tuple[Timed, ...]:
-    """The operations of a variant, but those of which nobody measured how far modelled times are off."""
+    """The operations of a variant for which the error of modelled times is known."""
     return tuple(
         case
         for case in family.cases(variant)
@@ -118,13 +121,13 @@ def timed_cases(family: TimedFamily, variant: str, machine: Machine) -> tuple[Ti
 def time_settings(
     timing: Timing, timings: Timings, family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]
 ) -> dict[str, dict[Setting, Modelled]]:
-    """The modelled times of the settings of each variant, upstream's among them.
+    """The modelled times of the settings of each variant, including upstream's.
 
-    A variant whose operations do not run it, or are left to a BLAS library, has none.
+    A variant has none if its operations run other kernels or a BLAS library.
 
     Raises:
         The errors of :meth:`patchkit.gpu.modelled.timings.Timings.record` and of recording.
-        SCHEDULER_UNREACHABLE and its like: no workers.
+        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
     """
     base = {
         variant: tuple((case, True) for case in cases)
@@ -149,7 +152,7 @@ def time_settings(
             }
 
         times = timed([_Task((), variant, cases) for variant, cases in base.items()], "upstream's settings")
-        # What does not run the variant with upstream's setting does not with another one.
+        # Cases that do not run the variant with upstream's setting do not run it with other settings either.
         ran = {
             each.variant: tuple(
                 (case, us is not None) for (case, _), us in zip(base[each.variant], found, strict=True)
@@ -178,7 +181,7 @@ def _modelled(
 ) -> list[tuple[Setting, Modelled]]:
     base = family.baseline(variant)
     before = times.get(Candidate(variant, base), ())
-    # All operations of a variant have one head size, or none has one.
+    # All operations of a variant have the same head size, or none has one.
     case = next(iter(timed_cases(family, variant, machine)), None)
     error = None if case is None else machine.error_of(family.timed_as, head_size_of(case))
     if error is None:
@@ -194,10 +197,10 @@ def _modelled(
     return found
 
 
-# The operations of a variant, and which of them are to be timed.
+# The operations of a variant, each with whether to time it.
 _Cases = tuple[tuple[Timed, bool], ...]
 _Times = tuple[float | None, ...]
-# Variants whose row of upstream's table has another setting; none: upstream's tree.
+# The variants whose row has another setting than upstream's; empty for upstream's tree.
 _Tree = tuple[tuple[str, Setting], ...]
 
 
@@ -209,7 +212,7 @@ class _Task:
 
 
 def _trees(family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]) -> Iterator[_Tree]:
-    """Trees that try each setting of each variant, as few as can be: their host code is most of the work."""
+    """The fewest trees that try all settings of all variants: most of the work is their host code."""
     tried = {
         variant: [setting for setting in dict.fromkeys(settings) if setting != family.baseline(variant)]
         for variant, settings in wanted.items()
@@ -221,9 +224,9 @@ def _trees(family: TimedFamily, wanted: Mapping[str, Sequence[Setting]]) -> Iter
 def _open(
     timings: Timings, site: Site, family: TimedFamily, task: _Task, stack: contextlib.ExitStack
 ) -> Recorder:
-    """The task's tree, whose recordings are known by its variant's setting: no other row has a part in these.
+    """A recorder for the task's tree, with a cache key for only the setting of its variant.
 
-    Else a setting more of one variant would be a reason to record all others again.
+    Other rows do not affect these recordings, so a new setting of another variant must not invalidate them.
     """
     changes = family.with_settings(dict(task.tree)) if task.tree else None
     own = {name: setting for name, setting in task.tree if name == task.variant}
@@ -232,10 +235,10 @@ def _open(
 
 
 def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Times:
-    """Microseconds of each operation of the variant in that tree, None where another kernel ran.
+    """Microseconds of each operation of the task's variant; None if another kernel ran.
 
-    A setting that compiles as a candidate may not do so in the kernels that share its row: it has no times
-    then, and ends nobody else's.
+    A setting that compiles as a candidate may fail in other kernels that use its row. It then has no times;
+    other settings in the same tree are timed separately.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -251,7 +254,7 @@ def _time(timings: Timings, site: Site, family: TimedFamily, task: _Task) -> _Ti
         if own != task.tree:
             return _time(timings, site, family, replace(task, tree=own))
         setting = "/".join(map(str, own[0][1]))
-        site.workspace.reporter.warn(f"{task.variant} {setting} is not timed: {error.message}")
+        site.workspace.reporter.warn(f"cannot time {task.variant} {setting}: {error.message}")
         return (None,) * len(task.cases)
 
 
@@ -266,13 +269,13 @@ def _ran(time: OperationTime, family: TimedFamily, variant: str) -> bool:
 
 
 def product_cases(kind: str, shapes: Sequence[tuple[int, int]], tokens: int) -> tuple[OperationCase, ...]:
-    """Products of matrices of that type with so many tokens."""
+    """Matmuls of matrices of a type with so many tokens."""
     return tuple(matrix_case(kind, rows, columns, tokens) for rows, columns in shapes)
 
 
 _DEPTHS = (0, 4096, 16384, 65536)
 PROMPTS = (512, 2048)
-"""Tokens of a prompt's batch: llama.cpp's default micro-batch, and its default batch as one."""
+"""Batch sizes of prompts in tokens: llama.cpp's default micro-batch, and its default batch in one piece."""
 
 
 def attention_cases(
@@ -282,12 +285,12 @@ def attention_cases(
     *,
     most_shared: int = 8,
 ) -> tuple[Case, ...]:
-    """Attention of the models' layers with a head size, as many tokens as fill the columns of a ``block``.
+    """Attention operations of the models' layers, with as many tokens as fill the columns of a ``block``.
 
-    Behind 0 to 65536 tokens. A block shares its columns among the query heads of one of K and V: up to
-    ``most_shared``, and a power of two. The widest of upstream's ``blocks`` of a head size is that of
-    prompts: it gets 512 tokens, and 2048 behind none. Models whose heads fill more columns with one token
-    have no such case. Which of it upstream leaves to the kernel, it says when it runs.
+    ``block`` is (head size, columns); the depths are 0 to 65536 tokens. A block shares its columns among the
+    query heads of one KV head: a power of two, up to ``most_shared``. The widest of upstream's ``blocks`` for
+    a head size is used for prompts: it gets 512 tokens, and at depth 0 also 2048. Models whose heads need
+    more columns for a single token give no case. Upstream may choose another kernel; that shows when it runs.
     """
     head_size, columns = block
     widest = columns == max(each for size, each in blocks if size == head_size)
@@ -314,7 +317,7 @@ def attention_cases(
 
 
 def is_attention_of(name: KernelName, kernel: str, variant: str) -> bool:
-    """Whether that kernel is <head size of K, of V, tokens, query heads, ...> of the variant, as 256-32."""
+    """Whether a kernel <head size of K, of V, tokens, query heads, ...> is of the variant, such as 256-32."""
     head_size, columns = numbers_of(variant)
     sizes = [name.integer(index) for index in range(4)]
     tokens, shared = sizes[2] or 0, sizes[3] or 0

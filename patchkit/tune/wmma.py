@@ -1,8 +1,8 @@
 """flash_attn_ext_f16, the rocWMMA attention kernel: its legal settings and a unit for each.
 
-The kernel comes as the patch leaves it, cut behind its body: what follows in upstream's file launches
-it, and would instantiate every variant. The table of parameters beside it is the patch's own template,
-rendered once per setting, so the rules that the template asserts hold here too.
+The kernel is used with the patch applied, and cut after its body: the rest of upstream's file launches it,
+and would instantiate all variants. Its table of parameters is the patch's own template, rendered once per
+setting, so the assertions of the template apply here, too.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ TABLE_FILE = llama_cpp().gpu_file("fattn-wmma-config.cuh")
 _TABLE_NAME = TABLE_FILE.rpartition("/")[2]
 _PARAMETERS = ("kq_stride", "nwarps", "min_waves")
 _TYPES = {"f16": "half", "f32": "float"}
-_ACCUMULATOR = 4  # of the kernel's template arguments, its type
-_SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
+_ACCUMULATOR = 4  # index of the accumulator type in the kernel's template arguments
+_SOFTCAP = (128, 256)  # head sizes for which upstream's kernel supports soft cap
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
 
-# What a row for the accumulator f16 says of itself. It is so in every tree read from build 6900 to 9093, and
-# the encoders of images ask for F32, too.
+# A note in rows for the accumulator f16. This holds in all trees that were read, from build 6900 to 9093;
+# image encoders request F32, too.
 NO_MODEL_RUNS_IT = (
     "no model runs it: f16 is for GGML_PREC_DEFAULT (fattn-wmma-f16.cu, ggml_cuda_flash_attn_ext_wmma_f16), "
     "and models ask for GGML_PREC_F32 (build 6900, src/llama-graph.cpp, llm_graph_context::build_attn_mha)"
@@ -74,24 +74,24 @@ def name_of(variant: WmmaVariant) -> str:
 
 
 def variant_of(name: str) -> WmmaVariant:
-    """The inverse of :func:`name_of`; KeyError for a name of none."""
+    """The inverse of :func:`name_of`; raises KeyError for other names."""
     return {name_of(variant): variant for variant in VARIANTS}[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaFamily(TimedFamily):
-    """``source``: the kernel as the patch leaves it, with what it includes, its table of settings aside.
+    """The kernel of one build: ``source`` is the patched kernel, ``headers`` are its includes.
 
-    ``table`` renders that table, ``placed`` are the files of upstream's that the patch changes. With a third
-    parameter a setting has a bound too, the least waves per SIMD told to the compiler. ``models`` are those
-    whose attention it is timed with.
+    ``table`` renders the table of settings; ``placed`` are upstream's files with the patch applied. With a
+    third parameter, settings include the minimum waves per SIMD for the compiler. ``models`` provide cases
+    for timing.
     """
 
     name = "wmma"
     kernel = "flash_attn_ext_f16"
     timed_as = "wmma"
-    # A dozen of a variant at most. By the compiler's figures 256, 8 beats in everything the 128, 8 that was
-    # measured at 0.43 to 0.47 of upstream's time (64-32-f32, PR 16827), so those figures must leave none out.
+    # A variant has a dozen settings at most. By the compiler's figures, 256/8 dominates 128/8, which was
+    # measured at 0.43 to 0.47 of upstream's time (64-32-f32, PR 16827), so the figures must not exclude any.
     times_all = True
     rocwmma = True
     prelude = f"{UNIT_FOLDER}/wmma-prelude.cuh"
@@ -102,7 +102,7 @@ class WmmaFamily(TimedFamily):
     models: Sequence[ModelShape] = ()
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.carry.placing.wmma`, with the bounds that can change anything."""
+        """By the rules of :mod:`patchkit.carry.placing.wmma`, with the bounds that can have an effect."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
         if len(self.parameters) < len(_PARAMETERS):
             return tuple(pairs)
@@ -110,20 +110,20 @@ class WmmaFamily(TimedFamily):
         return tuple((*pair, bound) for pair in pairs for bound in bounds)
 
     def traits(self, candidate: Candidate) -> Traits:
-        """A turn of the loop covers kq_stride rows."""
+        """An iteration of the loop covers kq_stride rows."""
         stride, nwarps = candidate.setting[:2]
         return Traits(
             threads=nwarps * self.limits.wave_size, rows=stride, columns=variant_of(candidate.variant).ncols
         )
 
     def units(self, candidate: Candidate) -> tuple[str, ...]:
-        """Without soft cap, and with it where the kernel has it."""
+        """The unit without soft cap, and one with soft cap if the kernel supports it."""
         stem = f"{_folder(candidate.setting)}/{candidate.variant}"
         capped = variant_of(candidate.variant).head_size in _SOFTCAP
         return (f"{stem}.cu", f"{stem}-softcap.cu") if capped else (f"{stem}.cu",)
 
     def cases(self, variant: str) -> tuple[Case, ...]:
-        """Attention of the models with the float accumulator, as many tokens as a block has columns."""
+        """Attention operations of the models, for the f32 accumulator, with a token per column of a block."""
         found = variant_of(variant)
         if found.acc != "f32":
             return ()  # NO_MODEL_RUNS_IT
@@ -131,7 +131,7 @@ class WmmaFamily(TimedFamily):
         return attention_cases(self.models, (found.head_size, found.ncols), blocks, most_shared=1)
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Mapping[str, bytes]:
-        """The kernel as the patch leaves it, and its table."""
+        """The patched files and the table."""
         rows = {variant_of(variant): WmmaParams(*setting) for variant, setting in settings.items()}
         return {**self.placed, TABLE_FILE: self.table(rows)}
 
@@ -146,11 +146,11 @@ class WmmaFamily(TimedFamily):
         )
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """Every row of the profile."""
+        """All rows of the profile."""
         return {variant: self._setting(row) for variant, row in rows_by_variant(profile).items()}
 
     def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """The rows that do not say that a compiler or the timing model gave the figures."""
+        """The rows whose figures are not from a compiler or the timing model."""
         return {
             variant: self._setting(row)
             for variant, row in rows_by_variant(profile).items()
@@ -161,7 +161,7 @@ class WmmaFamily(TimedFamily):
         return tuple(getattr(row, name) for name in self.parameters)
 
     def shared_sources(self) -> Mapping[str, bytes]:
-        """One folder per setting: the kernel, and the rendered table."""
+        """One folder per setting, with the kernel and the rendered table."""
         by_setting: dict[Setting, list[WmmaVariant]] = {}
         for variant in VARIANTS:
             for setting in self.legal(name_of(variant)):
@@ -178,17 +178,17 @@ class WmmaFamily(TimedFamily):
         variant, (stride, nwarps) = variant_of(candidate.variant), candidate.setting[:2]
         vkq = vkq_stride(variant, WmmaParams(stride, nwarps))
         sizes = f"{variant.head_size}, {variant.ncols}, {nwarps}, {vkq}, {_TYPES[variant.acc]}"
-        # The headers are named by their path too, so that whoever follows quoted includes finds them.
+        # The headers are also included by path, so that a scan of quoted includes finds them.
         lines = [*includes(self.headers, "../../"), '#include "kernel.cuh"']
         for path, softcap in zip(self.units(candidate), ("false", "true"), strict=False):
             yield path, unit_text(lines, f"{self.kernel}<{sizes}, {softcap}>")
 
 
-def cut_behind(source: SourceText, function: str) -> bytes:
+def cut_after(source: SourceText, function: str) -> bytes:
     """The bytes of a file up to the end of a function.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: it does not define the function exactly once.
+        TUNE_KERNEL_NOT_FOUND: the file does not define the function exactly once.
     """
     found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
     found = [entity for entity in found if entity.kind == "function"]
@@ -197,7 +197,7 @@ def cut_behind(source: SourceText, function: str) -> bytes:
             f"{source.path} defines {function} {len(found)} times, expected once",
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=source.path),
-            hint="this build is outside of what this kernel can be tuned for; patchkit show lists the builds",
+            hint="this kernel cannot be tuned in this build; list the supported builds with: patchkit show",
         )
     return source.data[: found[0].span.end] + b"\n"
 
@@ -215,12 +215,12 @@ def family_of(
     *,
     bounds: bool = False,
 ) -> WmmaFamily:
-    """The family of a GPU; with ``bounds`` settings have the least waves per SIMD as a third value.
+    """The family for a GPU; with ``bounds``, settings have the minimum waves per SIMD as a third value.
 
     Raises:
         TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
     """
-    source = cut_behind(SourceText(KERNEL_FILE, placed[KERNEL_FILE]), WmmaFamily.kernel)
+    source = cut_after(SourceText(KERNEL_FILE, placed[KERNEL_FILE]), WmmaFamily.kernel)
     headers = dict.fromkeys(name.decode() for name in _INCLUDE.findall(source))
     base = (UPSTREAM.kq_stride, UPSTREAM.nwarps, UPSTREAM.min_waves)
     values = len(_PARAMETERS) if bounds else len(_PARAMETERS) - 1
@@ -237,10 +237,10 @@ def family_of(
 
 
 def make_wmma_family(site: Site) -> WmmaFamily:
-    """The kernel as the patch leaves it on this pin, for this GPU, whether the patch is on or not.
+    """The family for a site, with the patch applied on the pin, whether the profile enables it or not.
 
     Raises:
-        TUNE_KERNEL_UNTUNABLE: the GPU has no such kernel, or the patch is not for this build.
+        TUNE_KERNEL_UNTUNABLE: the GPU does not use this kernel, or the patch does not support this build.
         ErrorGroup: the patch cannot be placed.
     """
     workspace, profile = site.workspace, site.profile
@@ -250,9 +250,9 @@ def make_wmma_family(site: Site) -> WmmaFamily:
     if patch is None:
         name = following[0].id if following else "a patch"
         raise UsageError(
-            f"the rocWMMA kernel of build {site.pin.build} is not what {name} is for",
+            f"{name} does not support the rocWMMA kernel of build {site.pin.build}",
             code="TUNE_KERNEL_UNTUNABLE",
-            hint=f"patchkit show {name} says which builds" if following else None,
+            hint=f"list the supported builds with: patchkit show {name}" if following else None,
         )
     site.require_matrix("wmma", known="the fragments of gfx11")
     files = read_upstream(site.repository, site.base, series.read)
@@ -295,7 +295,7 @@ def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> Tune
         nwarps=params.nwarps,
         min_waves=params.min_waves,
         source="a candidate of patchkit tune",
-        measured_on="nothing yet",
+        measured_on="not measured",
         where=profile.where,
     )
 

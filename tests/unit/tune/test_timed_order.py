@@ -24,7 +24,7 @@ from patchkit.tune.family import Candidate
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.record import Record
 from patchkit.tune.report import TuneReport, timed_rows
-from patchkit.tune.search import choose, worth_timing
+from patchkit.tune.search import choose, settings_to_time
 from patchkit.tune.timed import (
     Timing,
     expert_cases,
@@ -163,11 +163,11 @@ def test_where_the_model_has_no_say_it_is_told_why(family) -> None:
     variants = ["Q4_K-48", "Q4_K-128"]
     assert why_not_timed(family, _Site(ARCH), machine, variants) is None
     told = why_not_timed(family, _Site("gfx1201"), None, variants)
-    assert told == "nothing is known of how fast gfx1201 is"
+    assert told == "the timing model has no data for gfx1201"
     unknown = replace(machine, file=replace(machine.file, error=()))
-    assert "not held to measurements" in (why_not_timed(family, _Site(ARCH), unknown, variants) or "")
+    assert "not validated against measurements" in (why_not_timed(family, _Site(ARCH), unknown, variants) or "")
     told = why_not_timed(replace(family, models=()), _Site(ARCH), machine, variants) or ""
-    assert told.startswith("no model of the list runs them")
+    assert told.startswith("no listed model uses them")
     assert told.endswith(": Q4_K-48, Q4_K-128")
 
 
@@ -220,7 +220,7 @@ def test_without_times_the_compilers_figures_decide_as_before(family, figures_of
 
 def test_only_what_no_other_setting_beats_in_everything_is_timed(family, figures_of) -> None:
     spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
-    found = worth_timing(
+    found = settings_to_time(
         family,
         "Q4_K-128",
         list(spills),
@@ -252,7 +252,7 @@ def test_with_other_headers_than_the_played_ones_figures_refuse_as_ever(
 ) -> None:
     settings, compiled = _of_two_headers(family, figures_of)
     how = {"limits": family.limits, "compute_units": CUS, "played": played}
-    found = worth_timing(
+    found = settings_to_time(
         family,
         "Q4_K-128",
         settings,
@@ -283,7 +283,10 @@ def test_what_hardware_chose_is_timed_behind_the_front(family, figures_of) -> No
     spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
     compiled = _compiled(family, "Q4_K-128", spills, figures_of)
     how = {"limits": family.limits, "compute_units": CUS, "played": 0, "exhaustive": False}
-    assert worth_timing(family, "Q4_K-128", list(spills), compiled, measured=(128, 8), **how)[-1] == (128, 8)
+    assert settings_to_time(family, "Q4_K-128", list(spills), compiled, measured=(128, 8), **how)[-1] == (
+        128,
+        8,
+    )
 
 
 def test_between_rows_of_the_models_upstreams_own_stand_where_nothing_runs(family, figures_of) -> None:
@@ -298,7 +301,7 @@ def test_between_rows_of_the_models_upstreams_own_stand_where_nothing_runs(famil
     rows = timed_rows(_report(verdicts), none, date(2026, 11, 23))
     assert [(row["min_j"], row["nthreads"]) for row in rows] == [(128, 128), (64, 256), (48, 128)]
     assert rows[1]["source"] == (
-        "upstream's own setting (patchkit tune of 2026-11-23, clang 22): nothing that the model plays runs it"
+        "upstream's own setting (patchkit tune of 2026-11-23, clang 22): no modelled operation uses it"
     )
 
 
@@ -351,8 +354,7 @@ def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> 
     assert rows[0]["source"] == measured[0].source
     assert str(rows[2]["source"]).startswith("modelled (patchkit tune of 2026-11-23, clang 22): 1.25 to 1.25")
     assert rows[2]["measured_on"] == (
-        "modelled for gfx1151, no hardware; "
-        "of 9 measured ratios of such kernels (mmq) half were met within 5.0%"
+        "modelled for gfx1151, no hardware; median error 5.0% over 9 measured ratios of such kernels (mmq)"
     )
     none = replace(tuned, tuning=replace(tuned.tuning, mmq=()))
     assert [(row["type"], row["min_j"]) for row in timed_rows(report, none, date(2026, 11, 23))] == [
@@ -458,7 +460,7 @@ def test_a_setting_that_does_not_compile_in_upstreams_tree_has_no_time_and_ends_
         "IQ4_NL-48": {(256, 2), (128, 2)},
         "Q4_K-48": {(256, 2), (128, 2)},
     }
-    assert warned.warnings == ["Q4_K-48 64/8 is not timed: a static assertion fails"]
+    assert warned.warnings == ["cannot time Q4_K-48 64/8: a static assertion fails"]
 
 
 def test_a_type_of_which_upstreams_rows_stand_has_none(family, figures_of) -> None:

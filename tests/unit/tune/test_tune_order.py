@@ -10,9 +10,9 @@ from refusing import refused
 from strix_halo import CUS, LIMITS, LOOP
 
 from patchkit.base.occupancy import HardwareLimits, resident_waves
-from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
+from patchkit.tune.cost import estimate, front, margin, rank, rank_key, tail_share, why_worse
 from patchkit.tune.family import Candidate, Family, Traits
-from patchkit.tune.outcome import OUTCOME, Failure, Figures, as_launched
+from patchkit.tune.outcome import OUTCOME, Failure, Figures, with_launch_lds
 from patchkit.tune.search import choose
 
 
@@ -154,7 +154,7 @@ def test_a_winner_whose_sibling_is_worse_is_passed_over() -> None:
     assert verdict.order[0].candidate.setting == (1,)
     assert verdict.best.candidate.setting == (2,)
     assert verdict.kept is not None
-    assert verdict.kept.startswith("1 would be ahead")
+    assert verdict.kept.startswith("1 would be better")
     assert not verdict.measured
 
 
@@ -163,7 +163,7 @@ def test_what_did_not_compile_is_reported_and_not_ranked() -> None:
     verdict = _choose({0: _figures(vgprs=256, waves=5), 1: crash})
     assert verdict.failures == ((Candidate("v", (1,)), crash),)
     assert verdict.best is verdict.upstream
-    assert not_worse(crash, _figures()) == "does not compile: clang crashed"
+    assert why_worse(crash, _figures()) == "does not compile: clang crashed"
 
 
 def test_upstream_that_does_not_compile_is_an_error() -> None:
@@ -232,12 +232,12 @@ def test_compute_units_that_are_not_known_decide_nothing() -> None:
 
 def test_lds_that_is_asked_for_at_launch_counts_for_waves() -> None:
     figures = _figures(vgprs=100, waves=15, lds=0)
-    launched = as_launched(figures, 32768, LIMITS)
+    launched = with_launch_lds(figures, 32768, LIMITS)
     # Four blocks of 32 KiB fit into the 128 KiB of a pool, one wave of each on each of the four SIMDs.
     assert (launched.lds_bytes, launched.waves, launched.resident) == (32768, 4, 4)
-    assert as_launched(figures, 0, LIMITS) is figures
+    assert with_launch_lds(figures, 0, LIMITS) is figures
     failure = Failure(code="X", message="x")
-    assert as_launched(failure, 32768, LIMITS) is failure
+    assert with_launch_lds(failure, 32768, LIMITS) is failure
 
 
 def test_the_tail_of_a_kernel_that_splits_nothing() -> None:

@@ -19,7 +19,7 @@ from patchkit.tune.cost import Judged, Modelled
 from patchkit.tune.family import Candidate
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.record import (
-    LeftOut,
+    Exclusion,
     Record,
     RecordedHeaders,
     load_record,
@@ -58,7 +58,7 @@ RECORD = Record(
     sources="00",
     like=None,
     headers=(RecordedHeaders(name="stand-in", sha256="11"), RecordedHeaders(name="2.2.1", sha256="22")),
-    left_out=(LeftOut(variant="v", setting=(1, 2), why="because"),),
+    left_out=(Exclusion(variant="v", setting=(1, 2), why="because"),),
     candidates={"v": ((256, 4), (128, 8))},
     units={"b.cu": (FIGURES, FAILURE), "a.cu": (FIGURES, replace(FIGURES, latency=7))},
 )
@@ -188,7 +188,7 @@ def test_a_row_by_modelled_time_names_the_code_that_was_played_and_the_error() -
     (row,) = profile_rows(_report(timed), date(2027, 1, 1), {})
     assert row["measured_on"] == (
         "modelled for gfx1151 with stand-in, no hardware; "
-        "of 3 measured ratios of such kernels (wmma, head size 64) half were met within 20.5%"
+        "median error 20.5% over 3 measured ratios of such kernels (wmma, head size 64)"
     )
     assert str(row["source"]).endswith("modelled as 2.00 times as fast as upstream's")
     known = replace(timed, measured=True)
@@ -210,12 +210,12 @@ def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, che
     profile = checkout / "arch_profiles" / "gfx1151.toml"
     before = profile.read_bytes()
     assert not write_table(workspace, report, date(2027, 1, 1))
-    with refused("TUNE_TABLE_INCOMPLETE", match="not made here") as caught:
+    with refused("TUNE_TABLE_INCOMPLETE", match="depends on recorded figures") as caught:
         write_table(workspace, replace(report, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
-    assert caught.value.why == "recorded: 2.2.1"
+    assert caught.value.why == "from the record: 2.2.1"
     verdict = _verdict((128, 8))
     timed = replace(report, verdicts=(replace(verdict, best=replace(verdict.best, modelled=MODELLED)),))
     with refused("TUNE_TABLE_INCOMPLETE") as caught:
         write_table(workspace, replace(timed, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
-    assert caught.value.why == "recorded: 2.2.1; by modelled time: 128-16-f32"
+    assert caught.value.why == "from the record: 2.2.1; by modelled time: 128-16-f32"
     assert profile.read_bytes() == before

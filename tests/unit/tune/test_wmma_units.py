@@ -14,7 +14,7 @@ from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.shape import load_models
 from patchkit.tune.family import Candidate
-from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily, cut_behind, family_of, name_of, variant_of
+from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily, cut_after, family_of, name_of, variant_of
 
 KERNEL = b"""#include "common.cuh"
 #include "fattn-wmma-config.cuh"
@@ -141,7 +141,7 @@ def test_a_kernel_is_its_variants_whatever_the_waves(family, arguments, variant)
 @pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
 def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND", match="flash_attn_ext_f16"):
-        cut_behind(SourceText("x.cu", text), "flash_attn_ext_f16")
+        cut_after(SourceText("x.cu", text), "flash_attn_ext_f16")
 
 
 def test_with_bounds_a_setting_has_a_third_value_and_units_without_one_keep_their_names(
