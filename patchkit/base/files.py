@@ -238,7 +238,7 @@ def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = OTHE
     A reader sees the file that was there or the new one, whatever ends the writing; text becomes UTF-8.
 
     Raises:
-        CacheError: the disk refused; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
+        CacheError: a disk operation failed; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
     """
     with disk_errors(path, doing, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def write_output(path: Path, data: bytes, doing: str, elsewhere: str = OTHER_FIL
     """Write ``data`` atomically; a symbolic link is kept, and its target is written.
 
     Raises:
-        CacheError: the disk operation failed; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
+        CacheError: a disk operation failed; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
     """
     with disk_errors(path, doing, elsewhere):
         if _is_written_through(path):

@@ -1,4 +1,4 @@
-"""What a GPU is, read without what its profile says of patches."""
+"""GPU profiles, read without the keys of the patch manager."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_both_readers_see_the_same_gpu(arch: str) -> None:
     )
 
 
-def test_a_slip_in_the_name_is_told_of_the_gpu_that_was_asked_for(copied: Path) -> None:
+def test_a_wrong_name_in_a_profile_is_reported_for_the_requested_gpu(copied: Path) -> None:
     profile = copied / "gfx1151.toml"
     profile.write_text(profile.read_text("utf-8").replace('arch = "gfx1151"', 'arch = "gfx1150"', 1), "utf-8")
     with refused("PROFILE_MISMATCH", match="^arch of gfx1151 is 'gfx1150', not 'gfx1151'"):
         load_gpu(copied, "gfx1151")
 
 
-def test_what_is_the_patch_managers_is_an_error_for_the_patch_manager_alone(copied: Path) -> None:
+def test_only_the_patch_manager_validates_its_own_keys(copied: Path) -> None:
     profile = copied / "gfx1151.toml"
     profile.write_text(f"as_of = 'yesterday'\n{profile.read_text('utf-8')}", "utf-8")
     assert load_gpu(copied, "gfx1151").arch == "gfx1151"

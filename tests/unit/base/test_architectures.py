@@ -1,4 +1,4 @@
-"""The architecture of a GPU by its name."""
+"""The architecture of a gfx id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile JSON: what is refused, with which words, and what is made harmless."""
+"""Hostile JSON: what is rejected, with which message, and what is escaped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read(value: object) -> Shape:
     ],
     ids=["empty", "truncated", "more", "encoding", "twice", "deep", "digits", "large"],
 )
-def test_what_is_no_document_is_refused_with_the_reason(data: bytes, why: str) -> None:
+def test_an_invalid_document_is_rejected_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(EvidenceUnreadable) as caught:
         parse_model(data, Shape, "x.json")
     assert why in (caught.value.why or "")
@@ -91,7 +91,7 @@ def test_a_syntax_error_has_its_line_and_column() -> None:
         ({"a b": 1}, "$['a b']", "a known field"),
     ],
 )
-def test_a_value_of_another_kind_is_named_by_its_path(value: object, path: str, expected: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported_by_its_path(value: object, path: str, expected: str) -> None:
     with pytest.raises(EvidenceMalformed) as caught:
         _read(value)
     assert caught.value.where[0].label == path
@@ -104,14 +104,14 @@ def test_what_was_measured_may_be_no_number() -> None:
     assert _read({"measured": -math.inf}).measured == -math.inf
 
 
-def test_texts_and_keys_are_made_harmless() -> None:
+def test_strings_and_keys_are_escaped() -> None:
     assert _read({"a": [{"text": "a\x1bb"}]}).a[0].text == "a\\x1bb"
     with pytest.raises(EvidenceMalformed) as caught:
         _read({"\u202e": 1})
     assert "\u202e" not in caught.value.message
 
 
-def test_harmful_characters_become_visible() -> None:
+def test_harmful_characters_are_escaped() -> None:
     text = harmless("a\x1b[2Jb\x00\u202ec\ud800d\ue000\r\n\té\U0001f600")
     assert text == "a\\x1b[2Jb\\x00\\u202ec\\ud800d\ue000\\x0d\n\té\U0001f600"
     assert text.encode("utf-8")

@@ -1,4 +1,4 @@
-"""Facts: who may lean on them."""
+"""Facts of a profile: which of them decisions can use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FACTS = Facts(
 )
 
 
-def test_facts_that_may_decide() -> None:
+def test_facts_that_decisions_can_use() -> None:
     assert FACTS.require("vgprs_per_simd") == 1536
     assert FACTS.require_int("wave_size") == 32
     assert FACTS.require("matrix") == "wmma"
@@ -37,7 +37,7 @@ def test_facts_that_may_decide() -> None:
     ("name", "why"),
     [("compute_units", "its confidence is low: a test"), ("bandwidth_gb_s", "speeds and product names")],
 )
-def test_facts_that_may_only_be_shown(name: str, why: str) -> None:
+def test_facts_that_are_for_reports_only(name: str, why: str) -> None:
     assert FACTS.report(name) is FACTS.by_name[name]
     with pytest.raises(FactNotForDecisions, match=f"cannot depend on '{name}'") as caught:
         FACTS.require(name)

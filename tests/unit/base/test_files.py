@@ -1,4 +1,4 @@
-"""Files that the user named, written whole, and nothing else harmed."""
+"""Atomic writes of output files, and early checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from patchkit.base.files import (
 )
 
 
-def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_without_leaving_temporary_files(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
     write_output(path, b"new", "writing")
@@ -29,7 +29,7 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_kept(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to("target")
     write_output(link, b"new", "writing")
@@ -46,7 +46,7 @@ def test_the_links_of_the_system_are_written_through(tmp_path: Path) -> None:
     assert (tmp_path / "stdout").read_bytes() == b"new"
 
 
-def test_what_an_earlier_run_wrote_is_removed_but_no_device_and_no_link(tmp_path: Path) -> None:
+def test_output_of_an_earlier_run_is_removed_but_not_devices_or_links(tmp_path: Path) -> None:
     target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
     target.write_text("old")
     link.symlink_to("target")
@@ -64,13 +64,13 @@ def test_the_longest_name_that_a_file_system_takes(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_a_full_device_is_told() -> None:
+def test_a_full_device_is_reported() -> None:
     check_output(Path("/dev/full"), "preparing")
     with refused("DISK_FULL", match="writing failed"):
         write_output(Path("/dev/full"), b"x" * 100_000, "writing")
 
 
-def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_early(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, code in (
         (tmp_path, "DISK_REFUSED"),
@@ -85,7 +85,7 @@ def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
         check_output(link, "preparing")
 
 
-def test_a_folder_that_cannot_be_filled_is_told_before(tmp_path: Path, monkeypatch) -> None:
+def test_an_unwritable_folder_is_reported_early(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "file/below", "link", "link/below"):
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_filled_is_told_before(tmp_path: Path, monkeypat
 
 
 def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path, monkeypatch) -> None:
-    """The tests may run as root, for whom nothing is read-only: the answer of the system is played."""
+    """Simulated, because the tests may run as root, for whom nothing is read-only."""
     path = tmp_path / "report.html"
     path.touch()
     monkeypatch.setattr(os, "access", lambda asked, _mode: asked != path)
@@ -124,7 +124,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_of_our_own_is_whole_and_its_folder_is_made(tmp_path: Path) -> None:
+def test_write_whole_creates_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.json"
     write_whole(path, "é\n", "writing")
     write_whole(path, b"two\n", "writing")
@@ -132,7 +132,7 @@ def test_a_file_of_our_own_is_whole_and_its_folder_is_made(tmp_path: Path) -> No
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_ends_in_the_middle_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.mkdir()  # a rename onto a folder fails after everything was written
     (path / "inside").touch()
@@ -158,7 +158,7 @@ def test_folders_of_processes_that_were_killed_are_removed_and_no_others(tmp_pat
     assert set(tmp_path.iterdir()) == {*kept, link, file}
 
 
-def test_what_another_user_left_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_other_users_are_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = tmp_path / f"x-{_GONE}-a"
     left.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: 2**16 - 3)

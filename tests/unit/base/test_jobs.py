@@ -1,4 +1,4 @@
-"""Jobs on threads and processes: results as they come, and what ends a run."""
+"""Jobs on threads and processes: results as they complete, and errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_result_comes_before_the_slowest_is_done() -> None:
         assert next(results)[0] == "slow"
 
 
-def test_the_first_error_cancels_what_did_not_begin_and_sets_stop() -> None:
+def test_the_first_error_cancels_pending_jobs_and_sets_stop() -> None:
     began = []
     stop = threading.Event()
 
@@ -74,18 +74,18 @@ def test_leaving_the_loop_early_stops_the_rest() -> None:
     assert stop.is_set()
 
 
-def test_a_process_that_dies_is_an_error_that_says_so() -> None:
+def test_a_process_that_dies_is_an_error() -> None:
     with local_pool("processes", 1) as pool, refused("WORKER_LOST", match="died"):
         list(_run(pool, _die, [7]))
 
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
-def test_an_address_that_is_none_is_refused(address) -> None:
+def test_an_invalid_address_is_rejected(address) -> None:
     with refused("SCHEDULER_ADDRESS", match="not the address"), cluster_pool(address):
         pass
 
 
-def test_nobody_at_the_address_is_an_error(monkeypatch) -> None:
+def test_an_unreachable_scheduler_is_an_error(monkeypatch) -> None:
     monkeypatch.setattr("patchkit.base.jobs._CONNECT_S", 0.5)
     with (
         refused("SCHEDULER_UNREACHABLE", match="cannot reach a Dask scheduler"),

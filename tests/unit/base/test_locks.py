@@ -23,7 +23,7 @@ _HOLD = (
 
 
 @pytest.mark.parametrize("name", ["new/lock", "."])
-def test_another_thread_is_refused_and_then_let_in(tmp_path: Path, name: str) -> None:
+def test_another_thread_waits_for_the_lock(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with locked(path), pytest.raises(LockBusy), locked(path, timeout_s=0):
         pass
@@ -50,10 +50,10 @@ def test_a_killed_process_keeps_no_lock(tmp_path: Path) -> None:
 
 def test_a_wait_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("patchkit.base.locks._PATIENCE_S", 0)
-    path, told, let_in = tmp_path / "lock", [], threading.Event()
+    path, calls, let_in = tmp_path / "lock", [], threading.Event()
 
     def wait() -> None:
-        with locked(path, waiting=lambda: told.append("waiting")):
+        with locked(path, waiting=lambda: calls.append("waiting")):
             let_in.set()
 
     with locked(path):
@@ -62,10 +62,10 @@ def test_a_wait_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert not let_in.wait(0.2)
     other.join(30)
     assert let_in.is_set()
-    assert told == ["waiting"]
+    assert calls == ["waiting"]
 
 
-def test_a_file_that_its_holder_replaced_is_locked_as_it_is_now(tmp_path: Path) -> None:
+def test_a_file_that_its_holder_replaced_is_locked_in_its_new_version(tmp_path: Path) -> None:
     path, inside = tmp_path / "file", []
     path.write_text("old")
 
@@ -82,7 +82,7 @@ def test_a_file_that_its_holder_replaced_is_locked_as_it_is_now(tmp_path: Path) 
     assert inside == [True]
 
 
-def test_links_and_missing_files_are_refused(tmp_path: Path) -> None:
+def test_links_and_missing_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     with pytest.raises(CacheError, match="symbolic link"), locked(tmp_path / "link"):
         pass

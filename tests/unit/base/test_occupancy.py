@@ -1,4 +1,4 @@
-"""Waves per SIMD, against what the compiler says for each class of GPU."""
+"""Waves per SIMD, compared with the compiler's remarks for each class of GPU."""
 
 from __future__ import annotations
 

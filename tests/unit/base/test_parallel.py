@@ -1,4 +1,4 @@
-"""Jobs at once: order, the first error, and that what still runs is ended."""
+"""Parallel jobs: order of results, the first error, and ending of running jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert cores() >= 1
 
 
-def test_the_first_error_stops_tools_that_run_and_drops_the_rest(tmp_path: Path) -> None:
+def test_the_first_error_stops_running_tools_and_cancels_the_rest(tmp_path: Path) -> None:
     stop = threading.Event()
     ended: list[str] = []
     running = tmp_path / "running"
@@ -56,7 +56,7 @@ def test_the_first_error_stops_tools_that_run_and_drops_the_rest(tmp_path: Path)
     assert len(ended) < len(items)
 
 
-def test_a_stopped_tool_is_gone_even_with_input(tmp_path) -> None:
+def test_a_stopped_tool_ends_even_with_input(tmp_path) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(ToolStopped):

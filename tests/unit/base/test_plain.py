@@ -1,4 +1,4 @@
-"""Results as JSON: a dataclass has its fields, or what its class names."""
+"""Results as JSON: the fields of a dataclass, or those in its json_keys."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def test_an_attribute_of_nothing_is_nothing() -> None:
     assert plain([Flat(inner=Inner(value=1)), Flat(inner=None)]) == [{"value": 1}, {"value": None}]
 
 
-def test_a_model_has_what_was_filled_in() -> None:
+def test_a_model_has_the_fields_that_were_set() -> None:
     assert plain(Model(given=2)) == {"given": 2}
 
 
-def test_an_error_has_its_places_in_parts() -> None:
+def test_an_error_has_its_locations_as_fields() -> None:
     error = UsageError("no", code="NO", where=Location(path="f", line=3), hint="do")
     where = [{"path": "f", "line": 3, "column": None, "label": None}]
     assert plain(error) == {"code": "NO", "message": "no", "where": where, "why": None, "hint": "do"}

@@ -85,7 +85,7 @@ def test_stdin_is_empty_unless_given() -> None:
 def test_the_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/somewhere")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")  # the caller says which of his GPUs programs may see
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")  # selects the GPUs for programs
     program = "import os; print(*sorted(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')"
     seen = python(program, env={"CCACHE_DIR": "/c"}).stdout.decode().splitlines()
     expected = {**tool_environment(os.environ), "CCACHE_DIR": "/c"}
@@ -98,15 +98,15 @@ def test_the_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_installed_beside_patchkit_is_found_last(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    beside, system = tmp_path / "venv", tmp_path / "system"
+    scripts, system = tmp_path / "venv", tmp_path / "system"
     monkeypatch.setattr("patchkit.base.process.sysconfig.get_path", lambda _: str(tmp_path / "venv"))
-    for folder, name in ((beside, "both"), (system, "both"), (beside, "one")):
+    for folder, name in ((scripts, "both"), (system, "both"), (scripts, "one")):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(f"#!/bin/sh\necho {folder.name}\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(system))
-    told = [run_tool([name], reporter=NullReporter()).stdout for name in ("both", "one")]
-    assert told == [b"system\n", b"venv\n"]
+    outputs = [run_tool([name], reporter=NullReporter()).stdout for name in ("both", "one")]
+    assert outputs == [b"system\n", b"venv\n"]
 
 
 def test_the_working_folder_does_not_change_which_program_runs(
@@ -130,7 +130,7 @@ def test_missing_program_names_where_it_was_looked_for(tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.TOOLCHAIN
 
 
-def test_a_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_not_started(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_bytes(b"\x7fELFgarbage")
     tool.chmod(0o755)
@@ -247,7 +247,7 @@ def test_a_sigint_from_elsewhere_ends_a_program_in_the_terminal(tmp_path: Path) 
     assert gone_within(child, 5)
 
 
-def test_a_tool_that_reads_nothing_of_its_stdin_is_no_error() -> None:
+def test_a_tool_may_ignore_its_stdin() -> None:
     assert run_tool(["true"], stdin=b"x" * 1_000_000, reporter=NullReporter()).returncode == 0
 
 
@@ -263,7 +263,7 @@ def test_tools_run_in_threads() -> None:
     assert sorted(results) == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
-def test_an_unpickled_error_says_the_same() -> None:
+def test_an_unpickled_error_has_the_same_text() -> None:
     import pickle
 
     with pytest.raises(ToolFailed) as caught:

@@ -51,7 +51,7 @@ def test_a_foreign_patches_folder_in_site_packages_is_not_ours(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda _: None])
-def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
+def test_a_named_folder_that_does_not_exist(tmp_path: Path, make) -> None:
     make(tmp_path / "x")
     with refused("SERIES_DIR_MISSING", match="is not a series folder") as caught:
         find_series_dir(tmp_path / "x")
@@ -73,7 +73,7 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_what_patchkit_writes_is_its_own(tmp_path: Path) -> None:
+def test_patchkits_own_texts_come_from_its_own_series(tmp_path: Path) -> None:
     data = _fill(tmp_path / "patchkit" / "data")
     with refused("SERIES_DIR_INCOMPLETE", match="^templates/patchkit/ missing"):
         find_texts()
@@ -82,7 +82,7 @@ def test_what_patchkit_writes_is_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> None:
+def test_an_installation_without_data_reports_the_fix(tmp_path: Path) -> None:
     with refused("SERIES_DIR_INCOMPLETE", match="patches/ and arch_profiles/") as caught:
         find_series_dir(None)
     assert caught.value.hint == "pip install --force-reinstall patchkit"
@@ -92,7 +92,7 @@ def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> Non
     ("rules", "is_whole"), [("plain = true\n", True), ("plain = \n", True), ("plain = false\n", False)]
 )
 def test_a_plain_series_has_no_profiles(tmp_path: Path, rules: str, *, is_whole: bool) -> None:
-    """Rules that nobody can read pass, too: whoever loads them says what is wrong with them."""
+    """Rules that cannot be read are accepted here; loading them reports the error."""
     _fill(tmp_path)
     (tmp_path / "arch_profiles").rmdir()
     (tmp_path / "patches" / "series.toml").write_text(rules)

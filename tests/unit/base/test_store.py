@@ -1,4 +1,4 @@
-"""The store of results: entries are filled once, whole or not at all."""
+"""The store of results: entries are filled once, atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_entry_is_filled_once_and_found_again(store: Store) -> None:
     assert store.find(_KEY) == made
 
 
-def test_what_fails_while_filling_leaves_nothing(store: Store) -> None:
+def test_a_failed_fill_leaves_no_entry(store: Store) -> None:
     def fill(folder: Path) -> None:
         (folder / "half").write_text("x")
         raise ValueError("no")
@@ -43,7 +43,7 @@ def test_what_fails_while_filling_leaves_nothing(store: Store) -> None:
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
 
 
-def test_an_entry_that_somebody_else_made_meanwhile_is_as_good(store: Store) -> None:
+def test_an_entry_that_another_process_created_meanwhile_is_used(store: Store) -> None:
     def fill(folder: Path) -> None:
         (folder / "mine").write_text("x")
         store.obtain(_KEY, lambda other: (other / "theirs").write_text("x") and None)
@@ -51,7 +51,7 @@ def test_an_entry_that_somebody_else_made_meanwhile_is_as_good(store: Store) -> 
     assert [path.name for path in store.obtain(_KEY, fill).iterdir()] == ["theirs"]
 
 
-def test_threads_that_want_the_same_make_it_once(store: Store) -> None:
+def test_threads_fill_the_same_entry_once(store: Store) -> None:
     began, go_on = threading.Event(), threading.Event()
     made: list[Path] = []
 
@@ -66,7 +66,7 @@ def test_threads_that_want_the_same_make_it_once(store: Store) -> None:
         second = pool.submit(store.obtain, _KEY, _never)
         other = store.obtain(
             key_of({"what": "another"}), lambda _: None
-        )  # nobody waits for what is not the same
+        )  # threads wait only for the same entry
         go_on.set()
         assert first.result(timeout=60) == second.result(timeout=60) != other
     assert len(made) == 1
@@ -99,7 +99,7 @@ def test_keys_depend_on_values_and_not_on_their_order() -> None:
     assert key_of({"a": 1}) != key_of({"a": 2})
 
 
-def test_what_a_killed_run_left_goes_after_a_day(store: Store) -> None:
+def test_partial_folders_of_killed_runs_are_removed_after_a_day(store: Store) -> None:
     folder = store.root / _KEY[:2]
     for name, age_s in (("old", 90_000), ("young", 3_600)):
         partial = folder / f".partial-{name}"

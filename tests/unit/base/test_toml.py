@@ -1,4 +1,4 @@
-"""TOML documents: errors of reading, places of keys, messages of validation."""
+"""TOML documents: parse errors, positions of keys, messages of validation."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_syntax_errors_have_line_and_byte_column(data: bytes, line: int, column:
     assert "(at " not in caught.value.why
 
 
-def test_a_number_python_refuses_is_a_syntax_error_not_a_crash() -> None:
+def test_a_number_python_rejects_is_a_syntax_error_not_a_crash() -> None:
     with refused("TOML_SYNTAX", match=r"f\.toml cannot be parsed"):
         parse_toml("f.toml", b"a = " + b"9" * 5000)
 
 
 @pytest.mark.parametrize("number", ["nan", "-nan", "inf", "+inf", "-inf", "1e999", "-1_0.5e+400"])
 @pytest.mark.parametrize("text", ["value = {}", "[[row]]\nvalue = {}", "a = 1\n  value = [0, {{ x = {} }}]"])
-def test_a_number_that_is_not_finite_is_refused_at_its_place(text: str, number: str) -> None:
+def test_a_number_that_is_not_finite_is_rejected_with_its_position(text: str, number: str) -> None:
     lines = text.format(number).split("\n")
     with refused("TOML_NOT_FINITE") as caught:
         parse_toml("f.toml", text.format(number).encode())
@@ -152,7 +152,7 @@ def test_a_number_that_is_not_finite_is_refused_at_its_place(text: str, number: 
     assert [str(place) for place in caught.value.where] == [f"f.toml:{len(lines)}:{column}"]
 
 
-def test_words_and_finite_numbers_like_them_are_taken() -> None:
+def test_strings_like_nan_and_finite_numbers_are_accepted() -> None:
     table = parse_toml("f.toml", b'nan = "nan"\ninf = -1.7e308\nlist = ["inf", 0.0]\n').table
     assert table == {"nan": "nan", "inf": -1.7e308, "list": ["inf", 0.0]}
 
@@ -240,7 +240,7 @@ def test_a_valid_document_becomes_the_model() -> None:
     assert model.row[0].where == Location(path="f.toml", line=2, column=1)
 
 
-def test_every_problem_is_told_at_once_in_reading_order() -> None:
+def test_all_problems_are_reported_in_file_order() -> None:
     text = '[[row]]\nnwarp = 4\nacc = "fp16"\n[[row]]\nacc = "f32"\nnwarps = "4"\nwait = true\n'
     assert failures(text) == [
         ("CONFIG_MISSING_KEY", "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
@@ -266,12 +266,12 @@ def test_every_problem_is_told_at_once_in_reading_order() -> None:
         ("zzz", "known keys: acc, archs, nwarps, wait"),
     ],
 )
-def test_an_unknown_key_of_a_nested_table_is_answered_with_those_of_the_file(key: str, hint: str) -> None:
+def test_an_unknown_key_of_a_nested_table_is_reported_with_the_known_keys(key: str, hint: str) -> None:
     unknown, *_ = failures(f'[named.a]\nnwarps = 1\nacc = "f16"\n{key} = 1.0\n')
     assert unknown == ("CONFIG_UNKNOWN_KEY", f"thing: unknown key 'named.a.{key}'", 4, None, hint)
 
 
-def test_members_of_a_union_do_not_show_in_the_place() -> None:
+def test_members_of_a_union_are_not_part_of_the_key_path() -> None:
     assert failures('[[edit]]\nverb = "change_to"\ntxt = "x"\n') == [
         ("CONFIG_MISSING_KEY", "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
         ("CONFIG_UNKNOWN_KEY", "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
@@ -308,7 +308,7 @@ def test_the_group_counts_and_survives_pickling() -> None:
         validate(parse_toml("f.toml", b"x = 1\n"), Model, what="thing")
 
 
-def test_spelling_and_near_misses() -> None:
+def test_key_paths_and_near_misses() -> None:
     assert format_key_path(()) == "the document"
     assert format_key_path(("a", 0, "b")) == "a[0].b"
     assert near_miss("gfx1115", ["gfx1151", "gfx900"]) == "did you mean 'gfx1151'?"
@@ -317,12 +317,12 @@ def test_spelling_and_near_misses() -> None:
 
 @pytest.mark.parametrize("part", ["a", '"a"', "'a' "])
 @pytest.mark.parametrize("form", ["{} = 1", "[{}]", "k = {{ {} = 1 }}", "[[{}]]"])
-def test_a_key_of_very_many_parts_is_refused_before_it_costs_anything(part: str, form: str) -> None:
+def test_a_key_of_very_many_parts_is_rejected_before_parsing(part: str, form: str) -> None:
     text = "x = 1\n" + form.format(".".join([part] * 50_000))
     with refused("TOML_NESTING") as caught:
         parse_toml("f.toml", text.encode())
     assert caught.value.where[0].line == 2
 
 
-def test_long_values_are_no_long_keys() -> None:
+def test_long_values_are_not_taken_for_long_keys() -> None:
     parse_toml("f.toml", b"a.b.c.d = '" + b"some words. " * 10_000 + b"'\nb = '" + b"x" * 1_000_000 + b"'\n")

@@ -28,7 +28,7 @@ def test_tags_are_read_as_builds_or_releases_or_neither(name, build, is_release)
 
 
 @pytest.mark.parametrize(("text", "build"), [("b6900", 6900), ("6900", 6900), ("b", None), ("6900x", None)])
-def test_a_user_may_leave_out_the_letter_of_a_build(text, build):
+def test_the_letter_of_a_build_is_optional_for_users(text, build):
     assert SHIPPED.tags.parse_build(text) == build
     assert build is None or SHIPPED.tags.build_number(build_name(build)) == build
 

@@ -1,4 +1,4 @@
-"""Progress that is read off a file: rows are counted once, and what was there before counts for nothing."""
+"""Progress read from a file: lines are counted once, and earlier content is ignored."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from patchkit.base.watching import count_lines, follow_file
 
 class _Told(NullReporter):
     def __init__(self):
-        self.told = []
+        self.calls = []
 
     def progress(self, text, unit):
-        return nullcontext(lambda done, total=None: self.told.append((text, unit, done, total)))
+        return nullcontext(lambda done, total=None: self.calls.append((text, unit, done, total)))
 
 
 def test_whole_lines_are_counted_as_they_come(tmp_path):
@@ -29,7 +29,7 @@ def test_whole_lines_are_counted_as_they_come(tmp_path):
     assert counts == [(1, 4), (2, 4), (2, 4), (4, 4)]
 
 
-def test_a_file_that_begins_anew_is_counted_anew(tmp_path):
+def test_a_replaced_file_is_counted_from_its_start(tmp_path):
     path = tmp_path / "rows"
     look = count_lines(9)
     for text, done in (("1\n2\n3\n", 3), ("1\n", 1)):
@@ -38,11 +38,11 @@ def test_a_file_that_begins_anew_is_counted_anew(tmp_path):
             assert look(file) == (done, 9)
 
 
-def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path):
+def test_a_missing_file_is_waited_for(tmp_path):
     path, reporter = tmp_path / "rows", _Told()
     with follow_file(path, count_lines(2), reporter, "cases", "rows"):
         path.write_text("1\n")
-        while not reporter.told:
+        while not reporter.calls:
             time.sleep(0.01)
         path.write_text("1\n2\n")
-    assert reporter.told == [("cases", "rows", 1, 2), ("cases", "rows", 2, 2)]
+    assert reporter.calls == [("cases", "rows", 1, 2), ("cases", "rows", 2, 2)]

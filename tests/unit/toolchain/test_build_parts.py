@@ -1,4 +1,4 @@
-"""Which files decide which part, and how parts become a side."""
+"""Which files determine which part of a build, and how parts are assembled."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_files_are_linked_and_follow_a_new_build(tmp_path: Path) -> None:
     assert (tmp_path / "there").readlink() == Path("lib.so.0")
 
 
-def test_a_file_that_two_runs_put_is_never_missing_or_cut(tmp_path: Path) -> None:
+def test_a_file_put_by_two_runs_is_always_complete(tmp_path: Path) -> None:
     target = tmp_path / "there" / "lib.so"
     target.parent.mkdir()
     sources = [tmp_path / name for name in ("one", "two")]
@@ -166,16 +166,16 @@ def test_status_lines_of_ninja() -> None:
     assert last_status(b"no status [1/2] here") is None
 
 
-def test_progress_follows_the_log_and_not_what_was_there_before(tmp_path: Path) -> None:
+def test_progress_ignores_earlier_content_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "build.log"
     log.write_bytes(b"[75/75] of an earlier run\n")
-    told: list[tuple[int, int | None]] = []
+    steps: list[tuple[int, int | None]] = []
 
     class Reporter(NullReporter):
         def progress(self, *_):
-            return nullcontext(lambda done, total=None: told.append((done, total)))
+            return nullcontext(lambda done, total=None: steps.append((done, total)))
 
     with follow(log, Reporter(), "building"), log.open("ab") as file:
         file.write(b"[1/3] a\n[3/3] b\n")
-    assert told[-1] == (3, 3)
-    assert (75, 75) not in told
+    assert steps[-1] == (3, 3)
+    assert (75, 75) not in steps

@@ -52,7 +52,7 @@ def build(project: Project, *targets: str, stop: threading.Event | None = None) 
     return build_targets(project, targets or ("small",), what="building", reporter=NullReporter(), stop=stop)
 
 
-def test_a_target_is_built_and_a_second_time_only_looked_at(project: Project) -> None:
+def test_a_second_build_does_nothing(project: Project) -> None:
     build(project)
     assert (project.build / "small").is_file()
     assert not (project.build / "second").exists()
@@ -96,7 +96,7 @@ def test_a_project_that_does_not_configure(project: Project) -> None:
     build(project)
 
 
-def test_a_build_that_is_told_to_stop_goes_on_later(project: Project) -> None:
+def test_a_stopped_build_can_be_resumed(project: Project) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(ToolStopped):
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_ninja_and_its_children_and_the_build_goes_on_later(project:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) != 0
     ours = str(project.build).encode()
-    deadline = time.monotonic() + 20  # a killed process stands in /proc until it is reaped
+    deadline = time.monotonic() + 20  # a killed process remains in /proc until it is reaped
     while any(ours in _read(path) for path in Path("/proc").glob("[0-9]*/cmdline")):
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)

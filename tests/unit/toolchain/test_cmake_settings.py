@@ -1,4 +1,4 @@
-"""What CMake is told about a toolchain, and what it tells back."""
+"""The CMake settings for a toolchain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patchkit.toolchain.sdk.prefix import STANDIN
 SDK = replace(toolchain_in(Path("/p/usr")), device_libs=Path("/p/bitcode"))
 
 
-def test_cmake_is_told_compiler_root_and_device_libs() -> None:
+def test_cmake_gets_compiler_root_and_device_libs() -> None:
     settings = cmake_settings(SDK, ["gfx1151", "gfx1100"])
     assert settings.cache["CMAKE_HIP_ARCHITECTURES"] == "gfx1151;gfx1100"
     assert settings.cache["CMAKE_HIP_COMPILER"] == "/p/usr/clang++"
@@ -47,6 +47,6 @@ def test_a_library_does_not_look_for_its_runtime_among_the_stubs() -> None:
         ("GGML_CCACHE:BOOL=ON", None),
     ],
 )
-def test_the_compiler_cache_that_upstream_found_is_told(tmp_path: Path, line: str, found: str | None) -> None:
+def test_upstreams_compiler_cache_is_reported(tmp_path: Path, line: str, found: str | None) -> None:
     (tmp_path / "CMakeCache.txt").write_text(f"# a comment\nCMAKE_HOME:PATH=/x\n{line}\n")
     assert _compiler_cache(tmp_path) == found

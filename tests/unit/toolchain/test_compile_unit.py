@@ -1,4 +1,4 @@
-"""Compiling one unit: what is kept, what is an error, what is left behind; compilers are shell scripts."""
+"""Compiling one unit: caching and errors; the compilers are shell scripts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _runs() -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def test_a_unit_is_compiled_once_and_everything_said_is_kept(tree: SourceTree, compiler_of) -> None:
+def test_a_unit_is_compiled_once_with_its_diagnostics(tree: SourceTree, compiler_of) -> None:
     compiler = compiler_of(_GOOD)
     first, second = compile_unit(_job(tree), compiler), compile_unit(_job(tree), compiler)
     assert (first.cached, second.cached, _runs()) == (False, True, 2)
@@ -80,7 +80,7 @@ def test_a_unit_is_compiled_once_and_everything_said_is_kept(tree: SourceTree, c
     assert "s_endpgm" in first.output.read_text()
 
 
-def test_only_what_can_change_the_output_compiles_again(tree: SourceTree, compiler_of, tmp_path) -> None:
+def test_only_changes_that_affect_the_output_recompile(tree: SourceTree, compiler_of, tmp_path) -> None:
     compiler = compiler_of(_GOOD)
     compile_unit(_job(tree), compiler)
     (tree.root / "ggml/src/ggml-cuda/other.cuh").write_text("not included")
@@ -103,7 +103,7 @@ def test_a_prefix_that_moved_is_the_same_compiler(tree: SourceTree, compiler_of,
 
 
 @pytest.mark.parametrize(
-    ("script", "error", "says"),
+    ("script", "error", "expected"),
     [
         ("echo 'ggml/src/a.cuh:3:7: error: no member x' >&2; exit 1", CompileFailed, "no member x"),
         ("echo 'PLEASE submit a bug report to ...' >&2; exit 139", CompilerCrashed, "clang crashed on"),
@@ -128,19 +128,19 @@ def test_a_prefix_that_moved_is_the_same_compiler(tree: SourceTree, compiler_of,
     ],
 )
 def test_each_failure_has_its_error_and_leaves_no_entry(
-    tree: SourceTree, compiler_of, tmp_path: Path, script: str, error, says: str
+    tree: SourceTree, compiler_of, tmp_path: Path, script: str, error, expected: str
 ) -> None:
     compiler = compiler_of(script)
     if error is None:
         assert compile_unit(_job(tree), compiler).kernels == ()
         return
-    with pytest.raises(error, match=says) as caught:
+    with pytest.raises(error, match=expected) as caught:
         compile_unit(_job(tree), compiler)
     assert error is not CacheError or caught.value.code == "DISK_FULL"
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert all(path.parent.name == "failed" for path in left)
     if error in {CompileFailed, CompilerCrashed}:
-        assert any(str(path) in (caught.value.hint or "") for path in left)  # what it said is kept
+        assert any(str(path) in (caught.value.hint or "") for path in left)  # its output is kept
     if error is CompileFailed:
         assert str(caught.value.where[0]) == "ggml/src/a.cuh:3:7"
         assert left
@@ -169,7 +169,7 @@ def test_a_missing_compiler_and_a_bad_cache_have_their_errors(
         compile_unit(_job(tree), compiler)
 
 
-def test_a_copied_cache_is_as_good_as_the_first(tree: SourceTree, compiler_of, tmp_path: Path) -> None:
+def test_a_copied_cache_is_reused(tree: SourceTree, compiler_of, tmp_path: Path) -> None:
     """With the toolchain, empty headers and kept files in the cache, as an SDK's user has them."""
     first, second = tmp_path / "cache", tmp_path / "elsewhere" / "copied"
 
@@ -195,7 +195,7 @@ def test_a_copied_cache_is_as_good_as_the_first(tree: SourceTree, compiler_of, t
     assert _runs() == runs
 
 
-def test_readings_are_remembered_and_errors_are_not(tree: SourceTree, compiler_of) -> None:
+def test_readings_are_cached_and_errors_are_not(tree: SourceTree, compiler_of) -> None:
     compiler = compiler_of(_GOOD)
     reading = Reading(tree=tree, unit=UNIT, flags=("-x", "cuda"), name="cuda sm_70 device")
     assert reading_digest(reading, compiler) == reading_digest(reading, compiler)

@@ -1,4 +1,4 @@
-"""Remarks, diagnostics and assembly as clang 22 writes them; anything else is an error."""
+"""Remarks, diagnostics and assembly as written by clang 22; anything else is an error."""
 
 from __future__ import annotations
 

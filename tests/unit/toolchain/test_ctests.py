@@ -1,4 +1,4 @@
-"""Upstream's tests as CTest lists them: which are programs of the build, and what each needs."""
+"""Upstream's tests in CTest's list: their programs, and what each needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_program_is_known_however_cmake_writes_the_name(tmp_path: Path, name: 
     )
 
 
-def test_a_script_is_no_program_and_a_download_is_a_need(tmp_path: Path) -> None:
+def test_a_script_has_no_program_and_a_download_is_needed(tmp_path: Path) -> None:
     folder = listed(
         tmp_path,
         f'add_test(script "{tmp_path}/source/tests/x.sh")',
@@ -38,7 +38,7 @@ def test_a_script_is_no_program_and_a_download_is_a_need(tmp_path: Path) -> None
     assert (script.program, big.program, big.needs) == (None, "test-big", ("download",))
 
 
-def test_a_form_that_nobody_knows_is_an_error_and_not_no_tests(tmp_path: Path) -> None:
+def test_an_unknown_format_is_an_error_and_not_an_empty_list(tmp_path: Path) -> None:
     folder = listed(tmp_path, f"add_test(NAME a COMMAND {tmp_path}/bin/test-a)")
     with pytest.raises(ValueError, match="no test program"):
         read_tests(folder, [{"name": "a"}])

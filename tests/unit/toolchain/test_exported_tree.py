@@ -1,4 +1,4 @@
-"""Exported trees: the files of a commit, once, whole or not at all."""
+"""Exported trees: the files of a commit, written once and atomically."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_files_modes_and_links_are_as_git_has_them(repository: Repository, tmp_p
     assert not stat.S_IMODE((exported.root / "a/plain.cu").stat().st_mode) & 0o222
 
 
-def test_a_tree_that_is_there_is_not_written_again(repository: Repository, tmp_path: Path) -> None:
+def test_an_existing_tree_is_not_written_again(repository: Repository, tmp_path: Path) -> None:
     commit = _commit(repository, [("100644", b"a", b"1")])
     first = export_tree(repository, commit, tmp_path / "trees")
     marker = first.root / "marker"
@@ -103,7 +103,7 @@ def test_files_of_a_like_tree_are_linked_unless_they_are_no_longer_what_git_says
     ],
     ids=["link out", "absolute link", "submodule"],
 )
-def test_what_leads_out_of_the_folder_is_refused(
+def test_paths_outside_of_the_folder_are_rejected(
     repository: Repository, tmp_path: Path, mode: str, path: bytes, data: bytes | None
 ) -> None:
     if data is None:
@@ -147,7 +147,7 @@ def test_an_overlay_differs_in_the_named_files_only(repository: Repository, tmp_
     assert (base / "ggml/a").read_bytes() == b"1"
 
 
-def test_a_variant_lacks_what_is_gone_and_the_folders_that_were_for_it(tmp_path: Path) -> None:
+def test_a_variant_lacks_removed_files_and_their_empty_folders(tmp_path: Path) -> None:
     base = tmp_path / "base"
     for path in ("a/b/one.txt", "a/two.txt", "c/three.txt"):
         (base / path).parent.mkdir(parents=True, exist_ok=True)

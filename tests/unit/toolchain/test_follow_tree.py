@@ -1,4 +1,4 @@
-"""A folder that follows trees: what reads otherwise is newer, everything else keeps its age."""
+"""A folder that is updated from trees: only changed files get a new mtime."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _newer(copy: Path) -> set[str]:
     return {str(path.relative_to(copy)) for path in files if path.stat().st_mtime > _LONG_AGO}
 
 
-def test_only_what_reads_otherwise_is_newer(copy: Path, tmp_path: Path) -> None:
+def test_only_changed_files_get_a_new_mtime(copy: Path, tmp_path: Path) -> None:
     other = _tree(tmp_path / "other", {**_FILES, "src/a.cu": "changed"})
     old = tmp_path / "other/src/a.cu"
     os.utime(old, (_LONG_AGO - 5, _LONG_AGO - 5))
@@ -52,7 +52,7 @@ def test_only_what_reads_otherwise_is_newer(copy: Path, tmp_path: Path) -> None:
     assert (tmp_path / "build/object").exists()
 
 
-def test_a_file_that_comes_or_goes_makes_cmake_look_again(copy: Path, tmp_path: Path) -> None:
+def test_an_added_or_removed_file_makes_cmake_run_again(copy: Path, tmp_path: Path) -> None:
     files = {name: text for name, text in _FILES.items() if name != "src/b.cu"} | {"src/c.cu": "c"}
     follow_tree(_tree(tmp_path / "other", files), copy, tmp_path / "build")
     assert _followed(copy) == files
@@ -60,6 +60,6 @@ def test_a_file_that_comes_or_goes_makes_cmake_look_again(copy: Path, tmp_path: 
     assert (tmp_path / "build/object").exists()
 
 
-def test_a_header_whose_name_another_has_throws_the_build_away(copy: Path, tmp_path: Path) -> None:
+def test_adding_a_header_with_a_duplicate_name_discards_the_build(copy: Path, tmp_path: Path) -> None:
     follow_tree(_tree(tmp_path / "other", {**_FILES, "src/h.cuh": "nearer"}), copy, tmp_path / "build")
     assert not (tmp_path / "build").exists()

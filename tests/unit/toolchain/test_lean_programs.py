@@ -1,4 +1,4 @@
-"""What is left out of builds and changes nothing that is computed: by real CMake, on small projects."""
+"""Reduced builds that do not change results, with real CMake on small projects."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def ended(built: BuiltPart, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("library", ["llama-common", "common"])
-def test_what_is_never_called_is_not_compiled(tmp_path: Path, library: str) -> None:
+def test_code_that_is_never_called_is_not_compiled(tmp_path: Path, library: str) -> None:
     built = made(tmp_path, library=library)
     assert compiled(built) == {"common.cpp", "bench.cpp", "main.cpp"}
     assert ended(built).returncode == 7
 
 
-def test_a_call_of_what_was_left_out_ends_with_its_name(tmp_path: Path) -> None:
+def test_a_call_of_excluded_code_ends_with_the_symbol_name(tmp_path: Path) -> None:
     done = ended(made(tmp_path), "more")
     assert done.returncode == 127
     assert "undefined symbol: _Z4chatv" in done.stderr
@@ -76,7 +76,7 @@ def test_a_call_of_what_was_left_out_ends_with_its_name(tmp_path: Path) -> None:
         ("STATIC", {}),  # an archive's file that is taken calls what is left out
     ],
 )
-def test_a_program_that_calls_it_itself_is_built_with_all(
+def test_a_program_that_calls_excluded_code_gets_the_full_build(
     tmp_path: Path, kind: str, changed: dict[str, str]
 ) -> None:
     built = made(tmp_path, kind=kind, **changed)
@@ -84,7 +84,7 @@ def test_a_program_that_calls_it_itself_is_built_with_all(
     assert ended(built, "more").returncode == 3
 
 
-def test_of_an_archive_what_no_program_takes_is_left_out(tmp_path: Path) -> None:
+def test_unused_members_of_an_archive_are_not_compiled(tmp_path: Path) -> None:
     built = made(tmp_path, kind="STATIC", common="int common(int) { return 5; }")
     assert compiled(built) == {"common.cpp", "bench.cpp", "main.cpp"}
     assert ended(built).returncode == 5
@@ -132,7 +132,7 @@ def backend(tmp_path: Path, base: str) -> tuple[BuiltPart, Path]:
 
 
 def answer(built: BuiltPart, whole: Path) -> int:
-    """What the backend computes beside the ggml-base of the programs, in a process of its own."""
+    """The result of the backend with the ggml-base of the programs, in a separate process."""
     code = (
         "import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
         "sys.exit(ctypes.CDLL(sys.argv[2]).cpu())"
@@ -148,7 +148,7 @@ def test_a_backend_is_linked_without_compiling_what_the_programs_have(tmp_path: 
     assert b"\0libggml-base.so\0" in (built.files / "libggml-cpu.so").read_bytes()  # what it asks for
 
 
-def test_where_that_does_not_configure_all_is_built(tmp_path: Path) -> None:
+def test_the_full_build_is_used_if_the_lean_one_does_not_configure(tmp_path: Path) -> None:
     base = "add_library(real SHARED base.cpp)\nadd_library(ggml-base ALIAS real)"
     built, whole = backend(tmp_path, base)
     assert compiled(built) == {"base.cpp", "cpu.cpp"}

@@ -1,4 +1,4 @@
-"""Which files a pass opened, by the names that clang gives them."""
+"""The files that a pass opened, from the names in clang's dependency file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def tree(tmp_path: Path) -> SourceTree:
 
 
 def opened(tree: SourceTree, *names: str) -> list[str] | None:
-    told = tree.root.parent / "opened.d"
-    told.write_text("unit: " + " \\\n  ".join(name.replace(" ", "\\ ") for name in names) + "\n")
-    return opened_files(told, tree, UNIT)
+    dependencies = tree.root.parent / "opened.d"
+    dependencies.write_text("unit: " + " \\\n  ".join(name.replace(" ", "\\ ") for name in names) + "\n")
+    return opened_files(dependencies, tree, UNIT)
 
 
 @pytest.mark.parametrize("before", ["", "./", "{root}/"])
@@ -36,7 +36,7 @@ def test_a_name_that_goes_up_is_that_of_the_file(tree: SourceTree, before: str) 
     assert opened(tree, *names) == [f"{FOLDER}/head.cuh", UNIT]
 
 
-def test_a_name_that_goes_up_behind_a_link_is_unclear(tree: SourceTree) -> None:
+def test_a_name_that_goes_up_after_a_link_is_unclear(tree: SourceTree) -> None:
     far = tree.root / "far/below"
     far.mkdir(parents=True)
     (tree.root / "far/head.cuh").write_text("int other;\n")

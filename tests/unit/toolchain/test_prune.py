@@ -1,4 +1,4 @@
-"""What is taken away when the cache is bounded: the longest unused first, and only what is made again."""
+"""Pruning the cache: least recently used items first, and only what can be recreated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """Each thing of one MiB, and as many days old as the table says; and what must never go."""
+    """Items of one MiB each, with ages in days from the table, and files that must never be removed."""
     for path, days in FILES.items():
         folder = tmp_path / path
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def left(cache: Path) -> list[str]:
     return [path for path in FILES if (cache / path).exists()]
 
 
-def test_the_longest_unused_goes_first(cache: Path) -> None:
+def test_the_least_recently_used_is_removed_first(cache: Path) -> None:
     found = [str(each.path.relative_to(cache)) for each in list_items(cache)]
     assert found == sorted(FILES, key=lambda path: -FILES[path])
     done = prune(cache, most_bytes=3 * MIB + MIB // 2, older_than_s=None)
@@ -55,7 +55,7 @@ def test_age_counts_by_itself(cache: Path) -> None:
     assert left(cache) == list(FILES)[3:]
 
 
-def test_nothing_else_goes(cache: Path) -> None:
+def test_nothing_else_is_removed(cache: Path) -> None:
     prune(cache, most_bytes=0, older_than_s=None)
     assert left(cache) == []
     assert len(list(cache.rglob("kept"))) == 5
@@ -67,7 +67,7 @@ def test_a_dry_run_removes_nothing(cache: Path) -> None:
     assert (left(cache), sum(count for count, _ in done.gone.values())) == (list(FILES), 5)
 
 
-def test_a_build_in_use_stays(cache: Path) -> None:
+def test_a_build_in_use_is_kept(cache: Path) -> None:
     with locked(cache / "builds/cpu-1234/lock"):
         prune(cache, most_bytes=0, older_than_s=None)
     assert left(cache) == ["builds/cpu-1234"]
@@ -78,7 +78,7 @@ def test_hard_links_count_once(cache: Path) -> None:
     assert sum(each.size for each in list_items(cache)) == 5 * MIB
 
 
-def test_a_tree_that_may_not_be_written_to_goes(cache: Path) -> None:
+def test_a_read_only_tree_is_removed(cache: Path) -> None:
     inner = cache / "trees" / ("c" * 40) / "inner"
     inner.mkdir()
     (inner / "file").write_bytes(b"x")

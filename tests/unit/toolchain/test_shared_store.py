@@ -1,4 +1,4 @@
-"""Results that others made: taken when they are what they say, and made here otherwise."""
+"""The shared store: valid entries are fetched, others are created locally."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Listener(NullReporter):
 
 
 class World:
-    """A place with two entries, and a store of this machine that reads from it."""
+    """A shared store with two entries, and a local store that fetches from it."""
 
     def __init__(self, folder: Path) -> None:
         self.place, self.filled, self.reporter = folder / "place", 0, Listener()
@@ -68,7 +68,7 @@ def world(tmp_path: Path) -> World:
 
 @contextmanager
 def served(folder: Path, status: int = 200) -> Iterator[str]:
-    """An HTTP server of files, which may refuse everything."""
+    """An HTTP file server that can reject all requests."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args: object) -> None:
@@ -99,7 +99,7 @@ def is_whole(folder: Path) -> bool:
     )
 
 
-def test_an_entry_is_taken_from_a_folder_and_from_a_server(world: World, tmp_path: Path) -> None:
+def test_an_entry_is_fetched_from_a_folder_and_from_a_server(world: World, tmp_path: Path) -> None:
     assert is_whole(world.obtain())
     world.root = tmp_path / "again" / "objects"
     with served(world.place) as url:
@@ -107,16 +107,16 @@ def test_an_entry_is_taken_from_a_folder_and_from_a_server(world: World, tmp_pat
     assert (world.filled, world.reporter.warnings) == (0, [])
 
 
-def test_looking_fetches_and_makes_nothing(world: World) -> None:
+def test_find_or_fetch_creates_nothing(world: World) -> None:
     store = Store(root=world.root, shared=SharedStore(place=str(world.place), reporter=world.reporter))
     found = store.find_or_fetch(KEY)
     assert found is not None
     assert is_whole(found)
-    assert store.find_or_fetch(key_of({"what": "nobody has it"})) is None
+    assert store.find_or_fetch(key_of({"what": "missing"})) is None
     assert len(list(world.root.glob("*/*"))) == 1
 
 
-def test_what_is_not_there_is_made_here_without_a_word(world: World) -> None:
+def test_a_missing_entry_is_created_without_a_warning(world: World) -> None:
     world.file("ac").unlink()
     assert is_whole(world.obtain())
     with served(world.place) as url:
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_made_here_without_a_word(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ac", "cas"])
-def test_no_flipped_byte_is_taken(world: World, kind: str, tmp_path: Path) -> None:
+def test_an_entry_with_a_flipped_byte_is_ignored(world: World, kind: str, tmp_path: Path) -> None:
     path = world.file(kind)
     good = path.read_bytes()
     for at in range(0, len(good), max(1, len(good) // 40)):
@@ -135,7 +135,7 @@ def test_no_flipped_byte_is_taken(world: World, kind: str, tmp_path: Path) -> No
         before = world.filled
         assert is_whole(world.obtain())
         assert world.filled == before + 1, at
-    assert all("is ignored and will be created locally" in told for told in world.reporter.warnings)
+    assert all("is ignored and will be created locally" in text for text in world.reporter.warnings)
 
 
 def cut(path: Path, by: int) -> None:
@@ -143,7 +143,7 @@ def cut(path: Path, by: int) -> None:
 
 
 def forge(world: World, where: str, name: str, value: str) -> None:
-    """A record that says something else and hashes to it, as a forger would write one."""
+    """A forged record: other content with a matching digest."""
     text = json.loads(world.file("ac").read_text())
     (text["links"] if where == "links" else text["files"][0])[name] = value
     forged = _Record.model_validate(text)
@@ -169,16 +169,18 @@ DAMAGES: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_entry_is_made_here_and_leaves_nothing(world: World, how: str, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_created_locally_and_leaves_nothing(
+    world: World, how: str, tmp_path: Path
+) -> None:
     DAMAGES[how](world)
     assert is_whole(world.obtain())
     assert world.filled == 1
-    (told,) = world.reporter.warnings
-    assert "is ignored and will be created locally" in told
+    (warning,) = world.reporter.warnings
+    assert "is ignored and will be created locally" in warning
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "place", "theirs"]
 
 
-def test_a_server_that_does_not_answer_is_asked_once(world: World, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_contacted_once(world: World, tmp_path: Path) -> None:
     with served(world.place) as url:
         pass
     shared = SharedStore(place=url, reporter=world.reporter)
@@ -186,14 +188,14 @@ def test_a_server_that_does_not_answer_is_asked_once(world: World, tmp_path: Pat
         assert not shared.fetch(KEY, tmp_path / name)
     with served(world.place, status=503) as url:
         assert is_whole(world.obtain(url))
-    assert ["continuing without it" in told for told in world.reporter.warnings] == [
+    assert ["continuing without it" in text for text in world.reporter.warnings] == [
         True,
         True,
     ]
 
 
 @pytest.mark.parametrize("place", ["nowhere", "ftp://x/y", "http://", "file:///tmp"])
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+def test_an_invalid_store_is_rejected(place: str) -> None:
     with refused("STORE_PLACE_BAD"):
         shared_store({"PATCHKIT_STORE": place}, NullReporter())
 

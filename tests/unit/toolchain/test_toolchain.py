@@ -1,4 +1,4 @@
-"""Which ROCm or SDK is used, and what is wrong with the others."""
+"""The choice of a ROCm or the SDK, and the errors of unusable ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def put(path: Path, text: str = "") -> Path:
 
 
 def put_clang(path: Path, version: str) -> Path:
-    """A program that says of itself what a clang of that version says."""
+    """A program that prints the version of a clang."""
     put(path, f"#!/bin/sh\necho 'AMD clang version {version} (a build)'\n").chmod(0o755)
     return path
 
@@ -73,7 +73,7 @@ def put_rocwmma(include: Path, archs: tuple[str, ...], version: str = "2.0.1") -
 
 @pytest.fixture
 def rocm(tmp_path: Path) -> Path:
-    """As AMD's packages lay it out."""
+    """A ROCm with the layout of AMD's packages."""
     root = tmp_path / "rocm"
     put_hip(root)
     put(root / "amdgcn/bitcode/ocml.bc")
@@ -162,7 +162,7 @@ def test_the_sdk_is_described_with_its_rocwmma(find, sdk: Path) -> None:
     assert toolchain.rocwmma == RocWmma(kind="git", include=include, version="1.6.0")
 
 
-def test_without_any_the_error_says_what_to_run(find, tmp_path: Path) -> None:
+def test_without_any_the_error_names_the_command_to_run(find, tmp_path: Path) -> None:
     with pytest.raises(ToolchainMissing) as caught:
         find(tmp_path)
     assert caught.value.hint == "patchkit sdk install"
@@ -187,16 +187,14 @@ def test_a_named_rocm_that_lacks_a_part_is_an_error(
     assert caught.value.where[0].path == str(rocm)
 
 
-def test_an_incomplete_rocm_nobody_named_is_passed_over_aloud(
-    find, rocm: Path, sdk: Path, tmp_path: Path
-) -> None:
+def test_an_incomplete_rocm_is_skipped_with_a_warning(find, rocm: Path, sdk: Path, tmp_path: Path) -> None:
     (rocm / "amdgcn/bitcode/ocml.bc").unlink()
     (tmp_path / "system/opt").mkdir(parents=True)
     rocm.rename(tmp_path / "system/opt/rocm")
-    said = Warnings()
-    assert find(sdk, reporter=said).kind == "sdk"
-    assert len(said.texts) == 1
-    assert "device libs" in said.texts[0]
+    warnings = Warnings()
+    assert find(sdk, reporter=warnings).kind == "sdk"
+    assert len(warnings.texts) == 1
+    assert "device libs" in warnings.texts[0]
 
 
 @pytest.mark.parametrize("named", ["current", "current/usr", "0123456789ab/usr"])
@@ -205,21 +203,21 @@ def test_rocm_path_may_name_the_sdk(find, sdk: Path, named: str) -> None:
     assert find(sdk, {"ROCM_PATH": str(sdk / "sdk" / named)}).kind == "sdk"
 
 
-def test_a_compiler_that_is_no_clang_is_an_error(find, rocm: Path, tmp_path: Path) -> None:
+def test_a_compiler_that_is_not_clang_is_an_error(find, rocm: Path, tmp_path: Path) -> None:
     put(rocm / "lib/llvm/bin/clang++", "#!/bin/sh\necho 'gcc (GCC) 12'\n")
     with refused("ROCM_UNUSABLE") as caught:
         find(tmp_path, {"ROCM_PATH": str(rocm)})
     assert caught.value.where[0].path == str(rocm / "lib/llvm/bin/clang++")
 
 
-def test_device_libs_newer_than_the_compiler_are_refused(find, sdk: Path, tmp_path: Path) -> None:
+def test_device_libs_newer_than_the_compiler_are_rejected(find, sdk: Path, tmp_path: Path) -> None:
     put_clang(tmp_path / "bin/clang++-22", "20.1.0")
     with refused("SDK_BITCODE_TOO_NEW") as caught:
         find(sdk)
     assert "LLVM 21" in caught.value.message
 
 
-def test_a_compiler_too_old_for_the_gpu_is_refused_before_anything_is_compiled(
+def test_a_compiler_too_old_for_the_gpu_is_rejected_before_compiling(
     find, rocm: Path, tmp_path: Path
 ) -> None:
     old = "echo 'clang version 16.0.6'; echo '  gfx1100' >&2; echo '  gfx1103' >&2"
@@ -235,7 +233,7 @@ def test_a_compiler_too_old_for_the_gpu_is_refused_before_anything_is_compiled(
 
 
 @pytest.mark.parametrize("gone", ["usr/include/hip/hip_runtime.h", "rocwmma/rocwmma/rocwmma.hpp", "sdk.json"])
-def test_a_damaged_prefix_says_how_to_make_it_anew(find, sdk: Path, gone: str) -> None:
+def test_a_damaged_prefix_reports_the_install_command(find, sdk: Path, gone: str) -> None:
     path = sdk / "sdk/0123456789ab" / gone
     path.unlink()
     if "rocwmma" in gone:
@@ -301,7 +299,7 @@ def test_a_rocwmma_without_the_arch_is_not_used_for_it(rocm: Path, find, tmp_pat
     assert rocwmma_for(toolchain, "gfx906") is None
 
 
-def test_the_stand_in_knows_its_two_families_only(tmp_path: Path) -> None:
+def test_the_stand_in_supports_only_its_two_families(tmp_path: Path) -> None:
     put(tmp_path / "rocwmma/rocwmma.hpp")
     standin = RocWmma(kind="stand-in", include=tmp_path, version="1")
     known = [

@@ -1,4 +1,4 @@
-"""Which units upstream compiles, and what each can reach."""
+"""The units that upstream compiles, and the files that each can include."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wheel's programs do when they are started: with a library that loads, and with one that does not."""
+"""Starting a wheel's programs, with a backend that loads and with one that does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patchkit.toolchain.wheel import WheelContents, init_text
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package as a wheel holds it: its backend needs a second library, its program tells its arguments."""
+    """A package as in a wheel: its backend needs a second library, its program prints its arguments."""
     contents = WheelContents(
         name="llama-cpp-gfx1151",
         version="6900",
@@ -54,7 +54,7 @@ def test_a_program_gets_its_arguments(package: Path) -> None:
     assert start(package, "-p", "16").stdout == "ran with -p 16\n"
 
 
-def test_without_the_runtime_it_says_so_and_does_not_run_on_the_cpu(package: Path) -> None:
+def test_without_the_runtime_it_fails_and_does_not_run_on_the_cpu(package: Path) -> None:
     (package / "libruntime.so.6").unlink()
     done = start(package, "-p", "16")
     assert (done.returncode, done.stdout) == (1, "")

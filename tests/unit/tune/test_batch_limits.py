@@ -1,4 +1,4 @@
-"""Batch limits of the vector kernel by modelled time: what is changed, what is proposed, what is written."""
+"""Batch limits of the vector kernel by modelled time: changed source, proposal, and output."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_a_limit_is_where_the_matrix_kernel_is_ahead_beyond_the_error(ratios, li
     assert one.timed[0].ratio == pytest.approx(ratios[2])
 
 
-def test_the_choice_is_taken_before_upstreams() -> None:
+def test_the_changed_choice_precedes_upstreams() -> None:
     text = always_matrix(SOURCE).decode()
     assert text.index("ne11 <= 1;") < text.index("cc == 1")
     assert text.replace("\n    return ggml_is_quantized(type) && ne11 <= 1;\n", "", 1) == SOURCE.decode()
 
 
 @pytest.mark.parametrize("source", [b"int x;\n", SOURCE * 2])
-def test_a_build_that_chooses_otherwise_is_refused(source) -> None:
+def test_a_build_that_chooses_in_another_way_is_rejected(source) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND"):
         always_matrix(source)
 
@@ -75,7 +75,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
 
 
-def test_limits_are_written_beside_those_from_hardware(workspace: Workspace) -> None:
+def test_limits_from_hardware_are_kept(workspace: Workspace) -> None:
     folder = workspace.series.profiles
     before = {row.type: row for row in load_profile(folder, "gfx1151").tuning.mmvq_batch}
     assert "Q4_K" in before
@@ -98,13 +98,13 @@ def test_limits_are_written_beside_those_from_hardware(workspace: Workspace) -> 
     assert [row.max_batch for row in rows if row.type == "IQ2_S"] == [4]
 
 
-def test_some_types_are_no_table(workspace: Workspace) -> None:
+def test_a_run_over_some_types_writes_no_table(workspace: Workspace) -> None:
     with refused("TUNE_TABLE_INCOMPLETE"):
         write_limits(workspace, _report(complete=False), date(2026, 11, 23))
 
 
 @pytest.mark.parametrize("more", [("--near", "1"), ("--like", "gfx1100"), ("--device", "x"), ("--again",)])
-def test_what_is_about_settings_is_refused(more, capsys) -> None:
+def test_options_for_settings_are_rejected(more, capsys) -> None:
     assert main(["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--upstream", "b11549", *more]) == 2
     assert "there are no settings to compile or to race" in capsys.readouterr().err
 
@@ -119,6 +119,6 @@ def test_the_report_has_the_ratios_of_each_type() -> None:
 @pytest.mark.parametrize("other", [("--like", "gfx1150"), ("--bounds",), ("--device", "builds")])
 def test_what_is_not_timed_is_not_timed_exhaustively(capsys, other) -> None:
     assert main(["tune", "--arch", "gfx1151", "--exhaustive", *other]) == 2
-    told = capsys.readouterr().err
-    assert f"with {other[0]} it is not" in told
-    assert "leave one of them out" in told
+    err = capsys.readouterr().err
+    assert f"with {other[0]} it is not" in err
+    assert "leave one of them out" in err

@@ -92,8 +92,8 @@ def test_the_estimate_is_a_bound_and_its_ratio_is_near_what_was_measured(model, 
     assert estimated_before / estimated_after == pytest.approx(before / after, rel=0.08)
 
 
-def test_two_models_tell_the_same_of_the_kernel() -> None:
-    """Otherwise layers, heads or depths would be counted wrongly above."""
+def test_two_models_give_the_same_result_for_the_kernel() -> None:
+    """Checks the counts of layers, heads and depths above."""
     (llama, gpt) = (
         [_measured(each, layers, heads) for each in speeds] for (layers, heads), speeds in MEASURED.items()
     )

@@ -13,7 +13,7 @@ MOST = FIRST_ROUNDS * 2 ** (RUNGS - 1)
 
 
 class Recorded:
-    """Times of rounds that were written down before; ``speed`` is how many times upstream's an arm is."""
+    """Recorded times of rounds; ``speed`` is that of an arm relative to upstream."""
 
     def __init__(self, speeds: dict[tuple[int, ...], float], noise: float, seed: int = 5) -> None:
         chance = random.Random(seed)
@@ -52,27 +52,27 @@ def test_the_fastest_wins_and_slow_arms_run_few_rounds() -> None:
     assert recorded.asked[128, 4] == [3]
 
 
-def test_arms_that_the_noise_does_not_tell_apart_stay_and_nobody_wins() -> None:
+def test_arms_within_noise_are_kept_and_there_is_no_winner() -> None:
     recorded = Recorded(dict.fromkeys(SPEEDS, 1.3), noise=0.2)
     result = race(list(SPEEDS), recorded)
     assert result.winner is None
     assert all(asked == [3, 6, 12] for asked in recorded.asked.values())
 
 
-def test_nobody_wins_who_is_not_faster_than_upstream() -> None:
+def test_an_arm_that_is_not_faster_than_upstream_does_not_win() -> None:
     result = race([(1,), (2,)], Recorded({(1,): 1.0, (2,): 0.7}, noise=0.004))
     assert result.winner is None
     assert "upstream" in result.why
     assert result.standings[0].arm == (1,)
 
 
-def test_two_equal_winners_are_none() -> None:
+def test_two_equal_winners_give_no_winner() -> None:
     result = race([(1,), (2,)], Recorded({(1,): 1.5, (2,): 1.5}, noise=0.004))
     assert result.winner is None
     assert "overlap" in result.why
 
 
-def test_one_arm_is_held_against_upstream_alone() -> None:
+def test_a_single_arm_is_compared_with_upstream_only() -> None:
     assert race([(1,), (1,)], Recorded({(1,): 1.5}, noise=0.004)).winner == (1,)
 
 

@@ -1,4 +1,4 @@
-"""A kernel that can be tuned takes its module and one entry of the registry, and nothing else."""
+"""A tunable kernel needs only its module and one entry of the registry."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_kernel_of_one_entry_is_offered_found_and_listed(
     toy: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tune", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"[{'|'.join(registry.kernel_names())}]" in told
-    assert "by modelled time. toy belongs to no build." in told
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"[{'|'.join(registry.kernel_names())}]" in out
+    assert "by modelled time. toy belongs to no build." in out
     assert registry.tunable("toy").table == "toy"
     rows_of = registry.rows_by_time("toy")
     assert rows_of is not None
@@ -64,7 +64,7 @@ def test_a_kernel_of_one_entry_is_offered_found_and_listed(
 
 
 @pytest.mark.parametrize("kernel", registry.KERNELS, ids=lambda kernel: kernel.name)
-def test_what_an_entry_names_is_there(kernel: registry.Kernel) -> None:
+def test_what_an_entry_references_exists(kernel: registry.Kernel) -> None:
     if kernel.tunable:
         assert isinstance(registry.tunable(kernel.name), Tunable)
     if kernel.timed_rows:

@@ -60,6 +60,6 @@ def test_without_a_loop_the_whole_body_counts() -> None:
     assert mix_of(straight, "_Z1kv").instructions == 2
 
 
-def test_a_kernel_that_is_not_there_is_an_error() -> None:
+def test_a_missing_kernel_is_an_error() -> None:
     with refused("ASSEMBLY_MALFORMED", match="_Z5otherv"):
         mix_of(ASSEMBLY, "_Z5otherv")

@@ -1,4 +1,4 @@
-"""The families of later builds: rows of upstream's tables, legal settings, and a row of our own in front."""
+"""The families of later builds: rows of upstream's tables, legal settings, and an own first row."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def matrix(limits):
     return mmq.make_mmq_family(limits, files, "rdna3_5")
 
 
-def test_only_bounds_that_can_change_a_kernel_are_tried(limits, checkout) -> None:
+def test_only_bounds_that_can_have_an_effect_are_tried(limits, checkout) -> None:
     assert binding_bounds(limits, 2) == (2, 6, 7, 8)  # 256 registers leave five waves of 1536
     small = limits_of(load_profile(checkout / "arch_profiles", "gfx1150"))
     assert binding_bounds(small, 7) == (5, 6, 7, 8)
@@ -95,7 +95,7 @@ def test_every_legal_setting_of_attention_keeps_the_rules(attention, variant) ->
     assert all(attention.traits(Candidate(variant, each)).launch_lds_bytes <= 65536 for each in legal)
 
 
-def test_lds_of_attention_is_what_the_host_asks_for() -> None:
+def test_lds_of_attention_is_that_of_the_host_code() -> None:
     # By hand for <256, 256, 32, 2>: max(8 warps*16*(64 + 4), 64*(128 + 4) + 32*(32 + 4)) pairs of 4 bytes
     assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 1)) == 9600 * 4
     # With Q in LDS its 64*(128 + 4) pairs come on top
@@ -122,7 +122,7 @@ def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> No
     assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 2  # no soft cap there
 
 
-def test_a_setting_is_put_into_rdnas_rows_that_are_asked_for(attention) -> None:
+def test_a_setting_is_put_into_the_requested_rows_of_rdna(attention) -> None:
     (text,) = attention.with_settings({"256-64": (128, 6, 64, 64, 128, 64, 1)}).values()
     was, now = MMA.decode().splitlines(), text.decode().splitlines()
     changed = [line for before, line in zip(was, now, strict=True) if line != before]
@@ -161,14 +161,14 @@ def test_rows_of_a_block_follow_from_its_threads(matrix) -> None:
     assert "mul_mat_q<GGML_TYPE_Q4_K, 128, false, GGML_PREC_Q8>" in unit
 
 
-def test_lds_of_the_matrix_product_is_what_the_host_asks_for(matrix) -> None:
+def test_lds_of_the_matmul_is_that_of_the_host_code(matrix) -> None:
     # By hand: 128 indices, 128 rows of 76 words, 128 blocks of 144 bytes padded to 256 threads of 4 bytes.
     traits = matrix.traits(Candidate("Q4_K-128", (256, 2)))
     assert traits.launch_lds_bytes == 512 + 128 * 76 * 4 + 18432
     assert (traits.rows, traits.columns, traits.tiles) == (256, 128 * 128, 4 * 32)
 
 
-def test_copies_of_the_matrix_product_include_each_other_and_upstreams_other_files(matrix) -> None:
+def test_copies_of_the_matmul_include_each_other_and_upstreams_other_files(matrix) -> None:
     files = matrix.sources({"Q4_K-128": [(128, 2)]})
     folder = "ggml/src/ggml-cuda/patchkit-tune/mmq"
     assert b"launches" not in files[f"{folder}/mmq.cuh"]
@@ -186,7 +186,7 @@ def test_without_the_newer_parameter_the_kernel_is_named_without_it(matrix, limi
     assert b"mul_mat_q<GGML_TYPE_Q4_K, 128, false>" in unit
 
 
-def test_a_table_that_is_not_there_is_an_error(limits, matrix) -> None:
+def test_a_missing_table_is_an_error(limits, matrix) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND", match="rdna3_5"):
         list(table_rows("x.cuh", KERNEL, "ggml_cuda_mmq_get_config_rdna3_5", "CASE"))
     with refused("TUNE_KERNEL_NOT_FOUND"):
@@ -196,6 +196,6 @@ def test_a_table_that_is_not_there_is_an_error(limits, matrix) -> None:
         mmq.make_mmq_family(limits, empty, "rdna3_5")
 
 
-def test_includes_of_a_copy_are_moved_but_for_other_copies() -> None:
+def test_includes_of_a_copy_are_moved_except_those_of_other_copies() -> None:
     text = b'#include "a.cuh"\n  # include "b.cuh"\n#include <c>\n#include "d/e.cuh"\n'
     assert local_includes(text, ["b.cuh"]) == text.replace(b'"a.cuh"', b'"../../a.cuh"')

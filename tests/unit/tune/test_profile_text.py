@@ -1,4 +1,4 @@
-"""The winning table in the text of a profile."""
+"""Writing tuned rows into the text of a profile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _row(head_size=64, source="from a test") -> dict[str, int | str]:
     }
 
 
-def test_rows_take_the_place_of_the_old_ones() -> None:
+def test_rows_replace_the_old_ones() -> None:
     made = replace_rows(TEXT, "wmma", [_row(64), _row(96)], "x.toml")
     assert [row["head_size"] for row in tomllib.loads(made)["tuning"]["wmma"]] == [64, 96]
     assert made.index("# why the rows") < made.index("[[tuning.wmma]]") < made.index("[[tuning.tile]]")
@@ -66,10 +66,10 @@ def test_every_character_of_a_source_survives() -> None:
     [
         ("a = [\n", "TOML"),
         ("[tuning]\nwmma = []\n", "TOML"),
-        ('a = """\n[[tuning.wmma]]\n"""\n', "TOML|would change|not together"),
+        ('a = """\n[[tuning.wmma]]\n"""\n', "TOML|would change|not consecutive"),
     ],
 )
-def test_a_text_that_cannot_be_changed_so_is_refused(text, why) -> None:
+def test_a_text_that_cannot_be_changed_safely_is_rejected(text, why) -> None:
     with refused("TUNE_PROFILE_NOT_WRITTEN") as caught:
         replace_rows(text, "wmma", [_row()], "x.toml")
     assert caught.value.why is not None
@@ -92,7 +92,7 @@ def test_a_real_profile_is_written_whole_and_loads(tmp_path, checkout) -> None:
     assert [each.name for each in folder.iterdir() if each.name.startswith(".")] == []
 
 
-def test_a_profile_that_is_not_there_is_a_disk_error(tmp_path) -> None:
+def test_a_missing_profile_is_a_disk_error(tmp_path) -> None:
     with pytest.raises(CacheError) as caught:
         write_profile(tmp_path / "none.toml", "wmma", [_row()])
     assert caught.value.code in {"DISK_REFUSED", "DISK_DENIED"}

@@ -1,4 +1,4 @@
-"""RDNA's table of the TILE kernel: its rows, its legal settings, and the units."""
+"""The table of the TILE kernel for RDNA: rows, legal settings, and units."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_variant_is_timed_with_tokens_that_fill_its_columns_and_the_widest_wit
     assert make_tile_family(LIMITS, both).cases("256-8") == ()
 
 
-def test_the_setting_is_put_into_the_rows_of_rdna_that_are_asked_for() -> None:
+def test_the_setting_is_put_into_the_requested_rows_of_rdna() -> None:
     family = make_tile_family(LIMITS, FILE)
     (text,) = family.with_settings({"256-32": (128, 6, 64, 64)}).values()
     was, now = FILE.decode().splitlines(), text.decode().splitlines()

@@ -1,4 +1,4 @@
-"""The order by modelled time: what is timed, what decides, and the rows that come of it."""
+"""The order by modelled time: what is timed, what decides, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def models():
 
 @pytest.fixture
 def figures_of():
-    """Figures of a compiler that differ by what is spilled."""
+    """Figures of a compiler that differ in spilled registers."""
 
     def make(spills: int) -> Figures:
         return Figures(
@@ -158,17 +158,18 @@ class _Site:
         self.profile = load_profile(ROOT / "arch_profiles", arch)
 
 
-def test_where_the_model_has_no_say_it_is_told_why(family) -> None:
+def test_the_reason_for_not_timing_is_reported(family) -> None:
     machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
     variants = ["Q4_K-48", "Q4_K-128"]
     assert why_not_timed(family, _Site(ARCH), machine, variants) is None
-    told = why_not_timed(family, _Site("gfx1201"), None, variants)
-    assert told == "the timing model has no data for gfx1201"
+    why = why_not_timed(family, _Site("gfx1201"), None, variants)
+    assert why == "the timing model has no data for gfx1201"
     unknown = replace(machine, file=replace(machine.file, error=()))
-    assert "not validated against measurements" in (why_not_timed(family, _Site(ARCH), unknown, variants) or "")
-    told = why_not_timed(replace(family, models=()), _Site(ARCH), machine, variants) or ""
-    assert told.startswith("no listed model uses them")
-    assert told.endswith(": Q4_K-48, Q4_K-128")
+    why = why_not_timed(family, _Site(ARCH), unknown, variants) or ""
+    assert "not validated against measurements" in why
+    why = why_not_timed(replace(family, models=()), _Site(ARCH), machine, variants) or ""
+    assert why.startswith("no listed model uses them")
+    assert why.endswith(": Q4_K-48, Q4_K-128")
 
 
 def _compiled(family, variant: str, spills: dict[tuple[int, int], int], figures_of):
@@ -218,7 +219,7 @@ def test_without_times_the_compilers_figures_decide_as_before(family, figures_of
     assert verdict.others[0].refused == "spills 300 registers, upstream's 0"
 
 
-def test_only_what_no_other_setting_beats_in_everything_is_timed(family, figures_of) -> None:
+def test_only_the_pareto_front_is_timed(family, figures_of) -> None:
     spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
     found = settings_to_time(
         family,
@@ -247,9 +248,7 @@ def _of_two_headers(family, figures_of):
 
 
 @pytest.mark.parametrize(("played", "timed"), [(0, {(256, 2), (64, 2)}), (1, {(256, 2), (128, 2)})])
-def test_with_other_headers_than_the_played_ones_figures_refuse_as_ever(
-    family, figures_of, played, timed
-) -> None:
+def test_figures_with_headers_that_are_not_played_still_exclude(family, figures_of, played, timed) -> None:
     settings, compiled = _of_two_headers(family, figures_of)
     how = {"limits": family.limits, "compute_units": CUS, "played": played}
     found = settings_to_time(
@@ -279,7 +278,7 @@ def test_with_other_headers_than_the_played_ones_figures_refuse_as_ever(
     assert not verdict.measured
 
 
-def test_what_hardware_chose_is_timed_behind_the_front(family, figures_of) -> None:
+def test_a_setting_measured_on_hardware_is_timed_after_the_front(family, figures_of) -> None:
     spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
     compiled = _compiled(family, "Q4_K-128", spills, figures_of)
     how = {"limits": family.limits, "compute_units": CUS, "played": 0, "exhaustive": False}
@@ -289,7 +288,7 @@ def test_what_hardware_chose_is_timed_behind_the_front(family, figures_of) -> No
     )
 
 
-def test_between_rows_of_the_models_upstreams_own_stand_where_nothing_runs(family, figures_of) -> None:
+def test_rows_that_no_operation_runs_keep_upstreams_setting(family, figures_of) -> None:
     faster = {(256, 2): 1.0, (128, 2): 0.8}
     verdicts = (
         _verdict(family, figures_of, "Q4_K-128", faster),
@@ -330,7 +329,7 @@ def _report(verdicts) -> TuneReport:
     )
 
 
-def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> None:
+def test_rows_of_the_profile_by_type_keep_those_from_hardware(family, figures_of) -> None:
     faster = {(256, 2): 1.0, (128, 2): 0.8}
     same = {(256, 2): 1.0, (128, 2): 1.0}
     report = _report(
@@ -365,7 +364,7 @@ def test_rows_of_the_profile_by_type_with_hardwares_kept(family, figures_of) -> 
 
 
 class _Played:
-    """Stands for what plays kernels: who asked for what, and a time that a setting halves."""
+    """A stand-in for the timing model: records the requests; a setting halves the time."""
 
     def __init__(self, machine, columns: int) -> None:
         self.machine = machine
@@ -438,7 +437,7 @@ def test_one_tree_tries_a_setting_of_each_variant(family) -> None:
     assert one == {("Q4_K", "256"), ("IQ4_NL", "64")}
 
 
-def test_recordings_of_a_variant_are_known_by_its_own_setting_whatever_else_its_tree_tries(family) -> None:
+def test_recordings_of_a_variant_are_keyed_by_its_own_setting(family) -> None:
     def known(wanted) -> set[str]:
         played, timing = _clock()
         time_settings(timing, played, family, wanted)
@@ -450,7 +449,7 @@ def test_recordings_of_a_variant_are_known_by_its_own_setting_whatever_else_its_
     assert known({"IQ4_NL-48": [(64, 2)]}).isdisjoint(alone)
 
 
-def test_a_setting_that_does_not_compile_in_upstreams_tree_has_no_time_and_ends_nobody_elses(family) -> None:
+def test_a_setting_that_does_not_compile_has_no_time_and_others_are_timed(family) -> None:
     warned = _Warned()
     played, timing = _clock(warned)
     played.refuses = b"CASE(GGML_TYPE_Q4_K, 64, 8, "
@@ -463,7 +462,7 @@ def test_a_setting_that_does_not_compile_in_upstreams_tree_has_no_time_and_ends_
     assert warned.warnings == ["cannot time Q4_K-48 64/8: a static assertion fails"]
 
 
-def test_a_type_of_which_upstreams_rows_stand_has_none(family, figures_of) -> None:
+def test_a_type_that_keeps_upstreams_rows_gets_no_rows(family, figures_of) -> None:
     same = _verdict(family, figures_of, "Q4_K-128", {(256, 2): 1.0, (128, 2): 1.0})
     # Upstream's own settings differ from columns to columns.
     narrow = replace(same.upstream, candidate=Candidate("Q4_K-48", (128, 2)))

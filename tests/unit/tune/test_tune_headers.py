@@ -1,4 +1,4 @@
-"""Which versions of rocWMMA decide, and what becomes of this machine's own."""
+"""Which versions of rocWMMA decide, and the check with this machine's own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_record_the_machines_own_headers_decide(toolchain, tmp_path) -
     assert choose_headers(toolchain(), REQUEST, None).headers[0].name.endswith("stand-in")
 
 
-def test_of_a_record_those_count_as_here_whose_bytes_are(toolchain, tmp_path) -> None:
+def test_headers_of_a_record_are_found_by_their_digest(toolchain, tmp_path) -> None:
     own = _rocwmma(tmp_path / "own", "own")
     (mine,) = choose_headers(toolchain(own), REQUEST, None).headers
     record = _record(("stand-in", _standin(toolchain)), ("elsewhere", "22"), ("mine", mine.sha256))
@@ -69,7 +69,7 @@ def test_of_a_record_those_count_as_here_whose_bytes_are(toolchain, tmp_path) ->
     assert choose_headers(toolchain(), REQUEST, record).here == (0,)
 
 
-def test_headers_that_no_record_knows_are_held_against_the_table(toolchain, tmp_path) -> None:
+def test_headers_that_the_record_lacks_are_checked_against_the_table(toolchain, tmp_path) -> None:
     own = _rocwmma(tmp_path / "own", "other bytes")
     sets = choose_headers(toolchain(own), REQUEST, _record(("stand-in", _standin(toolchain))))
     assert sets.here == (0,)
@@ -79,12 +79,12 @@ def test_headers_that_no_record_knows_are_held_against_the_table(toolchain, tmp_
     assert own_headers(toolchain(), "gfx1151", sets) is None
 
 
-def test_a_record_of_which_nothing_is_here_is_stale(toolchain) -> None:
+def test_a_record_without_available_headers_is_stale(toolchain) -> None:
     with refused("TUNE_RECORD_STALE", match="none of the headers"):
         choose_headers(toolchain(), REQUEST, _record(("an older stand-in", "11")))
 
 
-def test_a_folder_without_rocwmma_is_refused(toolchain, tmp_path) -> None:
+def test_a_folder_without_rocwmma_is_rejected(toolchain, tmp_path) -> None:
     with refused("TUNE_HEADERS_UNUSABLE"):
         choose_headers(toolchain(), TuneRequest(arch="gfx1151", headers=(str(tmp_path),)), None)
 

@@ -1,4 +1,4 @@
-"""The order of candidates: what it puts first, what it refuses, and the front."""
+"""The order of candidates: what is ranked first, what is not eligible, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_fewer_spills_come_before_everything_else() -> None:
     assert "spills" in verdict.margin
 
 
-def test_what_spills_more_at_equal_waves_is_never_ahead() -> None:
+def test_more_spills_at_equal_waves_are_never_better() -> None:
     chance = random.Random(11)
     upstream = _figures(vgprs=256, spills=99, waves=1, threads=128)
     outcomes = {0: upstream}
@@ -116,14 +116,14 @@ def test_the_estimate_decides_between_settings_that_have_enough_waves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("worse", "said"),
+    ("worse", "expected"),
     [
         ({"spills": 10}, "spills 10"),
         ({"waves": 4}, "4 waves"),
         ({"lds": 65536}, "resident"),
     ],
 )
-def test_what_is_worse_than_upstream_with_any_headers_is_refused(worse, said) -> None:
+def test_a_setting_worse_than_upstreams_with_any_headers_is_not_eligible(worse, expected) -> None:
     good, base = _figures(vgprs=192), _figures(vgprs=256, spills=9, waves=5)
     refused = replace(good, **{key: value for key, value in worse.items() if key != "lds"})
     if "lds" in worse:
@@ -131,7 +131,7 @@ def test_what_is_worse_than_upstream_with_any_headers_is_refused(worse, said) ->
     verdict = _choose({0: (base, base), 1: (good, refused)})
     assert verdict.best is verdict.upstream
     (other,) = verdict.others
-    assert said in str(other.refused)
+    assert expected in str(other.refused)
 
 
 def test_a_setting_from_hardware_is_kept_while_it_is_eligible() -> None:
@@ -145,7 +145,7 @@ def test_a_setting_from_hardware_is_kept_while_it_is_eligible() -> None:
     assert verdict.kept is None
 
 
-def test_a_winner_whose_sibling_is_worse_is_passed_over() -> None:
+def test_a_winner_whose_sibling_is_worse_is_skipped() -> None:
     base, fast, second = _figures(vgprs=256, waves=5), _figures(latency=100), _figures()
     checks = {f"{n}-shared.cu": (_figures(vgprs=256, waves=5),) for n in (0, 2)}
     checks["1-shared.cu"] = (_figures(spills=1),)
@@ -158,7 +158,7 @@ def test_a_winner_whose_sibling_is_worse_is_passed_over() -> None:
     assert not verdict.measured
 
 
-def test_what_did_not_compile_is_reported_and_not_ranked() -> None:
+def test_a_failed_candidate_is_reported_and_not_ranked() -> None:
     crash = Failure(code="COMPILER_CRASHED", message="clang crashed")
     verdict = _choose({0: _figures(vgprs=256, waves=5), 1: crash})
     assert verdict.failures == ((Candidate("v", (1,)), crash),)
@@ -171,7 +171,7 @@ def test_upstream_that_does_not_compile_is_an_error() -> None:
         _choose({0: Failure(code="COMPILE_FAILED", message="no"), 1: _figures()})
 
 
-def test_the_front_has_no_beaten_one_and_every_other_is_beaten() -> None:
+def test_the_front_has_exactly_the_settings_that_are_not_dominated() -> None:
     outcomes = {
         0: _figures(vgprs=256, spills=9, waves=5),
         1: _figures(vgprs=256, spills=0, waves=5, loop=replace(LOOP, instructions=5000)),
@@ -185,7 +185,7 @@ def test_the_front_has_no_beaten_one_and_every_other_is_beaten() -> None:
     assert front([]) == []
 
 
-def test_the_order_is_total_and_says_where_it_decides() -> None:
+def test_the_order_is_total_and_names_the_deciding_criterion() -> None:
     verdict = _choose({0: _figures(vgprs=256, waves=5), 1: _figures(), 2: _figures()})
     first, second, _ = verdict.order
     assert first.candidate < second.candidate
@@ -225,12 +225,12 @@ def test_outcomes_survive_the_disk(outcome) -> None:
     assert OUTCOME.validate_json(OUTCOME.dump_json(outcome)) == outcome
 
 
-def test_compute_units_that_are_not_known_decide_nothing() -> None:
+def test_unknown_compute_units_decide_nothing() -> None:
     found = estimate(_figures(), Traits(threads=128, rows=256, columns=16), LIMITS, None)
     assert (found.tail, found.cost) == (1.0, found.cycles)
 
 
-def test_lds_that_is_asked_for_at_launch_counts_for_waves() -> None:
+def test_launch_lds_counts_for_waves() -> None:
     figures = _figures(vgprs=100, waves=15, lds=0)
     launched = with_launch_lds(figures, 32768, LIMITS)
     # Four blocks of 32 KiB fit into the 128 KiB of a pool, one wave of each on each of the four SIMDs.
@@ -240,7 +240,7 @@ def test_lds_that_is_asked_for_at_launch_counts_for_waves() -> None:
     assert with_launch_lds(failure, 32768, LIMITS) is failure
 
 
-def test_the_tail_of_a_kernel_that_splits_nothing() -> None:
+def test_the_tail_of_a_kernel_without_split() -> None:
     traits = Traits(threads=128, rows=256, columns=8192, tiles=100)
     assert tail_share(traits, 80) == pytest.approx(100 / 160)
     assert tail_share(replace(traits, tiles=160), 80) == 1.0

@@ -1,4 +1,4 @@
-"""The record that is shipped beside a profile: read back as written, and refused when it is not ours."""
+"""The record that is shipped with a profile: read back as written, and invalid records."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_bytes_do_not_depend_on_the_order_of_work() -> None:
         {"candidates": 3},
     ],
 )
-def test_what_is_not_a_record_is_an_error(tmp_path, change) -> None:
+def test_an_invalid_record_is_an_error(tmp_path, change) -> None:
     data = json.dumps({**json.loads(render_record(RECORD)), **change}).encode()
     with refused("TUNE_RECORD_UNREADABLE") as caught:
         parse_record(data, "x.json")
@@ -103,11 +103,11 @@ def test_what_is_not_a_record_is_an_error(tmp_path, change) -> None:
         load_record(tmp_path, "gfx1151", "wmma", 6900)
 
 
-def test_what_is_here_counts_as_compiled_and_the_rest_as_recorded() -> None:
-    anew = replace(FIGURES, vgprs=99)
-    merged = merge(RECORD, [0], {"a.cu": (anew,), "new.cu": (anew,)})
-    assert merged["a.cu"] == (anew, replace(FIGURES, latency=7))
-    assert merged["new.cu"][0] == anew
+def test_available_headers_use_compiled_figures_and_others_recorded_ones() -> None:
+    changed = replace(FIGURES, vgprs=99)
+    merged = merge(RECORD, [0], {"a.cu": (changed,), "new.cu": (changed,)})
+    assert merged["a.cu"] == (changed, replace(FIGURES, latency=7))
+    assert merged["new.cu"][0] == changed
     unknown = merged["new.cu"][1]
     assert isinstance(unknown, Failure)
     assert unknown.code == "TUNE_NOT_RECORDED"
@@ -192,11 +192,11 @@ def test_a_row_by_modelled_time_names_the_code_that_was_played_and_the_error() -
     )
     assert str(row["source"]).endswith("modelled as 2.00 times as fast as upstream's")
     known = replace(timed, measured=True)
-    (row,) = profile_rows(_report(known), date(2027, 1, 1), {"64-16-f32": "gfx1151 by somebody"})
-    assert row["measured_on"] == "gfx1151 by somebody"
+    (row,) = profile_rows(_report(known), date(2027, 1, 1), {"64-16-f32": "gfx1151 by a user"})
+    assert row["measured_on"] == "gfx1151 by a user"
 
 
-def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, checkout) -> None:
+def test_recorded_figures_never_write_another_table(tmp_path, checkout) -> None:
     workspace = Workspace(
         series=SeriesDir(root=checkout, origin="named"), cache_root=tmp_path, reporter=NullReporter()
     )

@@ -1,4 +1,4 @@
-"""The units of the rocWMMA kernel: one instantiation each, the kernel cut behind its body."""
+"""The units of the rocWMMA kernel: one instantiation each, the kernel cut after its body."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_a_unit_instantiates_its_variant_with_its_setting(family) -> None:
     assert family.traits(candidate).threads == 256
 
 
-def test_only_units_that_were_asked_for_and_upstreams_are_made(family) -> None:
+def test_only_requested_units_and_upstreams_are_created(family) -> None:
     units = {path for path in family.sources({"64-16-f16": [(128, 8)]}) if path.endswith(".cu")}
     assert units == {f"{FOLDER}/wmma-s128-n8/64-16-f16.cu", f"{FOLDER}/wmma-s256-n4/64-16-f16.cu"}
 
 
-def test_what_a_unit_includes_does_not_depend_on_what_else_is_asked_for(family) -> None:
+def test_the_includes_of_a_unit_do_not_depend_on_other_units(family) -> None:
     few = family.sources({"64-16-f16": [(128, 8)]})
     many = family.sources({name: family.legal(name) for name in family.variants})
     assert {path: many[path] for path in few} == dict(few)
@@ -102,14 +102,18 @@ def test_a_variant_is_timed_with_attention_of_models_that_fills_its_blocks(famil
     assert timed.cases("64-32-f16") == ()
 
 
-def test_rows_of_the_compiler_or_the_model_are_none_that_hardware_chose(family, checkout) -> None:
+def test_rows_from_the_compiler_or_the_model_do_not_count_as_measured(family, checkout) -> None:
     profile = load_profile(checkout / "arch_profiles", "gfx1151")
     row = profile.tuning.wmma[0]
-    told = ("compiler for gfx1151, no hardware", "modelled for gfx1151 with stand-in", "gfx1151 by somebody")
+    sources = (
+        "compiler for gfx1151, no hardware",
+        "modelled for gfx1151 with stand-in",
+        "gfx1151 by a user",
+    )
     sizes = (64, 80, 96)
     rows = tuple(
         replace(row, head_size=size, ncols=32, acc="f32", measured_on=text)
-        for size, text in zip(sizes, told, strict=True)
+        for size, text in zip(sizes, sources, strict=True)
     )
     found = replace(profile, tuning=replace(profile.tuning, wmma=rows))
     assert set(family.current(found)) == {f"{size}-32-f32" for size in sizes}
@@ -139,7 +143,7 @@ def test_a_kernel_is_its_variants_whatever_the_waves(family, arguments, variant)
 
 
 @pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
-def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
+def test_a_kernel_that_is_not_defined_once_is_an_error(text) -> None:
     with refused("TUNE_KERNEL_NOT_FOUND", match="flash_attn_ext_f16"):
         cut_after(SourceText("x.cu", text), "flash_attn_ext_f16")
 

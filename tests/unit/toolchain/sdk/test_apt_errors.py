@@ -1,4 +1,4 @@
-"""Each way that apt fails has its error."""
+"""The error for each way in which apt fails."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_each_failure_has_its_error(stderr: str, code: str) -> None:
     assert "forky" in found.message or code == "DISK_FULL"
 
 
-def test_the_reason_is_apts_own_line_without_its_mark() -> None:
+def test_the_reason_is_apts_own_line_without_its_prefix() -> None:
     line = "The repository 'x' is not signed."
     found = error(f"W: Some index files failed\nE: {line}\nE: {line}")
     assert found.why == line
 
 
-def test_packages_that_are_lacking_are_named_once() -> None:
+def test_missing_packages_are_named_once() -> None:
     found = error(
         "E: Unable to locate package libfoo\nE: Package 'libbar' has no installation candidate\n"
         "E: Unable to locate package libfoo\n"

@@ -1,4 +1,4 @@
-"""Which installed clang is taken, and why others are not."""
+"""Which installed clang is chosen, and why others are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, parts_to_un
 def put_clang(
     folder: Path, name: str, version: str, *, archs: str = "gfx1151", lacks: str = "nothing"
 ) -> Path:
-    """A program that answers the questions as a clang of that version does."""
+    """A program that prints what a clang of that version prints."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "part").touch()
     path = folder / name
@@ -37,7 +37,7 @@ def find(*folders: Path, minimum: int = 20) -> tuple[Compiler | None, tuple[str,
     return find_compiler({"PATH": path}, minimum=minimum, arch="gfx1151", reporter=NullReporter())
 
 
-def test_the_newest_that_serves_is_taken(tmp_path: Path) -> None:
+def test_the_newest_usable_compiler_is_chosen(tmp_path: Path) -> None:
     for number in ("9", "20", "22"):
         put_clang(tmp_path, f"clang++-{number}", f"{number}.1.0")
     compiler, rejections = find(tmp_path)
@@ -46,7 +46,7 @@ def test_the_newest_that_serves_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "expected"),
     [
         ({"version": "19.1.0"}, "it is 19.1.0; 20 or newer is required"),
         ({"archs": "gfx1100"}, "it does not support gfx1151"),
@@ -55,17 +55,17 @@ def test_the_newest_that_serves_is_taken(tmp_path: Path) -> None:
         ({"version": "none"}, "it is not clang"),
     ],
 )
-def test_what_keeps_one_from_serving_is_said(tmp_path: Path, options: dict[str, str], says: str) -> None:
+def test_the_reason_for_rejection_is_reported(tmp_path: Path, options: dict[str, str], expected: str) -> None:
     put_clang(tmp_path, "clang++-23", **{"version": "23.0.0", **options})
     older = put_clang(tmp_path, "clang++-21", "21.1.0")
     compiler, (complaint,) = find(tmp_path)
     assert compiler is not None
     assert compiler.path == str(older)
     assert complaint.startswith(str(tmp_path / "clang++-23"))
-    assert says in complaint
+    assert expected in complaint
 
 
-def test_a_folder_named_twice_is_asked_once(tmp_path: Path) -> None:
+def test_a_folder_that_is_twice_on_path_is_searched_once(tmp_path: Path) -> None:
     put_clang(tmp_path / "usr", "clang++-19", "19.0.0")
     (tmp_path / "bin").symlink_to("usr")
     compiler, rejections = find(tmp_path / "usr", tmp_path / "bin")
@@ -73,7 +73,7 @@ def test_a_folder_named_twice_is_asked_once(tmp_path: Path) -> None:
     assert len(rejections) == 1
 
 
-def test_a_compiler_that_cannot_be_run_is_a_complaint(tmp_path: Path) -> None:
+def test_a_compiler_that_cannot_be_run_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "clang++-22").write_bytes(b"\x7fELF")
     (tmp_path / "clang++-22").chmod(0o755)
     assert find(tmp_path)[0] is None

@@ -22,7 +22,7 @@ def arguments(**changes: object) -> list[str]:
     return hip_arguments(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_the_wave_macro_is_defined_only_where_it_went_missing() -> None:
+def test_the_wave_macro_is_defined_only_if_it_is_needed() -> None:
     macro = "-D__AMDGCN_WAVEFRONT_SIZE=32"
     assert macro in arguments()
     assert macro not in arguments(clang_version="21.1.0")  # predefined there: a second one is a warning

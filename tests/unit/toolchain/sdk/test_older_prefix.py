@@ -1,4 +1,4 @@
-"""A prefix that an older patchkit made serves, and what it lacks is said."""
+"""A prefix of an older patchkit is usable, and what it lacks is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECORD = {
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """A prefix of which only those files are there that show it to be whole; its record lacks the recipe."""
+    """A prefix with only the files that are checked; its record lacks the recipe."""
     path = tmp_path / "cache" / "sdk" / "0123"
     for file in ("usr/include/hip/hip_runtime.h", "usr/lib/bitcode/ocml.bc", "bin/clang"):
         (path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def prefix(tmp_path: Path) -> Path:
     return path
 
 
-def test_status_says_in_a_line_what_an_older_prefix_lacks(prefix: Path) -> None:
+def test_status_shows_what_an_older_prefix_lacks(prefix: Path) -> None:
     argv = ["sdk", "status", "--cache-dir", str(prefix.parents[1])]
     (line,) = (line for line in run_patchkit(*argv).stdout.splitlines() if line.startswith("older"))
     assert "thrust's headers" in line

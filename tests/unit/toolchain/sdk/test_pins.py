@@ -1,4 +1,4 @@
-"""The pins of the SDK: whole as shipped, and errors where they are not."""
+"""The pins of the SDK: complete as shipped, and errors for broken files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_pins_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (lambda text: text + "[", "key part"),
         (lambda text: text.replace("download-limit", "upload-limit"), "download-limit"),
@@ -30,13 +30,13 @@ def test_the_pins_are_whole() -> None:
         (lambda text: "rocwmma = 1\n" + re.sub(r"(?s)\[rocwmma\].*", "", text), "valid dictionary"),
     ],
 )
-def test_broken_pins_are_named(tmp_path: Path, change, says: str) -> None:
+def test_broken_pins_are_named(tmp_path: Path, change, expected: str) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(change(PINS_FILE.read_text("utf-8")))
     with refused("SDK_PINS_BROKEN") as caught:
         load_pins(path)
     assert caught.value.where[0].path == str(path)
-    assert says in (caught.value.why or "")
+    assert expected in (caught.value.why or "")
 
 
 def test_missing_pins_are_named(tmp_path: Path) -> None:

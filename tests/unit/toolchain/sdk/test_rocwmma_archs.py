@@ -1,4 +1,4 @@
-"""rocWMMA is told about GPUs that it does not name."""
+"""Adding GPUs to rocWMMA that it does not list."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_an_arch_gets_a_branch_before_the_one_it_is_the_same_as() -> None:
         (CONFIG, {"gfx908": "gfx1102"}),
     ],
 )
-def test_a_list_that_is_not_as_pinned_is_refused(config: bytes, same_as: dict[str, str]) -> None:
+def test_a_list_that_is_not_as_pinned_is_rejected(config: bytes, same_as: dict[str, str]) -> None:
     with refused("SDK_ROCWMMA_MISMATCH"):
         add_archs(config, same_as)

@@ -1,4 +1,4 @@
-"""The sources that the machine's apt is set up with."""
+"""The apt sources of a machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_stanzas_with_a_key_inside() -> None:
     assert parse_sources(entry.as_stanza()) == (entry,)
 
 
-def test_options_that_weaken_checks_are_not_taken_over() -> None:
+def test_options_that_weaken_checks_are_omitted() -> None:
     (entry,) = parse_list(f"deb [trusted=yes allow-insecure=yes] {DEBIAN} sid main")
     (stanza,) = parse_sources(f"Types: deb\nTrusted: yes\nURIs: {DEBIAN}\nSuites: sid\nComponents: main\n")
     assert entry == stanza
@@ -61,7 +61,7 @@ def test_files_are_read_in_apts_order(tmp_path: Path) -> None:
     assert load_entries(tmp_path / "none", tmp_path / "nowhere") == ()
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.list").write_bytes(b"deb \xff\xfe")
     with refused("SDK_APT_SOURCE_BAD") as caught:
         load_entries(tmp_path / "none", tmp_path)
@@ -81,13 +81,13 @@ def test_the_mirror_is_the_main_archive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("deb http://mirror.example/ubuntu noble main universe", "the sources have the suites noble"),
         ("", "there are no apt sources"),
     ],
 )
-def test_without_a_debian_mirror_the_error_says_what_there_is(text: str, says: str) -> None:
+def test_without_a_debian_mirror_the_error_lists_the_suites(text: str, expected: str) -> None:
     with refused("SDK_MIRROR_MISSING") as caught:
         choose_mirror(parse_list(text))
-    assert caught.value.why == says
+    assert caught.value.why == expected

@@ -1,4 +1,4 @@
-"""Versions of HIP, clang and device libs, and which go together."""
+"""Versions of HIP, clang and device libs, and which work together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_bitcode_is_read_by_its_own_llvm_and_newer_ones() -> None:
     assert "clang-21" in (caught.value.hint or "")
 
 
-def test_majors_that_were_measured_go_together() -> None:
+def test_majors_that_were_measured_are_accepted() -> None:
     accepted = load_pins().goes_with_hip
     check_majors(
         "6.4.43484", {"device libs": "7.0.2+dfsg-3", "hipBLAS headers": "6.4.4-1"}, accepted, Path("/p")
@@ -49,7 +49,7 @@ def test_majors_that_were_measured_go_together() -> None:
 
 
 @pytest.mark.parametrize(("hip", "part"), [("6.4.43484", "5.7.1"), ("7.1.0", "6.4"), ("6.4.43484", "8.0")])
-def test_majors_that_nobody_measured_are_refused(hip: str, part: str) -> None:
+def test_majors_that_were_not_measured_are_rejected(hip: str, part: str) -> None:
     with refused("SDK_VERSIONS_DISAGREE") as caught:
         check_majors(
             hip, {"device libs": part, "hipBLAS headers": hip}, load_pins().goes_with_hip, Path("/p")
@@ -68,7 +68,7 @@ def test_the_hip_version_is_read_from_the_header(tmp_path: Path) -> None:
     assert hip_version(tmp_path) == "6.4.43484"
 
 
-def test_a_compiler_says_version_and_archs(tmp_path: Path) -> None:
+def test_a_compiler_prints_its_version_and_archs(tmp_path: Path) -> None:
     tool = tmp_path / "clang++"
     tool.write_text(
         "#!/bin/sh\necho 'Debian clang version 22.1.8 (1~deb12u1)'\n"
