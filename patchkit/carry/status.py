@@ -90,7 +90,7 @@ def read_queue(
             CarriedPatch(
                 id=patch.id,
                 edits=len(patch.edits),
-                upstream=patch.standing,
+                upstream=patch.upstream_text,
                 age_days=_age_days(patch, today),
                 builds=pin.build - patch.builds.first,
                 warnings=tuple(_warnings(patch, pin, files, gone.get(patch.id, ()), today)),

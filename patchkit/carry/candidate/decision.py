@@ -157,7 +157,9 @@ class Decision:
         for level in LEVELS:
             if level in found:
                 names = tuple(found[level])
-                sources = (who for name in names for each in self.terms[name] for who in each.standing.gains)
+                sources = (
+                    who for name in names for each in self.terms[name] for who in each.assessment.gains
+                )
                 return MoreTrust(
                     trust=self.trust, level=level, patches=names, sources=tuple(dict.fromkeys(sources))
                 )

@@ -37,9 +37,9 @@ class Catalogue:
 
     def terms(self, patch: Patch, profile: ArchProfile) -> Terms:
         """On what terms the GPU gets the patch: on the default build, or the last one that it is for."""
-        return terms_of(self.series, patch, profile, self.told_build(patch))
+        return terms_of(self.series, patch, profile, self.label_build(patch))
 
-    def told_build(self, patch: Patch) -> int:
+    def label_build(self, patch: Patch) -> int:
         """The build that :meth:`terms` speaks of."""
         default = self.lock.default
         if patch.builds.covers(default):

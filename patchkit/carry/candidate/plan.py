@@ -58,9 +58,9 @@ class PlannedPatch:
         return self.placed.new_files if self.placed is not None else ()
 
     @property
-    def told_files(self) -> tuple[str, ...]:
+    def format_files(self) -> tuple[str, ...]:
         """What becomes of whole files, a line each."""
-        return self.selected.patch.told_files if self.placed is not None else ()
+        return self.selected.patch.format_files if self.placed is not None else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

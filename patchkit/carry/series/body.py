@@ -1,4 +1,4 @@
-"""The edits and files of a patch.toml as they were written: whether a person changed them since."""
+"""Detect whether the edits and files of an imported patch.toml were changed by hand."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from patchkit.base.files import disk_errors
 from patchkit.carry.series.patch import Patch
 
 NOTE = "# A hunk of text: "
-"""How a comment begins that patchkit writes above an edit."""
+"""The beginning of comments that patchkit writes above an edit."""
 
 
 BODY_TABLES = ("file", "edit", "remove", "rename", "mode")
-"""The tables that an import makes anew; a new one goes to the end, or digests that are written change."""
+"""The tables that an import rewrites. Append new ones: the order is part of digests already written."""
 
 
 def body_digest(text: str, templates: Mapping[str, str]) -> str:
-    """sha256 of what the tables of files and edits of a patch.toml say, of templates and comments.
+    """sha256 over the tables of files and edits of a patch.toml, their comments, and the templates.
 
-    Layout does not count, and neither do notes that patchkit writes.
+    Layout and patchkit's own notes are not included.
     """
     document = tomlkit.parse(text)
     tables = [table for key in BODY_TABLES for table in document.get(key, [])]
     items = [item for table in tables for _, item in table.value.body if not isinstance(item, Whitespace)]
     comments = [item.trivia.comment for item in items]
     hashed = {name: sha256(each.encode("utf-8", "surrogateescape")) for name, each in templates.items()}
-    said = {
+    hashed_parts = {
         "tables": [table.unwrap() for table in tables],
         "comments": [each for each in comments if each and not each.startswith(NOTE)],
         "templates": hashed,
     }
-    return key_of(said)
+    return key_of(hashed_parts)
 
 
 def named_templates(text: str, folder: Path) -> dict[str, str]:
@@ -46,7 +46,7 @@ def named_templates(text: str, folder: Path) -> dict[str, str]:
 
 
 def named_files(text: str, folder: Path, key: str) -> list[str]:
-    """The files in a patch's own folder that its tables of files and edits name by ``key``."""
+    """The files in a patch's own folder named by ``key`` in its tables of files and edits."""
     document = tomlkit.parse(text)
     tables = [table for each in BODY_TABLES for table in document.get(each, [])]
     with disk_errors(folder, "reading the patch"):
@@ -54,7 +54,7 @@ def named_files(text: str, folder: Path, key: str) -> list[str]:
 
 
 def is_as_imported(patch: Patch, patches: Path) -> bool:
-    """Whether the edits of a patch in the folder ``patches`` are those that import wrote."""
+    """Whether the edits of a patch in the folder ``patches`` are unchanged since its import."""
     recorded = patch.upstream.digest if patch.upstream is not None else None
     folder = patches / patch.folder
     with disk_errors(folder, "reading the patch"):

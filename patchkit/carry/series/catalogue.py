@@ -1,4 +1,4 @@
-"""The patches folder as a whole: series.toml and every NNNN-topic/patch.toml, cross-checked."""
+"""The patches folder as a whole: series.toml and every NNNN-topic/patch.toml, with checks across files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def _with_slash(folder: str) -> str:
 
 def _no_option(url: str) -> str:
     if url.startswith("-") or any(control_characters(url)):
-        raise ValueError("an address has no control characters, and does not begin with '-'")
+        raise ValueError("a URL must not contain control characters or begin with '-'")
     return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch(TomlTable):
-    """``[[watch]]``: a branch of another remote, whose new commits are told beside our patches.
+    """``[[watch]]``: a branch of another remote, whose new commits are reported along with our patches.
 
-    What was seen of it is in the lock. ``name`` is for people; None: made of the address.
+    The lock records up to which commit they were reported. ``name`` is for display; by default it is made
+    from the URL.
     """
 
     named_by: ClassVar[str] = "url"
@@ -57,20 +58,20 @@ _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series(TomlTable):
-    """series.toml, and the patches in order. ``folders`` of upstream are what guarded ones may touch.
+    """series.toml, and the patches in order. ``folders`` are the upstream folders of guarded patches.
 
-    ``plain``: it knows no GPU, has no profiles, and all its patches are plain.
-    ``faults``: what is known to be wrong in builds of upstream. ``watches``: forks whose commits are told.
-    ``trust``: how many sources make a patch measured, or end its default.
-    ``gates`` is for whoever proves candidates: :mod:`patchkit.prove.verify.policy` reads it.
+    ``plain``: the series is GPU-independent, has no profiles, and all its patches are plain.
+    ``faults``: known bugs of upstream builds. ``watches``: forks whose commits are reported.
+    ``trust``: how many sources make a patch measured, or turn it off by default.
+    ``gates`` is read by :mod:`patchkit.prove.verify.policy`.
     """
 
-    plain: Annotated[bool, Field(description="It knows no GPU: each of its patches is for every build")] = (
+    plain: Annotated[bool, Field(description="GPU-independent: each of its patches is for every build")] = (
         False
     )
     folders: Annotated[
         Several[Annotated[str, AfterValidator(_with_slash)]],
-        Field(description="What guarded patches may touch; a plain series has none"),
+        Field(description="Folders that guarded patches may touch; a plain series has none"),
     ] = ()
     gates: object = None
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
@@ -80,13 +81,13 @@ class Series(TomlTable):
 
     def __post_init__(self) -> None:
         if not self.plain and not self.folders:
-            raise ValueError("folders are missing: those of upstream that guarded patches may touch")
+            raise ValueError("'folders' is missing: the upstream folders that guarded patches may touch")
         if self.plain and self.folders:
-            raise ValueError("folders are what guarded patches may touch, and a plain series has none")
+            raise ValueError("'folders' is for guarded patches, and a plain series has none")
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The folders in which guarded patches look around, and the files beyond them that a patch names."""
+        """The folders that guarded patches may touch, and the files outside them that patches name."""
         named = {path for patch in self.patches for path in patch.touched_files}
         beyond = {path for path in named if f"{path.rpartition('/')[0]}/" not in self.folders}
         return (*self.folders, *sorted(beyond))
@@ -117,9 +118,9 @@ def load_series(folder: Path) -> Series:
 
 
 def load_series_as(folder: Path, kind: type[S]) -> S:
-    """The same by another model of series.toml, which reads more of it.
+    """Read a series with a model of series.toml that has more fields.
 
-    Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
+    Raises one ErrorGroup with every problem of every file, or a single ConfigError.
     """
     errors: list[PatchkitError] = []
     rules = load_toml(folder / "series.toml")
@@ -132,10 +133,10 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
         if named is None:
             errors.append(
                 ConfigError(
-                    f"'{path.name}' is not NNNN-topic",
+                    f"the folder name '{path.name}' is not of the form NNNN-topic",
                     code="PATCH_FOLDER",
                     where=Location(path=str(path)),
-                    hint="four digits, a dash, the patch's id; for example 0005-my-topic",
+                    hint="use four digits, a dash and the patch's id, for example 0005-my-topic",
                 )
             )
             continue
@@ -156,13 +157,13 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
 
 
 def _load_claims(folder: Path) -> tuple[Claim, ...]:
-    """What evidence.toml in the folder of a patch says; nothing where there is none."""
+    """The claims in evidence.toml in the folder of a patch, if there is one."""
     path = folder / EVIDENCE
     return validate(load_toml(path), ClaimFile, what="evidence").claims if path.is_file() else ()
 
 
 def _with_measured(patches: list[Patch], folder: Path) -> list[Patch]:
-    """The patches, each with the claims of the evidence files beside the folder."""
+    """The patches, with the claims from the evidence folder next to ``folder`` added."""
     files = load_evidence_folder(folder.with_name("evidence"))
     if not files:
         return patches
@@ -177,15 +178,15 @@ def _check(series: Series) -> Iterator[ConfigError]:
         for key in (patch.id, patch.number):
             if key in seen:
                 yield ConfigError(
-                    f"two patches are called {key}",
+                    f"two patches have the same id or number: {key}",
                     code="PATCH_DUPLICATE",
                     where=[patch.where, seen[key].where],
-                    hint="give one of them another number and id",
+                    hint="give one of them a different number and id",
                 )
             seen[key] = patch
         if patch.folder[5:] != patch.id:
             yield ConfigError(
-                f"folder '{patch.folder}' holds patch '{patch.id}'",
+                f"the folder '{patch.folder}' contains the patch '{patch.id}'",
                 code="PATCH_FOLDER",
                 where=patch.where,
                 hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
@@ -196,22 +197,22 @@ def _check(series: Series) -> Iterator[ConfigError]:
         yield from _check_folders(series, patch)
         if series.plain and isinstance(patch.guard, GuardMacros):
             yield ConfigError(
-                f"patch '{patch.id}' has a guard, and the series is a plain one",
+                f"patch '{patch.id}' has a guard, but the series is plain",
                 code="PATCH_IN_PLAIN_SERIES",
                 where=patch.guard.where,
-                why="a guard names GPUs, and a plain series knows none",
-                hint='guard = "none", if it is for every build; patches for GPUs go into a series of: '
-                "patchkit init DIR",
+                why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
+                hint='set guard = "none" if the patch is for every build; put patches for GPUs into a series '
+                "made with: patchkit init DIR",
             )
     yield from _check_faults(series)
     watched = [(watch.url, watch.branch) for watch in series.watches]
     for watch in series.watches:
         if watched.count((watch.url, watch.branch)) > 1:
             yield ConfigError(
-                f"the branch {watch.branch} of one remote is watched twice",
+                f"two [[watch]] tables for the same remote and branch {watch.branch}",
                 code="WATCH_DUPLICATE",
                 where=watch.where,
-                hint="take one of them away",
+                hint="remove one of them",
             )
 
 
@@ -219,11 +220,11 @@ def _check_no_profiles(folder: Path, rules: Document) -> Iterator[ConfigError]:
     profiles = folder.with_name("arch_profiles")
     if profiles.exists():
         yield ConfigError(
-            "the series is a plain one, and has profiles of GPUs",
+            "the series is plain, but has GPU profiles",
             code="SERIES_PLAIN_PROFILES",
             where=[rules.locate(("plain",)), Location(path=str(profiles))],
-            why="a plain series knows no GPU",
-            hint=f"take the line away; or the folder: rm -r {shlex.quote(str(profiles))}",
+            why="a plain series is GPU-independent",
+            hint=f"remove the line plain = true; or the folder: rm -r {shlex.quote(str(profiles))}",
         )
 
 
@@ -233,14 +234,14 @@ def _check_faults(series: Series) -> Iterator[ConfigError]:
     for fault in series.faults:
         if ids.count(fault.id) > 1:
             yield ConfigError(
-                f"two faults are called {fault.id}",
+                f"two faults have the id {fault.id}",
                 code="FAULT_DUPLICATE",
                 where=fault.where,
                 hint="rename one of them",
             )
         if fault.patch is not None and fault.patch not in known:
             yield ConfigError(
-                f"fault '{fault.id}' is mended by '{fault.patch}', which is no patch of the series",
+                f"fault '{fault.id}' names the patch '{fault.patch}', which is not in the series",
                 code="PATCH_REFERENCE",
                 where=fault.where,
                 hint=near_miss(fault.patch, known) or f"patches: {', '.join(known)}",
@@ -252,7 +253,7 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     for requirement in patch.requires:
         if requirement.patch not in ids or requirement.patch == patch.id:
             yield ConfigError(
-                f"patch '{patch.id}' requires '{requirement.patch}', which is no other patch of the series",
+                f"patch '{patch.id}' requires '{requirement.patch}', which is not another patch of it",
                 code="PATCH_REFERENCE",
                 where=requirement.where,
                 hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
@@ -280,17 +281,17 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
 
 
 def _check_files(patch: Patch) -> Iterator[ConfigError]:
-    """Every path has one fate in a patch, and what happens to it is said where upstream has it."""
+    """Check that a patch does only one thing to each whole file, and that edits and modes fit it."""
     fates: dict[str, tuple[str, Location]] = {}
     for path, fate, where in _fates(patch):
         if path in fates:
             first, there = fates[path]
             yield ConfigError(
-                f"'{path}' is {first} and {fate} by one patch",
+                f"one patch has '{path}' both {first} and {fate}",
                 code="PATCH_FILES_CLASH",
                 where=[where, there],
-                why="which of the two comes first would decide what the file is",
-                hint="a [[file]] with 'replaces' puts another file in its place; two patches do two things",
+                why="the result would depend on the order of the two",
+                hint="to replace a file, use a [[file]] with 'replaces'; to do both, use two patches",
             )
         else:
             fates[path] = (fate, where)
@@ -300,12 +301,12 @@ def _check_files(patch: Patch) -> Iterator[ConfigError]:
         fate, there = fates.get(path, ("", NOWHERE))
         if fate not in ("renamed", "") and (fate, name) != ("replaced", "a [[mode]]"):
             yield ConfigError(
-                f"{name} is of '{path}', which is {fate} by the same patch",
+                f"{name} is for '{path}', which is {fate} in the same patch",
                 code="PATCH_FILES_CLASH",
                 where=[where, there],
-                hint="name the file where upstream has it: the path that [[rename]] has as 'from'"
-                if fate == "made of another"
-                else "say it in the [[file]] itself, or take one of the two out",
+                hint="use the upstream path of the file, which is 'from' of the [[rename]]"
+                if fate == "a rename target"
+                else "put the change into the [[file]] itself, or remove one of the two",
             )
     twice = Counter(mode.path for mode in patch.modes)
     for mode in patch.modes:
@@ -320,27 +321,27 @@ def _fates(patch: Patch) -> Iterator[tuple[str, str, Location]]:
         yield removed.path, "removed", removed.where
     for renamed in patch.renames:
         yield renamed.source, "renamed", renamed.where
-        yield renamed.to, "made of another", renamed.where
+        yield renamed.to, "a rename target", renamed.where
     seen = set()
     for file in patch.files:
-        if file.path not in seen:  # two of them are told as two of one name
+        if file.path not in seen:  # repetitions are reported by _check_builds
             yield file.path, "added" if file.replaces is None else "replaced", file.where
         seen.add(file.path)
 
 
 def _check_turns(patch: Patch) -> Iterator[ConfigError]:
-    """What edits and files of one build must be to one another; a mistake of several builds is told once."""
-    told = set()
+    """Check files and pairs for each range of builds; an error of several ranges is reported once."""
+    reported = set()
     for build in patch.turns:
         now = patch.for_build(build)
         for error in (*_check_files(now), *_check_pairs(now)):
-            if error.message not in told:
+            if error.message not in reported:
                 yield error
-            told.add(error.message)
+            reported.add(error.message)
 
 
 def _check_builds(patch: Patch) -> Iterator[ConfigError]:
-    """What stands there several times is for builds that follow one another, and no build has nothing."""
+    """Check that edits of one id are for consecutive builds, and that every build has an edit or a file."""
     parts: dict[str, list[Edit | NewFile]] = {}
     for edit in patch.edits:
         parts.setdefault(f"edit '{edit.id}'", []).append(edit)
@@ -355,28 +356,27 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
                         f"{name} occurs twice",
                         code="PATCH_DUPLICATE",
                         where=each.where,
-                        hint="rename one of them; or say which builds each is for: last_build, first_build",
+                        hint="rename one of them, or give their builds: last_build and first_build",
                     )
             elif one.last_build is None or other.first_build != one.last_build + 1:
                 until = f"last_build = {one.last_build}" if one.last_build is not None else "no last_build"
                 since = f"first_build = {other.first_build}" if other.first_build else "no first_build"
                 yield ConfigError(
-                    f"the builds of {name} do not follow one another: {until}, then {since}",
+                    f"the builds of {name} are not consecutive: {until}, then {since}",
                     code="PATCH_BUILDS_OVERLAP",
                     where=(other.where, one.where),
-                    why="each build has one edit of that name",
-                    hint="let the second begin where the first ends: first_build = last_build + 1; or rename "
-                    "one of them",
+                    why="each build must have exactly one part of that name",
+                    hint="start the second at the first's last_build + 1, or rename one of them",
                 )
     for build in patch.turns:
         every: tuple[Edit | NewFile, ...] = (*patch.edits, *patch.files)
-        whole = (*patch.removes, *patch.renames, *patch.modes)  # those are for all builds
+        whole = (*patch.removes, *patch.renames, *patch.modes)  # for all builds
         if not whole and not any(is_for(each, build) for each in every):
             yield ConfigError(
                 f"patch '{patch.id}' has no edit and no file for {build_name(build)}",
                 code="PATCH_BUILDS_EMPTY",
                 where=patch.where,
-                why="its range covers that build, and each of them is for other ones",
+                why="the patch's range includes that build, but all its edits and files are for others",
                 hint="change first_build or last_build, or end the range: [builds] last",
             )
 
@@ -391,14 +391,14 @@ def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
                 f"pair '{pair}' has no {missing} side",
                 code="PAIR_SPLIT",
                 where=[edit.where for edit in members],
-                why="a kernel launched with other values than it was compiled for computes garbage",
+                why="a kernel launched with other values than it was compiled for computes wrong results",
                 hint=f'add the {missing} edit with pairs = ["{pair}"]',
             )
 
 
 def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
     if patch.is_plain or series.plain:
-        return  # it says itself that it is for every build: there is no folder in which that is proven
+        return  # a plain patch may touch any file
     touched = [(edit.file, edit.where) for edit in patch.edits]
     touched += [(file.path, file.where) for file in patch.files]
     touched += [(alias.file, alias.where) for alias in patch.aliases]
@@ -409,6 +409,6 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 code="EDIT_OUTSIDE_FOLDERS",
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
-                hint="change the path; declare the folder in series.toml after review; or, for code that is "
-                'for every build, write guard = "none"',
+                hint="change the path; or add the folder to series.toml after review; or, if the code is "
+                'for every build, set guard = "none"',
             )

@@ -1,4 +1,4 @@
-"""Known faults of upstream builds: which GPUs they are on, what they do, and the patch that mends them."""
+"""Known faults of upstream builds: the affected GPUs, the symptom, and the patch that fixes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patchkit.carry.series.patch import BuildRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(TomlTable):
-    """``[[fault]]`` of series.toml: upstream's code of some builds does wrong on some GPUs."""
+    """``[[fault]]`` of series.toml: a bug of some upstream builds on some GPUs."""
 
     named_by: ClassVar[str] = "id"
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
@@ -26,31 +26,33 @@ class Fault(TomlTable):
     builds: BuildRange
     archs: Annotated[Several[Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]], Field(min_length=1)]
     symptom: Prose
-    does: Annotated[Literal["wrong results", "aborts", "no harm seen"], Field(description="What comes of it")]
+    does: Annotated[Literal["wrong results", "aborts", "no harm seen"], Field(description="The consequence")]
     seen_on: Annotated[
         Literal["hardware", "emulated"],
-        Field(description="hardware: reported from such GPUs; emulated: found here, by a check"),
+        Field(
+            description="hardware: reported from such GPUs; emulated: found by a check of the emulated GPU"
+        ),
     ]
     links: Annotated[Several[str], Field(min_length=1)]
-    patch: Annotated[str | None, Field(description="The patch of the series that mends it")] = None
+    patch: Annotated[str | None, Field(description="The patch of the series that fixes it")] = None
     where: NotInFile[Location] = NOWHERE
 
     @property
     def is_harmful(self) -> bool:
-        """Whether a user is warned of it."""
+        """Whether users are warned about it."""
         return self.does != "no harm seen"
 
     @property
     def refuses(self) -> bool:
-        """Whether a candidate that has it is refused: wrong results, and on real GPUs."""
+        """Whether a candidate with this fault is rejected: it gives wrong results on real GPUs."""
         return self.does == "wrong results" and self.seen_on == "hardware"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultHere:
-    """A fault of a build on ``archs``, the GPUs of a candidate that have it and no patch against it.
+    """A fault on a candidate: ``archs`` are the GPUs that have it and lack the patch that fixes it.
 
-    ``mended``: the other GPUs of the candidate that it is on.
+    ``mended``: the candidate's other affected GPUs, on which it is fixed.
     """
 
     json_keys: ClassVar = (
@@ -63,28 +65,28 @@ class FaultHere:
     mended: tuple[str, ...]
 
     def sentence(self) -> str:
-        """What is wrong, where, and what mends it."""
+        """The fault, the affected GPUs, and the patch that fixes it."""
         fault = self.fault
         seen = "" if fault.seen_on == "hardware" else ", seen on the emulated GPU only"
-        how = f"the patch {fault.patch} mends it" if fault.patch is not None else "no patch mends it"
+        how = f"fixed by the patch {fault.patch}" if fault.patch is not None else "no patch fixes it"
         return f"{fault.id} on {' '.join(self.archs)} ({fault.does}{seen}): {fault.title}; {how}"
 
     def state(self) -> str:
-        """The sentence, or what mends the fault where nothing of it is left."""
+        """The sentence; if the fault is fixed on all GPUs, the patch that fixes it."""
         if self.archs:
             return self.sentence()
-        return f"{self.fault.id} on {' '.join(self.mended)}: mended by {self.fault.patch}"
+        return f"{self.fault.id} on {' '.join(self.mended)}: fixed by {self.fault.patch}"
 
     @property
     def refused(self) -> bool:
-        """Whether a candidate with it is refused."""
+        """Whether a candidate with it is rejected."""
         return self.fault.refuses and bool(self.archs)
 
 
 def find_faults(
     faults: Iterable[Fault], build: int, archs: Sequence[str], live: Iterable[tuple[str, Sequence[str]]]
 ) -> tuple[FaultHere, ...]:
-    """The faults of ``build`` on these GPUs; ``live`` has the patches that are in, with their GPUs."""
+    """The faults of ``build`` on these GPUs; ``live`` has the applied patches with their GPUs."""
     targets = {patch: set(on) for patch, on in live}
     found = []
     for fault in faults:
@@ -97,7 +99,7 @@ def find_faults(
 
 
 def refused_faults(found: Iterable[FaultHere], accepted: Sequence[str]) -> tuple[FaultHere, ...]:
-    """Those that keep a candidate from being made: nobody accepted them, and results come out wrong."""
+    """The faults for which a candidate is rejected: unfixed, not accepted, and giving wrong results."""
     return tuple(
         each for each in found if each.archs and each.fault.refuses and each.fault.id not in accepted
     )
@@ -106,17 +108,17 @@ def refused_faults(found: Iterable[FaultHere], accepted: Sequence[str]) -> tuple
 def check_faults(
     faults: Sequence[Fault], found: Iterable[FaultHere], build: int, accepted: Sequence[str]
 ) -> None:
-    """Refuse a candidate whose results are known to be wrong.
+    """Reject a candidate whose results are known to be wrong.
 
     Raises:
-        FAULT_UNKNOWN: one of ``accepted`` is no fault of the series.
-        FAULT_UNMENDED: :func:`refused_faults` are there.
+        FAULT_UNKNOWN: one of ``accepted`` is not a fault of the series.
+        FAULT_UNMENDED: there are :func:`refused_faults`.
     """
     known = [fault.id for fault in faults]
     for name in accepted:
         if name not in known:
             raise UsageError(
-                f"the series knows no fault '{name}'",
+                f"the series lists no fault '{name}'",
                 code="FAULT_UNKNOWN",
                 hint=near_miss(name, known) or (f"faults: {', '.join(known)}" if known else None),
             )
@@ -137,6 +139,6 @@ def check_faults(
 
 
 def _way_out(left: Sequence[FaultHere]) -> str:
-    mending = [f"let {each.fault.patch} in" for each in left if each.fault.patch is not None]
+    fixes = [f"apply the patch {each.fault.patch}" for each in left if each.fault.patch is not None]
     accept = shlex.join(word for each in left for word in ("--accept-fault", each.fault.id))
-    return f"{'; '.join([*mending, 'take a build without it'])}; or have it as it is: {accept}"
+    return f"{'; '.join([*fixes, 'use a build without the fault'])}; or accept the wrong results: {accept}"

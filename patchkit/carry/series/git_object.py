@@ -1,4 +1,4 @@
-"""What the bytes of a git object say: its id, and when a commit was committed."""
+"""Read the raw bytes of a git object: its id, and the date of a commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 
 def object_id(kind: str, data: bytes) -> str:
-    """Git's name for an object; nothing rests on SHA-1 being hard to forge but what rests on git."""
+    """The id of a git object. SHA-1 is needed because git uses it; nothing else relies on its security."""
     head = f"{kind} {len(data)}\0".encode()
     return hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
 
@@ -16,13 +16,13 @@ def object_id(kind: str, data: bytes) -> str:
 _COMMITTER = re.compile(
     rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$", re.MULTILINE
 )
-_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
+_ZONE = 14 * 60  # minutes: the largest time zone offset that git fast-import accepts
 
 
 def commit_date(raw: bytes) -> str | None:
-    """When a commit object was committed, RFC 3339 with its zone; None when it does not say.
+    """The committer date of a commit object, RFC 3339 with its zone; None if it has none.
 
-    A zone or a year that no date can have becomes the nearest zone, or the beginning of 1970.
+    An impossible zone becomes the nearest possible one, and an impossible year the start of 1970.
     """
     found = _COMMITTER.search(raw.partition(b"\n\n")[0])
     if found is None:

@@ -1,4 +1,4 @@
-"""patches/upstream.lock: the pins, and the results that the series must give on them."""
+"""The lock file, patches/upstream.lock: the pins, and the results that the series must give on them."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
 
 def _release(name: str) -> str:
     if not llama_cpp().tags.is_release(name):
-        raise ValueError("it must be the tag of a release, as v0.5.0")
+        raise ValueError("must be the tag of a release, for example v0.5.0")
     return name
 
 
 Release = Annotated[str, AfterValidator(_release)]
-"""The tag of a release, ``v0.5.0``; nothing follows the numbers, as in upstream's own scripts."""
+"""The tag of a release, ``v0.5.0``; no suffix is allowed, as in upstream's own scripts."""
 
 
 def name_pin(build: int, releases: Sequence[str]) -> str:
-    """``v0.5.0 (b11549)``, as a person is told a build; ``b11549`` where it is no release."""
+    """The name of a pin to show to the user: ``v0.5.0 (b11549)``, or ``b11549`` if it is not a release."""
     return f"{', '.join(releases)} ({build_name(build)})" if releases else build_name(build)
 
 
 def _no_truth(value: object) -> object:
-    """Python takes true for 1."""
+    """Reject ``true``, which Python takes for 1."""
     if isinstance(value, bool):
-        raise ValueError("it must be the number 1")  # noqa: TRY004  # pydantic wants this one
+        raise ValueError("must be the number 1")  # noqa: TRY004  # pydantic wants this one
     return value
 
 
@@ -63,7 +63,7 @@ def _decode(text: str) -> bytes:
 
 
 def _decode_object(text: object) -> object:
-    """The commit object written as base64 in lines; what is not base64 is told with the other problems."""
+    """The commit object from its base64 lines; empty if invalid, which is reported by a later check."""
     try:
         return _decode(text) if isinstance(text, str) else text
     except ValueError:
@@ -80,7 +80,7 @@ class GitSource(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdistSource(TomlTable):
-    """A source distribution that carries the tree in ``subdir``, but for the ``omit`` paths.
+    """A source distribution that contains the tree in ``subdir``, except for the ``omit`` paths.
 
     ``sha256`` is that of the archive; ``omit`` is relative to ``subdir``.
     """
@@ -98,7 +98,7 @@ Source = GitSource | SdistSource
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Followed(TomlTable):
-    """A function that patches name, and its place on one pin; found and proven by a bump."""
+    """A function that patches name, and where it is on one pin, as found and verified by a bump."""
 
     file: TreePath
     function: Words
@@ -108,9 +108,9 @@ class Followed(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LeftOut(TomlTable):
-    """A patch that a bump left out on one pin, for these GPUs, because it could not carry it.
+    """A patch that a bump left out on one pin, for these GPUs, because it could not be placed there.
 
-    ``archs`` is sorted. ``digest`` is of the patch's files as they were: with others it is tried again.
+    ``archs`` is sorted. ``digest`` is that of the patch's files; when they change, the patch is tried again.
     """
 
     named_by: ClassVar[str] = "patch"
@@ -123,22 +123,22 @@ class LeftOut(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Watched(TomlTable):
-    """A branch of a ``[[watch]]`` and the commit up to which a bump has told what is new there."""
+    """A branch of a ``[[watch]]``, and the newest commit of it that a bump has reported."""
 
     url: Words
     branch: Words
     seen: ObjectId
 
 
-_SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
+_SHORTEST_PREFIX = 4  # hex digits; git's own minimum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin(TomlTable):
-    """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
+    """One upstream commit. ``committed`` is RFC 3339 with its zone; patchkit's commits get this date.
 
-    ``releases`` are the names that upstream tagged it with beside its number. ``ggml`` is the version in
-    ggml's CMake file, where it is written down: it tells about which build a tree without history is.
+    ``releases`` are the names that upstream tagged it with besides its number. ``ggml`` is the version in
+    ggml's CMake file, if it has one: it gives the approximate build of a tree without history.
     """
 
     named_by: ClassVar[str] = "build"
@@ -155,53 +155,54 @@ class Pin(TomlTable):
     followed: Several[Followed] = ()
     left_out: Several[LeftOut] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
-    # --onto: a commit of the user's repository there. No source has it; its build is that of upstream below.
+    # Set for --onto: the user's repository, which has the commit. No source serves it, and ``build`` is that
+    # of the upstream commit below it.
     clone: NotInFile[Path | None] = None
     where: NotInFile[Location | None] = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
-        """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
+        """``b`` and the build number, like upstream's tags; with a clone, ``onto-`` and the commit."""
         return build_name(self.build) if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
 
     @property
     def title(self) -> str:
-        """As a person is told the pin: with the releases that it is."""
+        """The name to show to the user, including release tags."""
         return name_pin(self.build, self.releases) if self.clone is None else self.name
 
     @property
     def title_with_id(self) -> str:
-        """The title with the beginning of the commit, or of the tree where no commit is known."""
+        """The title with the abbreviated commit, or the abbreviated tree if the commit is unknown."""
         sha = (self.commit or self.tree)[:12]
         return (
             f"{self.title[:-1]}, {sha})" if self.releases and self.clone is None else f"{self.title} ({sha})"
         )
 
     def is_called(self, name: str) -> bool:
-        """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release, the whole commit."""
+        """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release tag or the full commit."""
         return name in (self.name, str(self.build), self.commit, *self.releases)
 
     @property
     def option(self) -> str:
-        """What names this pin on the command line: ``--upstream b6900``, or ``--onto`` with the clone."""
+        """The command-line options that select this pin: ``--upstream``, or ``--onto`` with ``--repo``."""
         if self.clone is None:
             return f"--upstream {self.name}"
         return f"--onto {self.name.removeprefix('onto-')} --repo {shlex.quote(str(self.clone))}"
 
 
 def _is_target(name: str) -> bool:
-    """Whether a bump may know it: a build or a release."""
+    """Whether ``name`` has the form of a build or release, so that a bump could target it."""
     tags = llama_cpp().tags
     return tags.is_release(name) or tags.build_number(name) is not None
 
 
 PinWanted = str | Pin | None
-"""A pin as the command line names it: by name, the lock's default, or the pin itself (``--onto``)."""
+"""A requested pin: its name, the pin itself (``--onto``), or None for the lock's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(TomlTable):
-    """What patches gave on a pin. ``archs`` is sorted, ``patches`` in order of application.
+    """The result of applying patches to a pin. ``archs`` is sorted, ``patches`` in order of application.
 
     ``inputs``: sha256 by path of every profile, patch.toml and template; ``rendered``: sha256 by
     ``patch-id/edit-id``; ``entities``: token digest by ``file::entity``.
@@ -220,18 +221,18 @@ class Result(TomlTable):
 
     @property
     def name(self) -> str:
-        """``b6900 gfx1151``, as a person tells results apart."""
+        """``b6900 gfx1151``, to show to the user."""
         return f"{build_name(self.build)} {'+'.join(self.archs)}"
 
     @property
     def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-        """What tells results apart: build, archs, patches."""
+        """The identity of the result: build, archs, patches."""
         return (self.build, self.archs, self.patches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock(TomlTable):
-    """The whole file; ``default`` is the build used when none is asked for."""
+    """The whole file; ``default`` is the build used when none is requested."""
 
     version: Version
     default: Annotated[int, Field(gt=0)]
@@ -241,11 +242,11 @@ class Lock(TomlTable):
     path: NotInFile[str] = ""
 
     def pin(self, wanted: PinWanted | int = None) -> Pin:
-        """The pin of a build (``b6900``), release or commit prefix, or the default; a pin is itself.
+        """The pin of a build (``b6900``), release or commit prefix, or the default; a Pin is returned as is.
 
         Raises:
-            PIN_UNKNOWN: none fits.
-            PIN_AMBIGUOUS: a commit prefix fits several.
+            PIN_UNKNOWN: none matches.
+            PIN_AMBIGUOUS: a commit prefix matches several.
         """
         if isinstance(wanted, Pin):
             return wanted
@@ -262,7 +263,7 @@ class Lock(TomlTable):
         where = Location(path=self.path)
         if near:
             raise UsageError(
-                f"'{wanted}' fits several pins: {', '.join(pin.title for pin in near)}",
+                f"'{wanted}' matches several pins: {', '.join(pin.title for pin in near)}",
                 code="PIN_AMBIGUOUS",
                 where=where,
                 hint="give more digits of the commit, or the build number",
@@ -271,8 +272,8 @@ class Lock(TomlTable):
             f"the lock has no pin '{wanted}'",
             code="PIN_UNKNOWN",
             where=where,
-            hint=f"use one of the pins it has: {known}"
-            + (f"; or have it followed there: patchkit bump --to {name}" if _is_target(name) else ""),
+            hint=f"use one of the existing pins: {known}"
+            + (f"; or add it: patchkit bump --to {name}" if _is_target(name) else ""),
         )
 
     def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
@@ -281,24 +282,24 @@ class Lock(TomlTable):
         return next((result for result in self.results if result.key == key), None)
 
     def with_pin(self, pin: Pin) -> Lock:
-        """This lock with ``pin`` in the place of that of its build, or added."""
+        """This lock with ``pin`` added, or in place of the pin of the same build."""
         if all(each.build != pin.build for each in self.pins):
             return replace(self, pins=(*self.pins, pin))
         return replace(self, pins=tuple(pin if each.build == pin.build else each for each in self.pins))
 
     def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
-        """This lock with what was found on a pin added to what it says of it already."""
+        """This lock with ``followed`` merged into the functions already recorded for a pin."""
         pins = []
         for pin in self.pins:
             if pin.build == build:
-                said = {(each.file, each.function): each for each in (*pin.followed, *followed)}
-                pins.append(replace(pin, followed=tuple(sorted(said.values()))))
+                merged = {(each.file, each.function): each for each in (*pin.followed, *followed)}
+                pins.append(replace(pin, followed=tuple(sorted(merged.values()))))
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
     def with_left_out(self, build: int, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
-        """This lock with ``left_out`` as all that is left out on a pin for these GPUs."""
+        """This lock with ``left_out`` as the complete list of patches left out on a pin for these GPUs."""
         pins = []
         for pin in self.pins:
             if pin.build == build:
@@ -309,16 +310,16 @@ class Lock(TomlTable):
         return replace(self, pins=tuple(pins))
 
     def seen(self, url: str, branch: str) -> str | None:
-        """The commit up to which the branch of a ``[[watch]]`` was told."""
+        """The newest commit of a ``[[watch]]`` branch that was reported."""
         return next((each.seen for each in self.watched if (each.url, each.branch) == (url, branch)), None)
 
     def with_result(self, result: Result) -> Lock:
-        """This lock with ``result`` in the place of that of the same key; what it has is not left out."""
+        """This lock with ``result`` replacing that of the same key; its patches are no longer left out."""
         kept = (other for other in self.results if other.key != result.key)
         lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
-        said = [each for pin in self.pins if pin.build == result.build for each in pin.left_out]
-        still = [each for each in said if each.archs == result.archs and each.patch not in result.patches]
-        return lock.with_left_out(result.build, result.archs, still) if said else lock
+        before = [each for pin in self.pins if pin.build == result.build for each in pin.left_out]
+        still = [each for each in before if each.archs == result.archs and each.patch not in result.patches]
+        return lock.with_left_out(result.build, result.archs, still) if before else lock
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
@@ -338,10 +339,10 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
             place = document.locate((*at, "releases"))
             if release in releases:
                 yield ConfigError(
-                    f"lock: {release} is named a second time",
+                    f"lock: release {release} is named twice",
                     code="LOCK_RELEASE_TWICE",
                     where=(place, releases[release]),
-                    why="a release is one commit",
+                    why="a release is exactly one commit",
                 )
             releases.setdefault(release, place)
         yield from _of_identity(pin, at, document)
@@ -350,20 +351,20 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
                 f"lock: pin {build_name(pin.build)} has a git source, but no commit",
                 code="LOCK_GIT_WITHOUT_COMMIT",
                 where=document.locate((*at, "source")),
-                why="a git remote is asked for a commit, not for a tree",
+                why="git can fetch a commit, but not a tree",
             )
         yield from _of_followed(pin, at, document)
         yield from _of_left_out(pin, at, document)
     if lock.default not in builds:
         yield ConfigError(
-            f"lock: default = {lock.default} is no build of a pin",
+            f"lock: default = {lock.default} is not the build of a pin",
             code="LOCK_DEFAULT_UNKNOWN",
             where=document.locate(("default",)),
         )
 
 
 def _twice(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
-    """The places of a key that came before: where it is again, and where it was first."""
+    """The positions of repeated keys: the repetition, and the first occurrence."""
     first: dict[object, int] = {}
     for number, key in enumerate(keys):
         if first.setdefault(key, number) != number:
@@ -373,7 +374,7 @@ def _twice(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
 def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
     for again, _ in _twice((each.url, each.branch) for each in lock.watched):
         yield ConfigError(
-            f"lock: it says twice what was seen of the branch {lock.watched[again].branch} of one remote",
+            f"lock: two [[watched]] tables for the same remote and branch {lock.watched[again].branch}",
             code="LOCK_WATCHED_TWICE",
             where=document.locate(("watched", again, "branch")),
         )
@@ -383,7 +384,7 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.file, each.function) for each in pin.followed):
         each = pin.followed[places[0]]
         yield ConfigError(
-            f"lock: {build_name(pin.build)} says twice where '{each.function}' of {each.file} is now",
+            f"lock: two places recorded on {build_name(pin.build)} for '{each.function}' of {each.file}",
             code="LOCK_FOLLOWED_TWICE",
             where=[document.locate((*at, "followed", number, "function")) for number in places],
         )
@@ -393,7 +394,7 @@ def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.patch, each.archs) for each in pin.left_out):
         each = pin.left_out[places[0]]
         yield ConfigError(
-            f"lock: {build_name(pin.build)} leaves '{each.patch}' out twice for {'+'.join(each.archs)}",
+            f"lock: '{each.patch}' is left out twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
             code="LOCK_LEFT_OUT_TWICE",
             where=[document.locate((*at, "left_out", number, "patch")) for number in places],
         )
@@ -403,10 +404,10 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     moment = _moment(pin.committed)
     if moment is None:
         yield ConfigError(
-            f"lock: committed = '{pin.committed}' is no date with a time zone",
+            f"lock: committed = '{pin.committed}' is not a date with a time zone",
             code="LOCK_DATE_BAD",
             where=document.locate((*at, "committed")),
-            why="the form is 2025-10-31T10:54:19+02:00",
+            why="the expected format is 2025-10-31T10:54:19+02:00",
         )
     if pin.commit_object is None:
         return
@@ -433,19 +434,19 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     sha = object_id("commit", raw)
     if sha != pin.commit:
         yield ConfigError(
-            f"lock: commit_object is commit {sha}, the pin says {pin.commit}",
+            f"lock: commit_object is commit {sha}, but the pin has commit {pin.commit}",
             code="LOCK_COMMIT_UNPROVEN",
             where=where,
         )
     if raw[5:45].decode() != pin.tree:
         yield ConfigError(
-            f"lock: commit_object has tree {raw[5:45].decode()}, the pin says {pin.tree}",
+            f"lock: commit_object has tree {raw[5:45].decode()}, but the pin has tree {pin.tree}",
             code="LOCK_COMMIT_UNPROVEN",
             where=where,
         )
     if moment is not None and moment != _moment(date):
         yield ConfigError(
-            f"lock: committed = '{pin.committed}', but the commit says {date}",
+            f"lock: committed = '{pin.committed}', but the commit object has {date}",
             code="LOCK_DATE_BAD",
             where=document.locate((*at, "committed")),
         )
@@ -459,20 +460,20 @@ def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
         key = (result.build, result.archs, result.patches)
         if key in seen:
             yield ConfigError(
-                f"lock: a second result for {result.name}, the same patches",
+                f"lock: two results for {result.name} with the same patches",
                 code="LOCK_RESULT_TWICE",
                 where=(here, seen[key]),
             )
         seen.setdefault(key, here)
         if result.build not in builds:
             yield ConfigError(
-                f"lock: a result for build {result.build}, which is no pin",
+                f"lock: a result for build {result.build}, which has no pin",
                 code="LOCK_RESULT_ORPHAN",
                 where=here,
             )
         if list(result.archs) != sorted(set(result.archs)):
             yield ConfigError(
-                f"lock: archs {list(result.archs)} are not sorted, each once",
+                f"lock: archs {list(result.archs)} are not sorted and unique",
                 code="LOCK_ARCHS_UNSORTED",
                 where=document.locate(("result", number, "archs")),
             )
@@ -487,7 +488,7 @@ def _moment(text: str) -> dt.datetime | None:
 
 
 def load_lock(path: Path) -> Lock:
-    """Read and check a lock file; raises as :func:`parse_lock`, and the errors of reading a file."""
+    """Read and check a lock file; raises the errors of :func:`parse_lock` and of reading a file."""
     return parse_lock(load_toml(path))
 
 
@@ -495,13 +496,13 @@ def parse_lock(document: Document) -> Lock:
     """The lock in a document.
 
     Raises:
-        ErrorGroup: one ConfigError per wrong field, with its line: types and forms first; when those
-            are right, what does not fit together.
+        ErrorGroup: one ConfigError with its line per wrong field. Inconsistencies between fields are
+            checked only if all types and formats are right.
     """
     lock = replace(validate(document, Lock, what="lock"), path=document.path)
     problems = [*_of_pins(lock, document), *_of_watched(lock, document), *_of_results(lock, document)]
     for problem in problems:
-        problem.hint = f"patchkit lock writes this file; restore it with: git checkout -- {document.path}"
+        problem.hint = f"patchkit lock writes this file; to restore it: git checkout -- {document.path}"
     if problems:
         count = counted(len(problems), "problem")
         raise ErrorGroup(f"{document.path} is not a valid lock: {count}", problems)
@@ -513,11 +514,11 @@ _WIDTH = 76  # of base64 lines
 _DRAFT = ".patchkit-partial"
 _DOING = "writing the lock"
 _ELSEWHERE = "copy the series to another disk and name it with --series-dir"
-_LONG = 100  # an array of more characters gets one line per item
+_LONG = 100  # characters; a longer array gets one line per item
 
 
 def format_lock(lock: Lock) -> str:
-    """The text of a lock file: pins by build, what was seen of forks, results by build, archs and patches."""
+    """The text of a lock file: pins by build, watched branches, results by build, archs and patches."""
     tables = [_format_table("", {"version": 1, "default": lock.default})]
     for pin in sorted(lock.pins, key=lambda each: each.build):
         own: dict[str, object] = {"build": pin.build, "releases": pin.releases or None}
@@ -536,7 +537,7 @@ def format_lock(lock: Lock) -> str:
 
 
 def _format_table(header: str, values: Mapping[str, object], *, is_free: bool = False) -> str:
-    """One table; the keys of a free one are sorted and quoted."""
+    """One table; with ``is_free``, the keys are sorted and quoted."""
     table = tomlkit.table()
     for key, value in sorted(values.items()) if is_free else values.items():
         name = SingleKey(key, KeyType.Basic) if is_free else key
@@ -555,14 +556,14 @@ def _format_table(header: str, values: Mapping[str, object], *, is_free: bool = 
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Replace the file at ``path`` by the text of ``lock``; a reader sees the old or the new one.
+    """Replace the file at ``path`` by the text of ``lock``, atomically.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
     path = path.resolve()
     with disk_errors(path, _DOING, _ELSEWHERE):
-        # A name of its own: another run may be writing, too.
+        # A unique name, because another run may be writing at the same time.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_DRAFT, dir=path.parent)
         draft = Path(name)
         try:
@@ -577,13 +578,13 @@ def write_lock(path: Path, lock: Lock) -> None:
 
 
 def record_result(path: Path, pin: Pin, result: Result) -> bool:
-    """Put a result into the lock file as it is now; false when the file says the same already.
+    """Put a result into the current lock file; return False if the file has it already.
 
-    Runs that record at the same moment wait for each other, so that none loses what another wrote.
+    Runs that record at the same time wait for each other, so no result is lost.
 
     Raises:
-        LOCK_CHANGED: the pin is not the one the result was made on.
-        CacheError: the disk refused.
+        LOCK_CHANGED: the pin differs from the one that the result was made on.
+        CacheError: the disk reported an error.
         ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
@@ -591,7 +592,7 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
         lock = load_lock(path)
         if pin not in lock.pins:
             raise ConfigError(
-                f"the pin {pin.name} was changed in {path.name} in the meantime",
+                f"the pin {pin.name} in {path.name} was changed while the command ran",
                 code="LOCK_CHANGED",
                 where=Location(path=str(path)),
                 hint="run the command again",
@@ -603,18 +604,18 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
 
 
 def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> None:
-    """Put ``results`` in the place of all that the lock file has; ``before`` is what they were made from.
+    """Replace all results in the lock file; ``before`` is the file content that ``results`` are based on.
 
     Raises:
-        LOCK_CHANGED: the file holds something else than ``before``.
-        CacheError: the disk refused.
+        LOCK_CHANGED: the file is no longer ``before``.
+        CacheError: the disk reported an error.
         ConfigError, ErrorGroup: as :func:`patchkit.carry.series.lock.load_lock`.
     """
     path = path.resolve()
     with locked(path, creates=False, doing=_DOING, elsewhere=_ELSEWHERE):
         if path.read_bytes() != before:
             raise ConfigError(
-                f"{path.name} was changed in the meantime",
+                f"{path.name} was changed while the command ran",
                 code="LOCK_CHANGED",
                 where=Location(path=str(path)),
                 hint="run the command again",
@@ -627,5 +628,5 @@ def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> Non
 
 def _write_held(path: Path, lock: Lock) -> None:
     for remains in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
-        remains.unlink(missing_ok=True)  # of a run that was killed: writers hold the lock
+        remains.unlink(missing_ok=True)  # left by a killed run; writers hold the file lock, so none is in use
     write_lock(path, lock)

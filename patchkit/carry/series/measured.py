@@ -1,7 +1,7 @@
-"""The evidence files of a series: what machines measured of each patch, as claims that trust is made of.
+"""Turn the evidence files of a series into claims about its patches, from which their trust is derived.
 
-A machine's measurement is a claim about a patch where two of its builds differ in this patch alone. It counts
-as long as the lock has the patch as it was measured. A machine has one vote, however many files it sends.
+A measurement is a claim about a patch if two of the measured builds differ in this patch alone. It counts as
+long as the lock still has the patch as it was measured. A machine has one vote, however many files it sends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from patchkit.carry.series.trust import Claim, Says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchMeasured:
-    """One verdict of a file about one patch: ``test`` with the patch beside ``test`` without it."""
+    """One verdict of a file about one patch: ``test`` with the patch compared to ``test`` without it."""
 
     json_keys: ClassVar = (
         "file=file.name who=file.who day=file.day build=file.build machine=file.machine "
@@ -40,14 +40,14 @@ class PatchMeasured:
     verdict: MeasuredVerdict
 
     @property
-    def told(self) -> str:
-        """As ``pp512@d0 +10.2 % (+9.8 to +10.9 %), faster``."""
+    def text(self) -> str:
+        """For example ``pp512@d0 +10.2 % (+9.8 to +10.9 %), faster``."""
         one = self.verdict
         return f"{self.test.name} {one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), {one.verdict}"
 
 
 def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:
-    """Every verdict that is about one patch alone."""
+    """Every verdict that is about a single patch."""
     sets = {arm.name: set(arm.patches) for arm in file.arms}
     for verdict in file.verdicts:
         differing = sets[verdict.of] - sets[verdict.against]
@@ -57,7 +57,7 @@ def measured_of(file: EvidenceFile) -> Iterator[PatchMeasured]:
 
 
 def measured_in(series: SeriesDir, folders: Mapping[str, str]) -> tuple[PatchMeasured, ...]:
-    """What the evidence files of a series say of its patches as they are today; ``folders`` by patch.
+    """The verdicts of a series' evidence files that still apply to its patches; ``folders`` by patch.
 
     Raises the errors of reading the files and the lock.
     """
@@ -91,11 +91,11 @@ def claims_of(
 
 
 def _claim(file: EvidenceFile, several: Sequence[PatchMeasured], valid: Validity) -> Claim | None:
-    """What a file comes to for one patch; None where it is unclear, or counts for nothing."""
+    """The claim that a file makes about one patch; None if it is unclear or no longer valid."""
     says = _says([one.verdict for one in several])
     if says is None or not valid.counts or not file.machine.arch.startswith("gfx"):
         return None
-    shown = [one.told for one in several if one.verdict.verdict in ("faster", "slower")]
+    shown = [one.text for one in several if one.verdict.verdict in ("faster", "slower")]
     machine = file.machine
     versions = [f"ROCm {machine.rocm}" if machine.rocm else "", machine.compiler or ""]
     day: dt.date | None = None
@@ -120,10 +120,10 @@ _SHOWN = 6  # figures in one line
 
 
 def _says(verdicts: Sequence[MeasuredVerdict]) -> Says | None:
-    """What a machine says of a patch, all its tests together; None: unclear.
+    """The effect of a patch on one machine over all its tests; None: unclear.
 
-    A gain is one where no test is slower, nor likely to be: where an interval lies below zero, whole, and
-    only the noise keeps it from being a loss.
+    It is a gain only if no test is slower or probably slower. An unclear verdict whose whole interval is
+    below zero, so that only the noise keeps it from being a loss, makes it mixed.
     """
     words = {one.verdict for one in verdicts}
     leans = any(one.verdict == "unclear" and one.high < 0 for one in verdicts)
@@ -138,7 +138,7 @@ def _says(verdicts: Sequence[MeasuredVerdict]) -> Says | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Whether a file still speaks of a patch, up to which build (None: all that come), and why not."""
+    """Whether a file's measurements of a patch still apply, up to which build (None: no end), and why not."""
 
     counts: bool
     last_build: int | None = None
@@ -146,10 +146,10 @@ class Validity:
 
 
 def validity_of(file: EvidenceFile, patch: str, lock: Lock, codes: Mapping[str, str]) -> Validity:
-    """Whether the patch is still the one that was measured: what writes something else is another one.
+    """Whether the patch is still the one that was measured, that is, whether it writes the same code.
 
-    The lock says what it writes. Of a patch that it does not record, as of one that is off because it lost,
-    the files decide.
+    The lock records what a patch writes. For a patch that is not in the lock, for example one that is off
+    because of its losses, the patch's files are compared instead.
     """
     measured = {arm.patches[patch] for arm in file.arms if patch in arm.patches}
     builds: dict[int, bool] = {}
@@ -159,27 +159,27 @@ def validity_of(file: EvidenceFile, patch: str, lock: Lock, codes: Mapping[str, 
             builds[result.build] = builds.get(result.build, False) or is_same
     if not builds:
         is_same = file.codes.get(patch) == codes.get(patch) is not None
-        why = "" if is_same else "the patch was changed since, and the lock does not record what it writes"
+        why = "" if is_same else "the patch has changed since, and the lock does not record what it writes"
         return Validity(counts=is_same, why=why)
     if builds.get(file.build, True) is False or not any(builds.values()):
-        return Validity(counts=False, why="the patch writes something else today")
+        return Validity(counts=False, why="the patch writes different code now")
     later = [build for build, is_same in builds.items() if build > file.build and not is_same]
     last = None if not later else max([file.build, *(b for b in builds if builds[b] and b < min(later))])
     return Validity(counts=True, last_build=last)
 
 
-# Of patch.toml what decides what is written; the rest is prose, or what gates ask for.
+# The keys of patch.toml that determine what is written; the rest is prose or input of gates.
 _CODE = ("guard", "context", "alias", "edit", "file", "remove", "rename", "mode")
 
 
 def code_digest(folder: Path) -> str:
-    """sha256 over what the files of a patch say to do: parts of its patch.toml, and its templates.
+    """sha256 over the parts of a patch that determine its code: keys of its patch.toml, and its templates.
 
     Raises ConfigError, CacheError.
     """
     table = load_toml(folder / "patch.toml").table
-    told = {key: table[key] for key in _CODE if key in table}
-    state = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    code = {key: table[key] for key in _CODE if key in table}
+    state = hashlib.sha256(json.dumps(code, sort_keys=True, default=str).encode())
     with disk_errors(folder, "reading a patch"):
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name != "patch.toml" and not is_no_template(path, folder):
@@ -188,11 +188,11 @@ def code_digest(folder: Path) -> str:
 
 
 def codes_of(patches: Path, folders: Mapping[str, str]) -> dict[str, str]:
-    """The digests of patches by id; ``folders`` are their names below ``patches``."""
+    """The code digests of patches by id; ``folders`` are their folder names in ``patches``."""
     return {patch: code_digest(patches / folder) for patch, folder in folders.items()}
 
 
 def digest_of_rendered(result: Result, patch: str) -> str:
-    """sha256 over what a patch writes, by edit and file, as the lock records it; its prose takes no part."""
+    """sha256 over the code that a patch writes, by edit and file, as recorded in the lock."""
     rendered = {name: sha256 for name, sha256 in result.rendered.items() if name.partition("/")[0] == patch}
     return key_of(rendered)

@@ -1,4 +1,4 @@
-"""patches/NNNN-topic/patch.toml: one reason to change upstream, as data."""
+"""The model of ``patches/NNNN-topic/patch.toml``: one change to upstream, with its reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from patchkit.carry.series.trust import Claim
 BREAKS_MAIL = re.compile(
     r"---|diff -|index:|>?from[ :]|subject:|date:|message-id:|content-|\[patch\]", re.IGNORECASE
 )
-"""How a line must not begin: git am would take it for the start of the diff or for a header.
+"""Line beginnings that git am takes for a header or for the start of the diff.
 
 From git's mailinfo.c: patchbreak() and check_inbody_header().
 """
@@ -52,7 +52,7 @@ _SEVERAL_LINES = frozenset("\n\t")
 
 
 def check_texts(document: Document) -> Iterator[ConfigError]:
-    """Every string of a valid patch.toml that could not become what it is for."""
+    """Check the strings of a valid patch.toml for control characters and for text that git am changes."""
     for path, text in document.values():
         if not isinstance(text, str):
             continue
@@ -60,25 +60,25 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
         bad = next((char for char in control_characters(text) if char not in allowed), None)
         if bad is not None:
             yield ConfigError(
-                f"'{format_key_path(path)}' holds the control character U+{ord(bad):04X}",
+                f"'{format_key_path(path)}' contains the control character U+{ord(bad):04X}",
                 code="PATCH_CONTROL_CHARACTER",
                 where=document.locate(path),
-                why="only why, without, effect and the text of an edit have several lines",
+                why="only why, without, effect and the text of an edit may have several lines",
                 hint="remove it",
             )
         elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
             yield ConfigError(
-                f"'{format_key_path(path)}' has blanks that git am would not keep",
+                f"'{format_key_path(path)}' has whitespace that git am would not keep",
                 code="PATCH_UNTIDY_LINE",
                 where=document.locate(path),
-                hint="one blank between words, none at the ends",
+                hint="use one space between words and none at the ends",
             )
         elif path == ("why",) and BREAKS_MAIL.match(text.lstrip()):
             yield ConfigError(
                 f"'why' begins with '{text.split()[0]}'",
                 code="PATCH_BREAKS_MAIL",
                 where=document.locate(path),
-                why="git am would take that line for a header or for the start of the diff",
+                why="git am would read that line as a header or as the start of the diff",
                 hint="begin with another word",
             )
 
@@ -104,16 +104,17 @@ def _below_root(path: str) -> str:
 
 def _one_line(text: str) -> str:
     if "\n" in text or text.endswith("\\"):
-        raise ValueError("the meaning of an alias is one line of tokens")
+        raise ValueError("the meaning of an alias must be one line of tokens")
     return text
 
 
 PatchId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 _Path = Annotated[str, Field(min_length=1, max_length=MAX_PATH), AfterValidator(_below_root)]
-_Beside = Annotated[
+_OwnFile = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"), AfterValidator(_below_root)
 ]
-# As an #include names it, from the folder of the file: that of template instances is below their header's.
+# As written in an #include, relative to the folder of the file. Template instances are in a folder below
+# their header's, so one leading '../' is allowed.
 _Header = Annotated[
     str,
     Field(pattern=r"^(\.\./)?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"),
@@ -129,7 +130,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRange(TomlTable):
-    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: no known end."""
+    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended."""
 
     first: _Build
     last: _Build | None = None
@@ -146,19 +147,19 @@ class BuildRange(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected(TomlTable):
-    """``[expected]``: what the patch is good for, and who measured it."""
+    """``[expected]``: the expected effect of the patch, and who measured it."""
 
     effect: Prose
     source: Prose
 
 
 NOTHING_EXPECTED = Expected(effect="", source="")
-"""What a patch without ``[expected]`` says: nothing yet."""
+"""The value for a patch without ``[expected]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement(TomlTable):
-    """``[[requires]]``: another patch without which this one must not be applied."""
+    """``[[requires]]``: another patch that this one depends on."""
 
     named_by: ClassVar[str] = "patch"
     patch: PatchId
@@ -168,34 +169,34 @@ class Requirement(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardMacros(TomlTable):
-    """``[guard]``: the macros that must be defined, too, for the patch's code to be compiled.
+    """``[guard]``: additional macros that must be defined for the patch's code to be compiled.
 
-    ``family``: where the patch is in for one GPU of it, its code is live on all of them. For code that asks
-    nothing of registers or LDS, which differ within a family. ``generic``: what becomes of a device pass for
-    no GPU in particular (gfx11-generic, SPIR-V), which the host's exact id does not fit.
+    ``family``: if the patch is enabled for one GPU of this family, its code is compiled for all of them. Only
+    for code that does not depend on registers or LDS, which differ within a family. ``generic``: what to do
+    in a device pass for no particular GPU (gfx11-generic, SPIR-V), where the host's exact id does not match.
     """
 
     macros: Annotated[Several[_Macro], Field(min_length=1)]
     family: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
     generic: Annotated[
-        Literal["error"] | None, Field(description="error: #error beside each edit of a pair")
+        Literal["error"] | None, Field(description="error: insert #error next to each edit of a pair")
     ] = None
     where: NotInFile[Location] = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile(TomlTable):
-    """``[[file]]``: a file that the patch adds, or puts in the place of one of upstream's.
+    """``[[file]]``: a file that the patch adds, or that replaces one of upstream's.
 
-    Its text is a ``template``, or its bytes are those of ``blob``, a file with this ``sha256``; both are
-    relative to the patch folder. ``replaces`` is the sha256 of upstream's file whose place it takes, and
-    whose mode it keeps. ``executable``: of a file that is new.
+    The content is a text (``template``), or the bytes of ``blob``, a file with this ``sha256``; both paths
+    are relative to the patch folder. ``replaces`` is the sha256 of the upstream file that it replaces and
+    whose mode it keeps. ``executable`` is for new files only.
     """
 
     named_by: ClassVar[str] = "path"
     path: _Path
-    template: _Beside | None = None
-    blob: _Beside | None = None
+    template: _OwnFile | None = None
+    blob: _OwnFile | None = None
     sha256: _Digest | None = None
     replaces: _Digest | None = None
     executable: bool = False
@@ -206,21 +207,21 @@ class NewFile(TomlTable):
     def __post_init__(self) -> None:
         _check_order(self)
         if (self.template is None) == (self.blob is None):
-            raise ValueError("give 'template' or 'blob', one of them")
+            raise ValueError("give either 'template' or 'blob'")
         if (self.blob is None) != (self.sha256 is None):
-            raise ValueError("'blob' and its 'sha256' go together")
+            raise ValueError("'blob' needs 'sha256', and 'sha256' needs 'blob'")
         if self.executable and self.replaces is not None:
-            raise ValueError("what takes the place of a file keeps its mode: a [[mode]] changes it")
+            raise ValueError("a file that replaces another keeps its mode; use [[mode]] to change it")
 
     @property
     def is_text(self) -> bool:
-        """Whether it is only a new text: all that a guarded patch may add."""
+        """Whether it is a new, non-executable text file, the only kind that a guarded patch may add."""
         return self.template is not None and self.replaces is None and not self.executable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFile(TomlTable):
-    """``[[remove]]``: a file of upstream's that goes, as long as it has this ``sha256``."""
+    """``[[remove]]``: an upstream file to remove, provided that it has this ``sha256``."""
 
     named_by: ClassVar[str] = "path"
     path: _Path
@@ -230,9 +231,9 @@ class RemovedFile(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenamedFile(TomlTable):
-    """``[[rename]]``: a file of upstream's that goes to another path, with all that upstream has in it.
+    """``[[rename]]``: an upstream file to move to another path, with its content as it is in upstream.
 
-    Edits of it name it where upstream has it, ``from``.
+    Edits of the file use its upstream path, ``from``.
     """
 
     named_by: ClassVar[str] = "from"
@@ -242,12 +243,12 @@ class RenamedFile(TomlTable):
 
     def __post_init__(self) -> None:
         if self.source == self.to:
-            raise ValueError("it is renamed to what it is called")
+            raise ValueError("'from' and 'to' are the same path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMode(TomlTable):
-    """``[[mode]]``: whether a file of upstream's is ``executable`` (100755) or not (100644)."""
+    """``[[mode]]``: whether an upstream file is ``executable`` (100755) or not (100644)."""
 
     named_by: ClassVar[str] = "path"
     path: _Path
@@ -259,7 +260,7 @@ class FileMode(TomlTable):
 class Alias(TomlTable):
     """``[[alias]]``: a macro defined before ``function``.
 
-    It reads as ``device`` under the device guard and as ``upstream`` elsewhere.
+    It expands to ``device`` under the device guard and to ``upstream`` elsewhere.
     """
 
     named_by: ClassVar[str] = "name"
@@ -284,14 +285,14 @@ _MAY_HAVE: dict[str, tuple[str, ...]] = {"add_include": ("at",)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit(TomlTable):
-    """``[[edit]]``: one structural change. ``function`` None: the file itself is the entity.
+    """``[[edit]]``: one structural change. ``function`` None: the edit is located in the file as a whole.
 
-    ``parameters`` tells twins apart: a token pattern that the parameter list must contain.
-    ``count`` is the exact number of places. ``text`` is template source, given inline or by file.
-    ``side`` None: of a plain patch. ``digest`` pins the entity, sha256 of its tokens: the edit is placed in
-    exactly this one, or not at all. ``first_build`` and ``last_build``: the builds that it is for, both
-    included; None: no other limit than the patch's own. One id may stand there several times, for builds that
-    follow one another.
+    ``parameters`` selects one of several functions of the same name: a token pattern that its parameter list
+    must contain. ``count`` is the exact number of places. ``text`` is template source, given inline or as a
+    file. ``side`` is None in plain patches. ``digest`` pins the entity by the sha256 of its tokens: the edit
+    is placed in exactly this one, or not at all. ``first_build`` and ``last_build``: the builds that the edit
+    is for, both included; None: the limit is that of the patch. The same id may occur several times, for
+    consecutive ranges of builds.
     """
 
     named_by: ClassVar[str] = "id"
@@ -307,7 +308,7 @@ class Edit(TomlTable):
     count: _Build = 1
     digest: _Digest | None = None
     text: Words | None = None
-    template: _Beside | None = None
+    template: _OwnFile | None = None
     alias: _Macro | None = None
     header: _Header | None = None
     pairs: Several[str] = ()
@@ -327,18 +328,18 @@ class Edit(TomlTable):
             raise ValueError(f"verb '{self.verb}' takes no {' and no '.join(extra)}")
         if self.at is not None and (self.at.before or self.at.after) and "insert" not in self.verb:
             raise ValueError(
-                f"'before' and 'after' are empty places: verb '{self.verb}' has nothing to act on"
+                f"'before' and 'after' select an empty place, so verb '{self.verb}' has nothing to act on"
             )
         if self.verb == "add_include" and self.at is not None and self.at.include is None:
             raise ValueError(
-                "'at' of verb 'add_include' is the include before which it goes: { include = ... }"
+                "'at' of verb 'add_include' must be the include to insert before: { include = ... }"
             )
         if (self.at is None or self.verb == "add_include") and self.count != 1:
-            raise ValueError(f"'count' counts the places of 'at': verb '{self.verb}' has one place")
+            raise ValueError(f"'count' is the number of places of 'at', and verb '{self.verb}' has one place")
         if self.parameters is not None and self.function is None:
-            raise ValueError("'parameters' tells twins of a function apart: name the 'function'")
+            raise ValueError("'parameters' selects one of several overloads, so it needs 'function'")
         if self.digest is not None and self.function is None:
-            raise ValueError("'digest' pins a function: name the 'function'")
+            raise ValueError("'digest' pins a function, so it needs 'function'")
 
 
 def _check_order(part: Edit | NewFile) -> None:
@@ -348,17 +349,17 @@ def _check_order(part: Edit | NewFile) -> None:
 
 
 def is_for(part: Edit | NewFile, build: int) -> bool:
-    """Whether an edit or a new file is for ``build``, as far as it says so itself."""
+    """Whether an edit or a new file is for ``build`` by its own ``first_build`` and ``last_build``."""
     after = part.first_build is None or part.first_build <= build
     return after and (part.last_build is None or build <= part.last_build)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream(TomlTable):
-    """``[upstream]``: what became of the patch there; ``since`` is when it was begun.
+    """``[upstream]``: the state of the patch upstream; ``since`` is the date on which the patch was started.
 
-    Of a pull request that was imported: ``head`` is the commit that it was then, ``base`` where it left the
-    main line, ``digest`` that of the edits as they were written, which tells whether a person changed them.
+    For an imported pull request: ``head`` is its commit at the time of the import, ``base`` where it left the
+    main line, and ``digest`` that of the edits as written by the import, to detect manual changes.
     """
 
     url: Words | None = None
@@ -371,14 +372,14 @@ class Upstream(TomlTable):
 
     def __post_init__(self) -> None:
         if (self.head is None) != (self.base is None):
-            raise ValueError("'head' and 'base' are the two ends of one change: give both or none")
+            raise ValueError("'head' and 'base' are the two ends of one change: give both or neither")
         if self.head is not None and self.url is None:
-            raise ValueError("'head' is that of a pull request: give its 'url', too")
+            raise ValueError("'head' is the head of a pull request, so it needs its 'url'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expires(TomlTable):
-    """``[expires]``: the build, or the day, after which a person has to look at the patch again."""
+    """``[expires]``: the build or the date after which the patch needs a review."""
 
     build: _Build | None = None
     on: dt.date | None = None
@@ -386,10 +387,10 @@ class Expires(TomlTable):
 
     def __post_init__(self) -> None:
         if (self.build is None) == (self.on is None):
-            raise ValueError("give 'build' or 'on', one of them")
+            raise ValueError("give either 'build' or 'on'")
 
     def expired(self, build: int, today: dt.date) -> str | None:
-        """Why a person has to look at the patch now, if so."""
+        """Why the patch needs a review now; None if it does not."""
         if self.build is not None and build > self.build:
             return f"expired after {build_name(self.build)}: {self.why}"
         if self.on is not None and today > self.on:
@@ -399,7 +400,7 @@ class Expires(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement(TomlTable):
-    """``[[replaced_by]]``: a token pattern in a function of upstream that means: it does this itself now."""
+    """``[[replaced_by]]``: a token pattern in an upstream function that shows that upstream has it."""
 
     file: Words
     function: Words
@@ -440,48 +441,54 @@ class Patch(TomlTable):
     speed: SpeedRules | None = None
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
-    claims: NotInFile[tuple[Claim, ...]] = ()  # of evidence.toml, and whoever else said something
-    of_other_builds: NotInFile[tuple[Edit | NewFile, ...]] = ()  # those that for_build() left out
+    claims: NotInFile[tuple[Claim, ...]] = ()  # from evidence.toml and the evidence files of the series
+    of_other_builds: NotInFile[tuple[Edit | NewFile, ...]] = ()  # removed by for_build()
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
         if not self.edits and not self.files and not self._has_whole_files:
-            raise ValueError("a patch has an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]")
+            raise ValueError(
+                "a patch needs an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]"
+            )
         self._check_sides()
         self._check_files()
         table = self.upstream
         if table is None:
-            return  # a patch stands as its status says, by its first link
+            return  # no details: the status and the first link are enough
         needed = {"submitted": "url", "rejected": "reason", "backport": "merged_in"}.get(self.status)
         if needed is not None and getattr(table, needed) is None:
             raise ValueError(f"status '{self.status}' needs [upstream] {needed}")
         if self.status != "backport" and table.merged_in is not None:
-            raise ValueError(f"merged_in does not go with status '{self.status}': it is a 'backport' then")
+            raise ValueError(f"merged_in does not go with status '{self.status}'; use status 'backport'")
 
     def _check_sides(self) -> None:
         for edit in self.edits:
             if not self.is_plain and edit.side is None:
-                raise ValueError(f'edit \'{edit.id}\' needs a side: write side = "device" or "host"')
+                raise ValueError(f'edit \'{edit.id}\' has no side: add side = "device" or side = "host"')
             if self.is_plain and edit.side is not None:
-                raise ValueError(f"edit '{edit.id}' takes no side: guard = \"none\" is for every build")
+                raise ValueError(
+                    f"edit '{edit.id}' must not have a side: guard = \"none\" is for every build"
+                )
             if self.is_plain and edit.verb in ("add_include", "use_alias"):
-                raise ValueError(f"verb '{edit.verb}' is for guarded patches: write the lines themselves")
+                raise ValueError(
+                    f"verb '{edit.verb}' is for guarded patches only; write the lines themselves"
+                )
         if self.is_plain and self.aliases:
-            raise ValueError("an alias is for guarded patches: write the lines themselves")
+            raise ValueError("aliases are for guarded patches only; write the lines themselves")
 
     def _check_files(self) -> None:
-        """What a preprocessor's guard cannot hold apart is for plain patches."""
+        """Reject changes to whole files in a guarded patch: a preprocessor guard cannot limit them."""
         if self.is_plain:
             return
         tables = {"[[remove]]": self.removes, "[[rename]]": self.renames, "[[mode]]": self.modes}
         given = [name for name, table in tables.items() if table]
-        given += [f"'{file.path}' is no new text" for file in self.files if not file.is_text]
+        given += [f"'{file.path}' is not a new text file" for file in self.files if not file.is_text]
         if given:
-            raise ValueError(f'{given[0]}: what is no text changes every build, so write guard = "none"')
+            raise ValueError(f'{given[0]}: this affects every build, so it needs guard = "none"')
 
     @property
     def found_files(self) -> frozenset[str]:
-        """Files of upstream that it names: it edits, replaces, removes, renames or sets a mode of them."""
+        """The upstream files that the patch edits, replaces, removes, renames or changes the mode of."""
         return frozenset(
             [
                 *(edit.file for edit in self.edits),
@@ -493,11 +500,11 @@ class Patch(TomlTable):
         )
 
     @property
-    def told_files(self) -> tuple[str, ...]:
-        """What it does to whole files, a line each, for a person."""
+    def format_files(self) -> tuple[str, ...]:
+        """One line for each change to a whole file, to show to the user."""
         return (
             *(f"new file {file.path}" for file in self.files if file.replaces is None),
-            *(f"puts a file in the place of {file.path}" for file in self.files if file.replaces is not None),
+            *(f"replaces {file.path}" for file in self.files if file.replaces is not None),
             *(f"removes {file.path}" for file in self.removes),
             *(f"renames {file.source} to {file.to}" for file in self.renames),
             *(f"{file.path} is {'' if file.executable else 'not '}executable" for file in self.modes),
@@ -505,11 +512,11 @@ class Patch(TomlTable):
 
     @property
     def touched_files(self) -> frozenset[str]:
-        """Every path that it changes, those that it adds or renames something to among them."""
+        """Every path that the patch changes, including files that it adds and the targets of renames."""
         return self.found_files.union((file.path for file in self.files), (file.to for file in self.renames))
 
     def for_build(self, build: int) -> Patch:
-        """The patch with those of its edits and files that are for ``build``; all where none of them is."""
+        """The patch with the edits and files that are for ``build``; unchanged if none of them is."""
         parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
         others = tuple(each for each in parts if not is_for(each, build))
         if not others or (len(others) == len(parts) and not self._has_whole_files):
@@ -527,7 +534,7 @@ class Patch(TomlTable):
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """The builds of its range from which it has other edits or files than before, its first one first."""
+        """The first build of the patch's range, and each later one at which its edits or files change."""
         parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
         begins = [each.first_build for each in parts if each.first_build is not None]
         begins += [each.last_build + 1 for each in parts if each.last_build is not None]
@@ -535,30 +542,30 @@ class Patch(TomlTable):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is for every build and every GPU: ``guard = "none"``."""
+        """Whether the patch has no guard: it is for every build and every GPU."""
         return self.guard == "none"
 
     @property
     def macros(self) -> tuple[str, ...]:
-        """The macros of its guard; none of a plain patch."""
+        """The macros of its guard; none for a plain patch."""
         return self.guard.macros if isinstance(self.guard, GuardMacros) else ()
 
     @property
     def undocumented(self) -> tuple[str, ...]:
-        """The keys, as a line each, that a patch may lack until its result is recorded or published."""
+        """One line per missing key that the patch needs before its result is recorded or published."""
         lines = {
-            'why = "..."  # the reason, for somebody who reads git log in a year': self.why,
+            'why = "..."  # the reason, for readers of git log in a year': self.why,
             'links = ["..."]  # where it was discussed': self.links,
             'without = "..."  # what fails or is lost without it': self.without,
-            'expected = { effect = "...", source = "..." }  # what it is good for, and who measured it': (
+            'expected = { effect = "...", source = "..." }  # the expected effect, and who measured it': (
                 self.expected.effect
             ),
         }
         return tuple(line for line, given in lines.items() if not given)
 
     @property
-    def standing(self) -> str:
-        """What became of the patch upstream, for people."""
+    def upstream_text(self) -> str:
+        """The state of the patch upstream, to show to the user."""
         table = self.upstream
         match self.status:
             case "not-submitted":
@@ -567,21 +574,17 @@ class Patch(TomlTable):
                 return f"submitted: {table.url if table is not None else ', '.join(self.links[:1])}"
             case "backport":
                 build = table.merged_in if table is not None else None
-                return (
-                    f"merged in {build_name(build)}"
-                    if build is not None
-                    else "merged, build not written down"
-                )
+                return f"merged in {build_name(build)}" if build is not None else "merged, build not recorded"
             case "rejected":
-                return f"rejected: {table.reason if table is not None else 'no reason written down'}"
+                return f"rejected: {table.reason if table is not None else 'no reason recorded'}"
 
 
 def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
     """Validate one patch.toml.
 
-    Raises an ErrorGroup of ConfigErrors, each with file:line:column and near misses.
+    Raises an ErrorGroup of ConfigErrors, each with file:line:column and suggestions for misspelt keys.
     """
     patch = validate(document, Patch, what="patch")
     if unfit := list(check_texts(document)):
-        raise ErrorGroup(f"{document.path} has texts that cannot be used", unfit)
+        raise ErrorGroup(f"{document.path} has invalid texts", unfit)
     return replace(patch, folder=folder, number=number)

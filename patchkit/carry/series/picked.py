@@ -1,4 +1,4 @@
-"""``picked.toml``: which patches a machine chose for its models; ``pick`` writes it, ``apply`` takes it."""
+"""The model of ``picked.toml``, the patches chosen by measuring; ``pick`` writes it, ``apply`` reads it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PickedVerdict = Annotated[
     Literal["keep", "leave out", "unclear"],
     BeforeValidator(lambda word: "unclear" if word == "cannot tell" else word),
 ]
-"""``cannot tell`` is what files of earlier versions have for ``unclear``."""
+"""Files of earlier versions have ``cannot tell`` for ``unclear``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedPatch(TomlTable):
-    """One patch that was tried: ``why`` is a sentence for people."""
+    """One patch that was measured; ``why`` is a sentence for the user."""
 
     id: Words
     verdict: PickedVerdict
@@ -33,7 +33,7 @@ class PickedPatch(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedFile(TomlTable):
-    """``upstream`` names the pin, ``tree`` is that of what was picked; ``device`` is where, in words."""
+    """``upstream`` names the pin, ``tree`` is that of the picked set; ``device`` describes the machine."""
 
     format: Annotated[int, Field(ge=1, le=1)]
     archs: Annotated[Several[Words], Field(min_length=1)]
@@ -49,7 +49,7 @@ class PickedFile(TomlTable):
         seen: set[str] = set()
         for one in self.patch:
             if one.id in seen:
-                raise ValueError(f"patch '{one.id}' is decided twice")
+                raise ValueError(f"patch '{one.id}' is listed twice")
             seen.add(one.id)
 
     @property
@@ -71,22 +71,23 @@ def load_picked(path: Path) -> PickedFile:
             "the file is empty",
             code="PICKED_NOTHING",
             where=Location(path=str(path)),
-            hint="name the picked.toml that patchkit pick wrote",
+            hint="give the picked.toml that patchkit pick wrote",
         )
     picked = validate(document, PickedFile, what="picked set")
     if not picked.kept:
         raise ConfigError(
-            "no patch was picked there",
+            "the file keeps no patch",
             code="PICKED_NOTHING",
             where=Location(path=str(path)),
-            why="upstream as it is was the best that could be shown on that machine",
-            hint="build upstream itself; or patchkit pick with more --minutes, where it could not tell",
+            why="no patch was shown to be faster than unpatched upstream on that machine",
+            hint="build upstream without patches; or, if results were unclear, run patchkit pick with more "
+            "--minutes",
         )
     return picked
 
 
 def picked_text(picked: PickedFile) -> str:
-    """The file; equal choices give equal bytes."""
+    """The text of the file; equal choices give equal bytes."""
     return "\n".join(_lines(picked)) + "\n"
 
 
@@ -108,7 +109,7 @@ def _lines(picked: PickedFile) -> Iterator[str]:
 
 
 def _text(words: str) -> str:
-    """A basic string of TOML: JSON's escapes are all of them TOML's, but for DEL."""
+    """A basic string of TOML: all of JSON's escapes are valid in TOML; only DEL needs one more."""
     return json.dumps(words, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""What a profile says of patches: which ones its GPU gets, their tuned values, the build's options."""
+"""The parts of a GPU profile that concern patches: defaults, tuned values and build options."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _Source = Annotated[str, Field(min_length=3)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchChoice(TomlTable):
-    """The word of whoever owns the series: whether this GPU gets a patch when nobody asks.
+    """The maintainer's choice whether this GPU gets a patch by default.
 
-    It comes before what the patch's claims say, unless they say losses on the GPU.
+    It overrides the patch's claims, unless they report losses on the GPU.
     """
 
     default: PatchDefault
@@ -35,18 +35,18 @@ class PatchChoice(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row(TomlTable):
-    """One row of a tuning table; ``where`` is its place in the profile."""
+    """One row of a tuning table; ``where`` is its location in the profile."""
 
     source: _Source
     measured_on: Annotated[
-        str, Field(min_length=3, description="Hardware, or the compiler that gave the figures")
+        str, Field(min_length=3, description="Hardware, or the compiler that reported the figures")
     ]
     where: NotInFile[Location] = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedWmma(_Row):
-    """Parameters of flash_attn_ext_f16 that were measured for one variant; they win over the model."""
+    """Measured parameters of flash_attn_ext_f16 for one variant; they override the model."""
 
     head_size: HeadSize
     ncols: WmmaColumns
@@ -81,7 +81,7 @@ class TunedTile(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedMmq(_Row):
-    """The block of mul_mat_q for one quantization (``Q4_K``), where J, its columns, is at least ``min_j``."""
+    """The block of mul_mat_q for one quantization (``Q4_K``), from ``min_j`` columns (J) on."""
 
     type: _QuantType
     min_j: Annotated[int, Field(gt=0, multiple_of=8)]
@@ -100,7 +100,7 @@ class TunedMmq(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedMmqBatch(_Row):
-    """Up to how many columns a dense matrix of one quantization takes MMQ, and no BLAS library."""
+    """The largest batch for which a dense matrix of one quantization uses MMQ instead of a BLAS library."""
 
     type: _QuantType
     max_batch: Annotated[int, Field(gt=0, description="Columns of activations: tokens of a micro-batch")]
@@ -108,7 +108,7 @@ class TunedMmqBatch(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedMmvqBatch(_Row):
-    """Up to how many columns a matrix of one quantization (``Q4_K``) takes the vector kernel (MMVQ)."""
+    """The largest batch for which a matrix of one quantization (``Q4_K``) uses the vector kernel (MMVQ)."""
 
     type: _QuantType
     max_batch: Annotated[int, Field(gt=0, le=8, description="MMVQ_MAX_BATCH_SIZE is 8")]
@@ -124,7 +124,7 @@ class TunedMmvqWarps(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedValue(_Row):
-    """One number that a patch asks for by name (``mmq.q6k_columns``): ``values['...']`` in its templates."""
+    """One number that a patch uses by name (``mmq.q6k_columns``): ``values['...']`` in its templates."""
 
     named_by: ClassVar[str] = "name"
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$")]
@@ -133,7 +133,7 @@ class TunedValue(_Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(TomlTable):
-    """Explicit parameter tables."""
+    """The tables of tuned parameters."""
 
     wmma: Several[TunedWmma] = ()
     tile: Several[TunedTile] = ()
@@ -148,10 +148,10 @@ class Tuning(TomlTable):
 class BuildOptions(TomlTable):
     """CMake options of a llama.cpp build for this GPU."""
 
-    cmake: Annotated[Mapping[str, str], Field(description="Always")]
+    cmake: Annotated[Mapping[str, str], Field(description="Options that are always set")]
     cmake_with_series: Annotated[
         Mapping[str, str],
-        Field(description="Each option that is also a macro in the guard of an applied patch, in addition"),
+        Field(description="Options that are set only if an applied patch has a guard macro of that name"),
     ] = field(default_factory=dict)
     why: Annotated[str, Field(min_length=10)]
 
@@ -168,8 +168,8 @@ class ArchProfile(GpuProfile):
     def cmake_options(self, macros: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
         """CMake cache entries for a build, in order; ``macros`` are those of the applied patches' guards.
 
-        An option of ``cmake_with_series`` counts when a patch asks for the macro of its name: patches for
-        the rocWMMA kernel need it compiled, those of later builds do not.
+        An option of ``cmake_with_series`` is included if a patch has the macro of its name in its guard.
+        Patches for the rocWMMA kernel need it compiled; those of later builds do not.
         """
         added = {name: value for name, value in self.build.cmake_with_series.items() if name in macros}
         return tuple({**self.build.cmake, **added}.items())
@@ -178,15 +178,15 @@ class ArchProfile(GpuProfile):
 NO_GPU = ArchProfile(
     arch=PLAIN,
     inherits="",
-    note="no GPU: what is for every build",
+    note="no GPU: only the patches for every build",
     facts=Facts(),
     build=BuildOptions(cmake={}, why="a build for the CPU needs none"),
 )
-"""What stands for a profile where no GPU is asked for: it has no fact, no option, and no file."""
+"""The profile used for ``plain``, without a GPU: it has no facts, no options and no file."""
 
 
 def targets_of(folder: Path) -> tuple[str, ...]:
-    """What candidates can be for: every GPU that has a profile, and none of them."""
+    """The possible targets of candidates: every GPU that has a profile, and ``plain``."""
     return (*list_profiles(folder), PLAIN)
 
 
@@ -194,7 +194,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     """Read the profile of one GPU and the family files it inherits from.
 
     Raises:
-        PROFILE_DUPLICATE_TUNING: two rows for one thing.
+        PROFILE_DUPLICATE_TUNING: two rows for the same thing.
         The errors of :func:`patchkit.base.arch.read_profile`.
     """
     profile, document = read_profile(folder, arch, ArchProfile)
@@ -207,7 +207,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
 
 
 def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]:
-    """The profiles of a candidate's GPUs, sorted, each once; of ``plain`` that is NO_GPU.
+    """The profiles of a candidate's GPUs, sorted and unique; NO_GPU for ``plain``.
 
     Raises ARCH_PLAIN_ALONE, and as :func:`load_profile`.
     """
@@ -219,14 +219,14 @@ def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]
         raise UsageError(
             f"--arch {PLAIN} and --arch {gpus[0]} contradict each other",
             code="ARCH_PLAIN_ALONE",
-            why=f"{PLAIN} is the patches for every build, alone; a candidate for a GPU has them, too",
+            why=f"{PLAIN} selects only the patches for every build; a candidate for a GPU includes them",
             hint="drop one of them",
         )
     return tuple(load_profile(folder, arch) for arch in named)
 
 
 def _check_tuning(profile: ArchProfile) -> None:
-    """No two rows for the same thing, in any table."""
+    """Reject two rows for the same thing, in any table."""
     named: dict[tuple[object, ...], Location] = {}
     wmma = [(("head size", r.head_size, r.ncols, "columns", r.acc), r.where) for r in profile.tuning.wmma]
     tile = [

@@ -1,4 +1,4 @@
-"""What a patch promises in patch.toml: the cost to kernels, the gain, and which kernels take over."""
+"""What a patch promises in patch.toml: its gain, its kernels' resources, and which kernels it launches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable, Wo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedGain(TomlTable):
-    """Tests whose name fits the shell pattern ``test`` must be faster by ``gain``, a fraction, on ``archs``.
+    """Tests matching the shell pattern ``test`` must be faster by ``gain``, a fraction, on ``archs``.
 
-    ``head_sizes`` are those of the models it was measured with: it is asked of no other model.
+    ``head_sizes`` are those of the models it was measured with; models with others are not checked.
     """
 
     test: Words
@@ -28,10 +28,10 @@ class ExpectedGain(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRules(TomlTable):
-    """``[bench]``. ``allowed_loss`` is the fraction that any test may lose.
+    """``[bench]``. ``allowed_loss`` is the largest fraction of its speed that any test may lose.
 
-    ``control`` are patterns of tests that the patch does not touch: when one of them gains, the machine
-    changed, and no gain is believed.
+    ``control`` are patterns of tests that the patch does not affect. If one of them gains, the machine
+    changed during the measurement, and no gain is accepted.
     """
 
     allowed_loss: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
@@ -41,16 +41,16 @@ class BenchRules(TomlTable):
 
 
 NO_GAIN = BenchRules(why="")
-"""What a patch without ``[bench]`` promises."""
+"""The value for a patch without ``[bench]``."""
 
 _Family = Literal["wmma", "mma", "tile", "vec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMove(TomlTable):
-    """``[[moves]]``: cases with one of ``head_sizes`` (empty: every one) go from ``origin`` to one of ``to``.
+    """``[[moves]]``: attention cases with these head sizes (empty: all) move from ``origin`` to ``to``.
 
-    ``may_stay``: some do; which ones is upstream's choice.
+    ``may_stay``: some cases keep their kernel; which ones is decided by upstream.
     """
 
     origin: Annotated[_Family, Field(alias="from")]
@@ -60,47 +60,49 @@ class KernelMove(TomlTable):
     why: Prose
 
     def covers(self, head_size: int) -> bool:
-        """Whether the move is about cases of that head size."""
+        """Whether the move includes cases of that head size."""
         return not self.head_sizes or head_size in self.head_sizes
 
     def allows(self, head_size: int, before: Sequence[str], after: Sequence[str]) -> bool:
-        """Whether a case may launch the families ``after`` where it launched ``before``."""
+        """Whether a case that launched the families ``before`` may now launch ``after``."""
         return self.covers(head_size) and self.origin in before and set(after) <= {*self.to}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CasePromise(TomlTable):
-    """One ``[[launches.cases]]`` table: these attention cases launch ``only`` that kernel, or ``never`` it.
+    """``[[launches.cases]]``: the matching attention cases launch ``only`` that kernel, or ``never`` it.
 
-    Empty lists and the defaults leave nothing out. With ``never`` a case may change to any other kernel.
+    Empty lists and the defaults match every case. With ``never``, a case may use any other kernel.
     """
 
-    code: Annotated[str, Field(pattern=r"^LAUNCH(_[A-Z]+)+$", description="the error when it is broken")]
-    broken: Annotated[str, Field(min_length=1, description="what that error says")]
+    code: Annotated[
+        str, Field(pattern=r"^LAUNCH(_[A-Z]+)+$", description="error code if the promise is broken")
+    ]
+    broken: Annotated[str, Field(min_length=1, description="message of that error")]
     only: _Family | None = None
     never: _Family | None = None
     min_tokens: Annotated[int, Field(ge=1)] = 1
     max_tokens: Annotated[int | None, Field(ge=1)] = None
     head_sizes: Several[int] = ()
     kv_types: Annotated[
-        Several[str], Field(description="types of K; V may be another, not quantized where K is not")
+        Several[str], Field(description="types of K; V may differ, but is not quantized if K is not")
     ] = ()
     kv_multiple_of: Annotated[int, Field(ge=1)] = 1
-    grouped: Annotated[bool, Field(description="only where upstream can share K and V between heads")] = False
+    grouped: Annotated[bool, Field(description="only cases where K and V are shared between heads")] = False
 
     def __post_init__(self) -> None:
         if (self.only is None) == (self.never is None):
-            raise ValueError("give 'only' or 'never', one of them")
+            raise ValueError("give either 'only' or 'never'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPromises(TomlTable):
-    """The ``[launches]`` table: what a patch promises about the launches of the GPUs it is on.
+    """``[launches]``: what a patch promises about kernel launches on the GPUs that get it.
 
-    ``tables`` are tables of the GPU's profile that the kernels of that name and their launches both follow.
-    Kernels go by name without template arguments. ``to_host`` are those that a model may launch less often:
-    the scheduler gives their work to the CPU. ``replaces`` are the same where kernels of the patch, ``own``,
-    do it.
+    ``tables`` are tables of the GPU's profile that the kernels of that name and their launches must match.
+    Kernel names are without template arguments. ``to_host`` are kernels that a model may launch less often,
+    because the scheduler moves their work to the CPU. ``replaces`` are kernels that it may launch less often
+    because kernels of the patch, ``own``, do their work.
     """
 
     tables: Several[Literal["wmma"]] = ()
@@ -114,8 +116,8 @@ class LaunchPromises(TomlTable):
 class Allowance(TomlTable):
     """``[[resources.allow]]``: how much worse a variant of some kernels may become.
 
-    ``kernels`` are names without template arguments (empty: every kernel); ``more_spills`` is how many
-    VGPRs more a variant may spill, ``fewer_waves`` how many waves per SIMD it may lose.
+    ``kernels`` are names without template arguments (empty: every kernel). ``more_spills`` is the number of
+    additional VGPRs that a variant may spill, ``fewer_waves`` the waves per SIMD that it may lose.
     """
 
     kernels: Annotated[Several[str], Field(min_length=1)]
@@ -124,18 +126,17 @@ class Allowance(TomlTable):
     why: Prose
 
     def covers(self, kernel: str) -> bool:
-        """Whether it speaks of this kernel, a name without template arguments."""
+        """Whether it applies to this kernel, a name without template arguments."""
         return kernel in self.kernels or (not self.kernels and bool(self.more_spills or self.fewer_waves))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRules(Allowance):
-    """``[resources]``: what a patch may do to the kernels of the units that it touches.
+    """``[resources]``: how a patch may change the kernels of the units that it touches.
 
-    Without the table nothing may get worse: no variant spills more registers, none loses waves, and no
-    kernel comes into being. The table's own numbers are one allowance; ``allow`` holds further ones, for
-    other kernels. ``new_kernels`` are shell patterns of demangled names (``f<*, false>``) of the kernels
-    that come into being.
+    Without the table nothing may get worse: no variant may spill more registers or lose waves, and no kernel
+    may be added. The table's own numbers are one allowance; ``allow`` has further ones, for other kernels.
+    ``new_kernels`` are shell patterns of demangled names (``f<*, false>``) of the kernels that it adds.
     """
 
     kernels: Several[str] = ()
@@ -143,23 +144,23 @@ class ResourceRules(Allowance):
     allow: Several[Allowance] = ()
 
     def allowance(self, kernel: str) -> Allowance | None:
-        """The first allowance that speaks of this kernel, a name without template arguments."""
+        """The first allowance that applies to this kernel, a name without template arguments."""
         return next((each for each in (self, *self.allow) if each.covers(kernel)), None)
 
 
 NOTHING_WORSE = ResourceRules(why="")
-"""What a patch without ``[resources]`` may do."""
+"""The value for a patch without ``[resources]``."""
 
 _Size = Annotated[int, Field(ge=1, le=2**20)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedShape(TomlTable):
-    """``[[speed.shapes]]``: one operation of ``tokens`` that the timing model compares on both sides.
+    """``[[speed.shapes]]``: one operation on ``tokens`` tokens that the timing model compares on both sides.
 
-    A product of matrices has ``type``, ``rows`` (outputs) and ``columns`` (inputs), of experts with
-    ``experts`` and ``used`` of them. Attention has ``head_size``, ``heads``, ``kv_heads``, ``kv`` rows and,
-    unless it is f16, the ``kv_type`` of these.
+    A matmul has ``type``, ``rows`` (outputs) and ``columns`` (inputs); in a MoE model also ``experts``, of
+    which ``used`` are active per token. Attention has ``head_size``, ``heads``, ``kv_heads``, ``kv`` rows
+    and, unless it is f16, their ``kv_type``.
     """
 
     tokens: Annotated[int, Field(ge=1, le=4096)]
@@ -180,14 +181,14 @@ class SpeedShape(TomlTable):
         attention = [self.head_size, self.heads, self.kv_heads, self.kv]
         is_matrix = None not in matrix and not any(attention)
         if not is_matrix and (None in attention or any(matrix)):
-            raise ValueError("a shape has type, rows and columns, or head_size, heads, kv_heads and kv")
+            raise ValueError("a shape needs type, rows and columns; or head_size, heads, kv_heads and kv")
         if self.used > self.experts:
-            raise ValueError("used is at most experts")
+            raise ValueError("'used' must not exceed 'experts'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedRules(TomlTable):
-    """``[speed]``: the operations by which the gate ``speed`` judges a patch."""
+    """``[speed]``: the operations for which the gate ``speed`` estimates a patch's effect."""
 
     shapes: Annotated[Several[SpeedShape], Field(min_length=1)]
     why: Prose

@@ -1,4 +1,4 @@
-"""On what terms a GPU gets a patch, by data alone: claims, profiles and faults."""
+"""Whether and at which trust a GPU gets a patch, decided from claims, profiles and faults alone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from patchkit.carry.series.profile import ArchProfile, PatchDefault
 from patchkit.carry.series.trust import (
     DEFAULT_TRUST,
     LEVELS,
+    Assessment,
     Level,
-    Standing,
     admits,
-    standing_of,
+    assess_claims,
 )
 
-LEFT_OUT = "left out on request"
+LEFT_OUT = "excluded on request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """One patch of the series with the GPUs that get it; no ``targets``: it is not in, for ``reason``."""
+    """One patch of the series with the GPUs that get it; without ``targets`` it is off, for ``reason``."""
 
     patch: Patch
     targets: tuple[ArchProfile, ...]
@@ -31,59 +31,59 @@ class Selected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """On what terms a GPU gets a patch. ``needs``: the least trust with which it is in; None: only by name.
+    """The conditions on which a GPU gets a patch.
 
-    ``standing`` is what its claims come to; ``why`` one sentence. Of a patch that is not offered ``needs`` is
-    None, too.
+    ``needs``: the least trust setting with which it is applied; None: only by name, or not offered at all.
+    ``assessment`` combines its claims; ``why`` is one sentence.
     """
 
     is_offered: bool
     needs: Level | None
-    standing: Standing
+    assessment: Assessment
     why: str
 
     @property
     def default(self) -> PatchDefault:
-        """Whether the GPU gets it when nobody asks."""
+        """Whether the GPU gets it without being requested."""
         if not self.is_offered:
             return "off"
         return "on" if admits(DEFAULT_TRUST, self.needs) else "opt-in"
 
 
 def terms_of(series: Series, patch: Patch, profile: ArchProfile, build: int | None) -> Terms:
-    """What the patch is to the GPU on that build; None: on any of the patch's builds.
+    """The terms of the patch on the GPU and build; None: on any of the patch's builds.
 
-    The word of the profile comes before what the claims say, and losses on the GPU before both. What mends
-    wrong results that were seen on hardware is in with any trust: without it nothing is made. So are plain
-    patches, which are for every GPU.
+    The profile's choice overrides the claims, and losses on the GPU override both. A patch that fixes wrong
+    results seen on hardware is applied at any trust setting, because the build is rejected without it. So
+    are plain patches, which are for every GPU.
     """
     choice = profile.patches.get(patch.id)
-    standing = standing_of(patch.claims, profile.arch, build, series.trust)
+    assessment = assess_claims(patch.claims, profile.arch, build, series.trust)
     is_offered = True
     needs: Level | None = None
-    why = choice.why if choice is not None else standing.sentence()
+    why = choice.why if choice is not None else assessment.sentence()
     if choice is not None and choice.default == "off":
         is_offered = False
-    elif standing.loses:
-        why = standing.sentence()
+    elif assessment.loses:
+        why = assessment.sentence()
     elif choice is not None and choice.default == "opt-in":
-        needs = None if admits(DEFAULT_TRUST, standing.trust) else standing.trust
+        needs = None if admits(DEFAULT_TRUST, assessment.trust) else assessment.trust
     elif patch.is_plain and choice is None:
         needs = "measured"
-    elif (choice is not None or standing.claims) and _mends(series, patch, profile.arch, build):
+    elif (choice is not None or assessment.claims) and _fixes_results(series, patch, profile.arch, build):
         needs = "measured"
         why = "without it this build computes wrong results"
     elif choice is not None:
-        # Whoever owns the series is one source, whom the default trusts.
-        needs = "measured" if standing.trust == "measured" else DEFAULT_TRUST
-    elif standing.claims:
-        needs = standing.trust
+        # The maintainer's choice counts as one source, which is enough for the default trust.
+        needs = "measured" if assessment.trust == "measured" else DEFAULT_TRUST
+    elif assessment.claims:
+        needs = assessment.trust
     else:
         is_offered = False
-    return Terms(is_offered=is_offered, needs=needs, standing=standing, why=why)
+    return Terms(is_offered=is_offered, needs=needs, assessment=assessment, why=why)
 
 
-def _mends(series: Series, patch: Patch, arch: str, build: int | None) -> bool:
+def _fixes_results(series: Series, patch: Patch, arch: str, build: int | None) -> bool:
     return any(
         fault.patch == patch.id
         and fault.refuses
@@ -94,14 +94,14 @@ def _mends(series: Series, patch: Patch, arch: str, build: int | None) -> bool:
 
 
 def needed_trust(terms: Iterable[Terms]) -> Level | None:
-    """The least trust with which every GPU that is offered the patch has it; None: only by name, or not."""
+    """The least trust setting with which every GPU that is offered the patch gets it; None: there is none."""
     needs = [each.needs for each in terms if each.is_offered]
     known = [each for each in needs if each is not None]
     return max(known, key=LEVELS.index) if known and len(known) == len(needs) else None
 
 
 def is_opt_in(terms: Iterable[Terms]) -> bool:
-    """Whether one of the GPUs gets the patch when it is asked for, and none when nobody asks."""
+    """Whether at least one of the GPUs gets the patch only on request, and none by default."""
     defaults = {each.default for each in terms}
     return "opt-in" in defaults and "on" not in defaults
 
@@ -109,7 +109,7 @@ def is_opt_in(terms: Iterable[Terms]) -> bool:
 def opted_in(
     series: Series, profiles: Sequence[ArchProfile], ids: Iterable[str], build: int
 ) -> tuple[str, ...]:
-    """Those of the patches that these GPUs get on that build only when they are asked for."""
+    """Those of the patches that these GPUs get on that build only on request."""
     patches = ((name, series.patch(name)) for name in ids)
     return tuple(
         name

@@ -1,4 +1,4 @@
-"""Selectors as data: the words a patch uses to say where an edit goes."""
+"""Selectors as data: how a patch names the place of an edit."""
 
 from __future__ import annotations
 
@@ -46,26 +46,27 @@ class Selector(TomlTable):
     """One selector word, plus ``of``, ``inside``, ``above`` and ``below`` where they apply.
 
     ``tokens``: each run of code tokens that matches the pattern.
-    ``statement``: each smallest statement with a run that matches, its ``;`` or brace included.
+    ``statement``: each smallest statement that contains a match, including its ``;`` or brace.
     ``call``: each call ``name(...)`` or ``name<...>(...)``, from the name to the closing parenthesis.
-    ``call_arg``: each argument of a call of ``of`` that is, token for token, the pattern.
-    ``template_params``: the run within the ``template<...>`` of the entity's own header.
-    ``condition``: the condition, without parentheses, of each ``if`` or ``while`` in which it matches.
-    ``group``: the lines below each preprocessor line that reads so, up to its next sibling.
-    ``table_row``: each row ``of(table_row...)`` of a table of macro calls; of ``{}`` each ``{table_row...}``.
+    ``call_arg``: each argument of a call of ``of`` that equals the pattern, token for token.
+    ``template_params``: the matching run in the ``template<...>`` of the entity's own header.
+    ``condition``: the condition, without parentheses, of each ``if`` or ``while`` that contains a match.
+    ``group``: the lines below each matching preprocessor line, up to its next sibling.
+    ``table_row``: each row ``of(table_row...)`` of a table of macro calls; with ``of = "{}"`` each
+    ``{table_row...}``.
     ``body``: everything inside the braces of the entity.
-    ``lines``: each run of whole lines that are these, comments included; in code, however far to the right.
-    ``exact``: ``lines`` only as far to the right as they are here, and in a comment, too.
-    ``above``, ``below``: lines that stand directly above and below ``lines``, and stay.
+    ``lines``: each run of whole lines equal to these, including comments; in code, with any indentation.
+    ``exact``: match ``lines`` only with this indentation; they may then be inside a comment.
+    ``above``, ``below``: lines that must be directly above and below ``lines``, and are kept.
     ``definition``: each function, struct, class, union, enum or macro of that name.
-    ``member``: each declaration of that name in the struct or enum ``of``, its ``;`` or ``,`` included.
+    ``member``: each declaration of that name in the struct or enum ``of``, including its ``;`` or ``,``.
     ``case``: each label ``case name:``.
     ``include``: each ``#include`` of that header.
-    ``cmake``: each call of a CMake command that reads so, or begins so where ``)`` is left out.
+    ``cmake``: each equal call of a CMake command; without the final ``)``, each call that begins so.
     ``start``, ``end``: the empty place at the beginning, or the end, of the file.
-    ``before``, ``after``: the empty place in front of, or behind, each span of a selector.
+    ``before``, ``after``: the empty place before, or after, each span of a selector.
     ``between``: from the end of the one span of the first to the start of the one span of the second.
-    ``first_of``: what the first of these selectors covers that covers exactly one span.
+    ``first_of``: the span of the first of these selectors that matches exactly once.
     """
 
     tokens: Words | None = None
@@ -96,19 +97,19 @@ class Selector(TomlTable):
     exact: bool | None = None
 
     def __str__(self) -> str:
-        """As it stands in patch.toml, on one line."""
-        told = []
+        """As written in patch.toml, on one line."""
+        words = []
         for name in (*_WORDS, "of", "inside", "above", "below", "exact"):
             value = getattr(self, name)
             if value is not None:
-                told.append(f"{name} = {_in_toml(value)}")
-        return f"{{ {', '.join(told)} }}"
+                words.append(f"{name} = {_in_toml(value)}")
+        return f"{{ {', '.join(words)} }}"
 
     def __post_init__(self) -> None:
         words = [word for word in _WORDS if getattr(self, word) is not None]
         if len(words) != 1:
             found = ", ".join(words) or "none"
-            raise ValueError(f"a selector has exactly one word of {', '.join(_WORDS)}; found {found}")
+            raise ValueError(f"a selector has exactly one of {', '.join(_WORDS)}; found {found}")
         word = words[0]
         if (self.of is not None) != (word in _NEED_OF):
             need = f"'{word}' needs 'of': {_NEED_OF[word]}" if word in _NEED_OF else f"'{word}' takes no 'of'"
@@ -116,10 +117,10 @@ class Selector(TomlTable):
         if self.inside is not None and word not in _TAKE_INSIDE:
             raise ValueError(f"'{word}' takes no 'inside'")
         if word != "lines" and (self.above, self.below, self.exact) != (None, None, None):
-            raise ValueError(f"'{word}' takes no 'above', 'below' and 'exact': they go with 'lines'")
+            raise ValueError(f"'{word}' takes no 'above', 'below' or 'exact': they are for 'lines' only")
         for flag in ("body", "start", "end", "exact"):
             if getattr(self, flag) is False:
-                raise ValueError(f"'{flag}' is true or absent")
+                raise ValueError(f"'{flag}' must be true or absent")
 
 
 def _in_toml(value: Selector | tuple[Selector, ...] | str | bool) -> str:  # noqa: FBT001 - a value of TOML

@@ -1,7 +1,7 @@
-"""How far a patch can be trusted on a GPU: a level, made of claims by rules that are data.
+"""How far a patch can be trusted on a GPU: a level, derived from claims by the rules of the series.
 
-A claim says who saw what of the patch, where, on which GPU. Those of the public record stand in the patch's
-folder (``evidence.toml``); others may be made of what machines measured. :func:`standing_of` takes them all.
+A claim is an observation of the patch's effect: by whom, where, on which GPU. Public reports are in the
+patch's folder (``evidence.toml``); others are made from evidence files. :func:`assess_claims` uses them all.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from patchkit.base.text import control_characters
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, Words
 
 Level = Literal["measured", "published", "modelled", "faults"]
-"""measured: two independent sources on the GPU; published: one; modelled: none, but the timing model says a
-gain; faults: nobody reports a gain, it mends what only the emulated GPU showed or the code says."""
+"""measured: two independent sources on the GPU; published: one; modelled: none, but the timing model predicts
+a gain; faults: no reported gain, but it fixes a fault that only the emulated GPU or the code shows."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""From most to least trusted; who trusts one trusts those before it."""
+"""From most to least trusted; accepting one level accepts those before it."""
 
 DEFAULT_TRUST: Level = "published"
 
 Kind = Literal["hardware", "modelled", "emulated", "concluded"]
 Says = Literal["gain", "mends", "same", "mixed", "loss"]
 ModelSays = Literal["agrees", "disagrees", "silent"]
-_MODEL_TOLD: dict[ModelSays, str] = {
-    "agrees": "the model agrees",
-    "disagrees": "the model says otherwise",
+_MODEL_TEXT: dict[ModelSays, str] = {
+    "agrees": "the timing model agrees",
+    "disagrees": "the timing model disagrees",
     "silent": "not modelled",
 }
 
 
 def _one_line(text: str) -> str:
     if any(control_characters(text)):
-        raise ValueError("a claim is one line of text, without control characters")
+        raise ValueError("a claim must be one line of text, without control characters")
     return text
 
 
@@ -48,10 +48,10 @@ _Build = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(TomlTable):
-    """``[[claim]]``: who says what the patch does on these GPUs.
+    """``[[claim]]``: what a source reports about the patch on these GPUs.
 
-    ``who`` is one source, however often it speaks: two of that name are no second source. ``build`` is what
-    was measured; ``last_build`` the last one that the claim still speaks of.
+    ``who`` is one source, however many claims it makes: the same name never counts as a second source.
+    ``build`` is the build that was measured, ``last_build`` the last one for which the claim holds.
     """
 
     named_by: ClassVar[str] = "who"
@@ -60,62 +60,65 @@ class Claim(TomlTable):
     kind: Annotated[
         Kind,
         Field(
-            description="hardware: seen on such a GPU; modelled: by the timing model; emulated: on the "
+            description="hardware: observed on such a GPU; modelled: by the timing model; emulated: on the "
             "emulated GPU; concluded: from the code, the compiler or another GPU"
         ),
     ]
     says: Annotated[
         Says,
         Field(
-            description="gain: faster; mends: right where it was wrong; same: neither; loss: slower, beyond "
-            "noise; mixed: gain and loss, so it counts for nothing"
+            description="gain: faster; mends: fixes wrong results; same: neither; loss: slower, beyond "
+            "noise; mixed: gain and loss, so it is not counted"
         ),
     ]
     who: _Line
-    link: Annotated[_Line, Field(description="Where it can be read: an address, or one of the documents")]
-    figure: Annotated[_Line, Field(description="What was found, with its numbers")]
+    link: Annotated[_Line, Field(description="Where to read it: a URL, or a file of the documentation")]
+    figure: Annotated[_Line, Field(description="The result, with its numbers")]
     on: dt.date | None = None
     build: _Build | None = None
     last_build: _Build | None = None
     indirect: Annotated[
-        bool, Field(description="Not the patch was measured, but what does the same or more than it")
+        bool, Field(description="Measured was not the patch itself, but a change that does the same or more")
     ] = False
     note: _Line | None = None
     where: NotInFile[Location] = NOWHERE
 
     def is_about(self, arch: str, build: int | None) -> bool:
-        """Whether it speaks of that GPU and that build; None: of any build."""
+        """Whether it applies to that GPU and that build; None: any build."""
         ends = self.last_build
         return arch in self.archs and (ends is None or build is None or build <= ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimFile(TomlTable):
-    """evidence.toml in the folder of a patch."""
+    """evidence.toml in the folder of a patch: claims about it."""
 
     claims: Annotated[Several[Claim], Field(alias="claim", min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRules(TomlTable):
-    """``[trust]`` of series.toml: how many sources on the GPU make a patch measured, and how many end it."""
+    """``[trust]`` of series.toml: how many sources on the GPU make a patch measured, or turn it off."""
 
-    measured: Annotated[int, Field(ge=1, le=100, description="Sources that gained")] = 2
-    loses: Annotated[int, Field(ge=1, le=100, description="Sources that lost: it is off by default")] = 2
+    measured: Annotated[int, Field(ge=1, le=100, description="Sources that report a gain")] = 2
+    loses: Annotated[
+        int, Field(ge=1, le=100, description="Sources that report a loss: the patch is off by default")
+    ] = 2
 
 
 TWO_AND_TWO = TrustRules()
-"""The rules of a series that says none."""
+"""The rules of a series without ``[trust]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What the claims come to on one GPU and build.
+class Assessment:
+    """The claims about a patch on one GPU and build, combined.
 
-    ``trust``: the least trust with which the patch is in; None: only by name. It is ``level``, but for what
-    is published: there the model has to agree, else it takes as much trust as the model itself, and none
-    is enough where the model says the opposite. ``gains`` and ``losses``: the sources on the GPU;
-    ``indirect``: those of them that measured something else. ``loses``: enough lost to switch a default off.
+    ``trust``: the least trust setting with which the patch is applied; None: only by name. It equals
+    ``level``, except for published patches: those need an agreeing model. Without a model result the setting
+    must be ``modelled``, and if the model disagrees no setting is enough. ``gains`` and ``losses``: the
+    sources on the GPU; ``indirect``: those that measured something else. ``loses``: enough sources report a
+    loss to turn the patch off by default.
     """
 
     level: Level | None
@@ -128,49 +131,49 @@ class Standing:
     claims: tuple[Claim, ...]
 
     def sentence(self) -> str:
-        """The level and what it was made of, as ``show`` and ``apply`` say it."""
+        """The level and its sources, as ``show`` and ``apply`` print it."""
         if self.loses:
-            return f"slower for {_names(self.losses)}"
-        against = f"; slower for {_names(self.losses)}" if self.losses else ""
-        model = _MODEL_TOLD[self.model]
+            return f"measured slower by {_names(self.losses)}"
+        against = f"; measured slower by {_names(self.losses)}" if self.losses else ""
+        model = _MODEL_TEXT[self.model]
         match self.level:
             case "measured":
                 return f"measured by {_names(self.gains)}{against}"
             case "published":
                 return f"published {self._by()}, {model}{against}"
             case "modelled":
-                return f"modelled, and measured by nobody{against}"
+                return f"faster in the timing model, not measured{against}"
             case "faults":
-                return f"against a fault, and timed by nobody{against}"
+                return f"fixes a fault, speed not measured{against}"
             case None:
                 return f"{self._nothing()}{against}"
 
     def _by(self) -> str:
-        """Who published it, and where nobody measured the patch itself, for what."""
-        what = " for what does the same" if {*self.indirect} == {*self.gains} else ""
+        """The publishers, and whether all of them measured an equivalent change instead of the patch."""
+        what = " for an equivalent change" if {*self.indirect} == {*self.gains} else ""
         return f"by {_names(self.gains)}{what}"
 
     def _nothing(self) -> str:
         if any(claim.kind == "hardware" for claim in self.claims):
-            return "no gain is left of what was measured"
+            return "the measurements show no net gain"
         if self.model == "disagrees":
-            return "the model says that it is slower, and nobody measured it"
-        return "nobody saw it on this GPU" if self.claims else "nothing is known"
+            return "slower in the timing model, not measured"
+        return "not observed on this GPU" if self.claims else "no evidence"
 
 
 def _names(sources: Sequence[str]) -> str:
     return f"{', '.join(sources[:-1])} and {sources[-1]}" if len(sources) > 1 else "".join(sources)
 
 
-def standing_of(
+def assess_claims(
     claims: Iterable[Claim], arch: str, build: int | None, rules: TrustRules = TWO_AND_TWO
-) -> Standing:
-    """What the claims say of a patch on one GPU and build; None: on any.
+) -> Assessment:
+    """Combine the claims about a patch on one GPU and build; None: any build.
 
-    Each source on the GPU (``hardware``) has one vote, whatever it says how often: for the patch, against it,
-    or neither where it says both. A vote against takes one for it away. Sources that measured something else
-    can make it published, not measured, and their losses are not the patch's. ``rules.loses`` votes against
-    it end its default, whatever else is known; a person can still name it.
+    Each source on the GPU (``hardware``) has one vote, however many claims it makes: for the patch, against
+    it, or neither if it reports both. A vote against cancels one vote for. Sources that measured something
+    else can make a patch published but not measured, and their losses are not counted. ``rules.loses`` votes
+    against turn the patch off by default, whatever else is known; it can still be applied by name.
     """
     about = tuple(claim for claim in claims if claim.is_about(arch, build))
     gains, losses = _votes(about)
@@ -193,7 +196,7 @@ def standing_of(
         level = trust = "modelled"
     elif model != "disagrees" and any(each.says == "mends" for each in about):
         level = trust = "faults"
-    return Standing(
+    return Assessment(
         level=level,
         trust=trust,
         gains=gains,
@@ -206,24 +209,24 @@ def standing_of(
 
 
 def _votes(claims: Sequence[Claim]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The sources on the GPU that are for the patch, and those against it, in the order they speak."""
-    said: dict[str, set[Says]] = {}
+    """The sources on the GPU that are for the patch, and those against it, in the order of their claims."""
+    effects: dict[str, set[Says]] = {}
     for claim in claims:
         if claim.kind == "hardware" and not (claim.indirect and claim.says == "loss"):
-            said.setdefault(claim.who, set()).add(claim.says)
+            effects.setdefault(claim.who, set()).add(claim.says)
     both = {"gain", "mends"}
-    gains = tuple(who for who, words in said.items() if words & both and not words & {"loss", "mixed"})
-    losses = tuple(who for who, words in said.items() if "loss" in words and not words & {*both, "mixed"})
+    gains = tuple(who for who, says in effects.items() if says & both and not says & {"loss", "mixed"})
+    losses = tuple(who for who, says in effects.items() if "loss" in says and not says & {*both, "mixed"})
     return gains, losses
 
 
 def _model_says(claims: Sequence[Claim]) -> ModelSays:
-    said = {claim.says for claim in claims if claim.kind in ("modelled", "emulated")}
-    if "loss" in said:
+    effects = {claim.says for claim in claims if claim.kind in ("modelled", "emulated")}
+    if "loss" in effects:
         return "disagrees"
-    return "agrees" if said & {"gain", "mends"} else "silent"
+    return "agrees" if effects & {"gain", "mends"} else "silent"
 
 
 def admits(trust: Level, needed: Level | None) -> bool:
-    """Whether who trusts so far takes what needs so much trust."""
+    """Whether the setting ``trust`` includes patches that need ``needed``."""
     return needed is not None and LEVELS.index(needed) <= LEVELS.index(trust)

@@ -326,4 +326,4 @@ def _said_lines(one: PatchSaid) -> Iterator[str]:
     yield f"  {one.patch}: {one.becomes}"
     if not one.validity.counts:
         yield f"    it counts for nothing: {one.validity.why}"
-    yield from (f"    {each.told}, {each.test.model}" for each in one.measured)
+    yield from (f"    {each.text}, {each.test.model}" for each in one.measured)

@@ -96,4 +96,4 @@ def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
             if edit.parameters is not None:
                 yield f"    of its twins the one with the parameters {edit.parameters}"
             yield from (f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
-    yield from (f"  {line}" for line in patch.told_files)
+    yield from (f"  {line}" for line in patch.format_files)

@@ -89,13 +89,13 @@ def _levels(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
     found: dict[str, object] = {}
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
-        if terms.standing.claims:
+        if terms.assessment.claims:
             found[profile.arch] = {
-                "build": catalogue.told_build(patch),
-                "level": terms.standing.level,
+                "build": catalogue.label_build(patch),
+                "level": terms.assessment.level,
                 "needs": terms.needs,
                 "default": terms.default,
-                "sentence": terms.standing.sentence(),
+                "sentence": terms.assessment.sentence(),
             }
     return found
 
@@ -104,11 +104,11 @@ def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     """What is known, by whom, on what: per GPU what it comes to, then each claim."""
     if not patch.claims:
         return
-    yield f"trust at {build_name(catalogue.told_build(patch))}:"
+    yield f"trust at {build_name(catalogue.label_build(patch))}:"
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
-        if terms.standing.claims:
-            yield f"  {profile.arch} {terms.default}: {terms.standing.sentence()}"
+        if terms.assessment.claims:
+            yield f"  {profile.arch} {terms.default}: {terms.assessment.sentence()}"
     yield "claims:"
     for claim in patch.claims:
         told = [" ".join(claim.archs), claim.kind + (", indirect" if claim.indirect else ""), claim.says]
@@ -138,11 +138,11 @@ def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) ->
     expected = f"{patch.expected.effect} (source: {patch.expected.source})"
     yield from _paragraph("expected", expected if patch.expected.effect else _NOT_SAID)
     builds = f"builds {patch.builds.first} to {last}: {patch.builds.why}"
-    yield from _paragraph("upstream", f"{patch.standing}; {builds}")
+    yield from _paragraph("upstream", f"{patch.upstream_text}; {builds}")
     for need in patch.requires:
         yield from _paragraph("needs", f"{need.patch}: {need.why}")
     if catalogue.profiles:
-        told = catalogue.told_build(patch)
+        told = catalogue.label_build(patch)
         at = f"at {build_name(told)}: " if standings and told != catalogue.lock.default else ""
         yield from _paragraph("GPUs", f"{at}{standings}" or "none")
     yield from _claim_lines(patch, catalogue)
@@ -151,7 +151,7 @@ def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) ->
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"
         yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"
-    yield from (f"  {line}" for line in patch.told_files)
+    yield from (f"  {line}" for line in patch.format_files)
     if patch.links:
         yield "links:"
     yield from (f"  {link}" for link in patch.links)
@@ -191,7 +191,7 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
                 "needs": terms.needs,
                 "why": terms.why,
                 "builds": patch.builds,
-                "told_build": catalogue.told_build(patch),
+                "told_build": catalogue.label_build(patch),
             }
             for patch, terms in _offered(profile, catalogue)
         },

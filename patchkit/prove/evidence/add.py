@@ -22,7 +22,7 @@ from patchkit.carry.series.measured import (
     validity_of,
 )
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.trust import Standing, standing_of
+from patchkit.carry.series.trust import Assessment, assess_claims
 from patchkit.prove.evidence.check import Checker, Made
 
 
@@ -33,8 +33,8 @@ class PatchSaid:
     patch: str
     measured: tuple[PatchMeasured, ...]
     validity: Validity
-    before: Standing
-    after: Standing
+    before: Assessment
+    after: Assessment
 
     @property
     def becomes(self) -> str:
@@ -95,8 +95,8 @@ def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid
                 patch=name,
                 measured=tuple(several),
                 validity=validity_of(file, name, lock, codes),
-                before=standing_of(before, arch, build, loaded.trust),
-                after=standing_of(after, arch, build, loaded.trust),
+                before=assess_claims(before, arch, build, loaded.trust),
+                after=assess_claims(after, arch, build, loaded.trust),
             )
         )
     return found

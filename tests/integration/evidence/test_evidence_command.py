@@ -164,7 +164,7 @@ def test_a_loss_on_two_machines_is_told(world: World) -> None:
         assert done.returncode == 0, done.stderr
     assert "two lost, so that it is off by default" in done.stdout
     shown = world.run("show", "demo-launch-bounds").stdout
-    assert re.search(r"opt-in: slower for machine 0000000[12] and machine 0000000[12]", shown)
+    assert re.search(r"opt-in: measured slower by machine 0000000[12] and machine 0000000[12]", shown)
     for _ in range(2):  # recording what is on now must not turn it on again
         assert world.run("lock", "--arch", "gfx1151").returncode == 0
         assert "opt-in: slower" in world.run("show", "demo-launch-bounds").stdout

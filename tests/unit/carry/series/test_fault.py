@@ -1,4 +1,4 @@
-"""Known faults: where they are, what mends them, and what they keep from being made."""
+"""Known faults: the affected GPUs, the patch that fixes them, and the candidates that they reject."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_on_its_gpus_only_and_mended_where_the_patch_is_live() -> None:
     (found,) = find_faults([FAULT], 20, ALL, [("waits", ALL)])
     assert (found.archs, found.mended) == ((), ("gfx1150", "gfx1151"))
     assert refused_faults([found], ()) == ()
-    assert found.state() == "reads-ahead on gfx1150 gfx1151: mended by waits"
+    assert found.state() == "reads-ahead on gfx1150 gfx1151: fixed by waits"
 
 
 @pytest.mark.parametrize("changed", [{"does": "no harm seen"}, {"does": "aborts"}, {"seen_on": "emulated"}])
@@ -59,7 +59,7 @@ def test_the_refusal_says_what_is_wrong_and_the_ways_out() -> None:
     assert "Garbage." in error.why
     assert "https://example.invalid/1" in error.why
     assert error.hint is not None
-    assert "let waits in" in error.hint
+    assert "apply the patch waits" in error.hint
     assert "--accept-fault reads-ahead" in error.hint
     check_faults([FAULT], found, 10, ("reads-ahead",))
 

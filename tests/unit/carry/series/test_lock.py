@@ -456,7 +456,7 @@ def test_the_mode_of_the_lock_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "why"), [("true", "it must be the number 1"), ("2", "it must be one of: 1")]
+    ("version", "why"), [("true", "must be the number 1"), ("2", "it must be one of: 1")]
 )
 def test_a_version_that_is_not_1(version: str, why: str) -> None:
     with pytest.raises(ErrorGroup) as caught:

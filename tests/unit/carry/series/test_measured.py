@@ -22,7 +22,7 @@ from patchkit.carry.series.measured import (
     measured_of,
     validity_of,
 )
-from patchkit.carry.series.trust import Claim, standing_of
+from patchkit.carry.series.trust import Claim, assess_claims
 
 LOSING = {"first": -0.06, "second": 0.0}
 
@@ -75,8 +75,8 @@ def test_a_machine_makes_a_claim(gaining: EvidenceFile) -> None:
 
 
 def test_two_machines_that_agree_make_it_measured(gaining: EvidenceFile) -> None:
-    one = standing_of(claims(gaining), "gfx1151", BUILD)
-    two = standing_of(claims(gaining, measured(number=1)), "gfx1151", BUILD)
+    one = assess_claims(claims(gaining), "gfx1151", BUILD)
+    two = assess_claims(claims(gaining, measured(number=1)), "gfx1151", BUILD)
     assert (one.level, two.level) == ("published", "measured")
 
 
@@ -84,12 +84,12 @@ def test_a_machine_has_one_vote_however_many_files(gaining: EvidenceFile) -> Non
     again = measured(rounds=12)
     assert again.machine.token == gaining.machine.token
     assert again.name != gaining.name
-    assert standing_of(claims(gaining, again), "gfx1151", BUILD).level == "published"
+    assert assess_claims(claims(gaining, again), "gfx1151", BUILD).level == "published"
 
 
 def test_a_loss_on_two_machines_ends_a_default(losing: dict[int, EvidenceFile]) -> None:
-    one = standing_of(claims(losing[3]), "gfx1151", BUILD)
-    two = standing_of(claims(*losing.values()), "gfx1151", BUILD)
+    one = assess_claims(claims(losing[3]), "gfx1151", BUILD)
+    two = assess_claims(claims(*losing.values()), "gfx1151", BUILD)
     assert (one.loses, two.loses) == (False, True)
 
 
@@ -106,13 +106,13 @@ def test_a_gain_beside_what_is_likely_a_loss_is_neither(gaining: EvidenceFile) -
 
 
 def test_another_gpu_says_nothing(gaining: EvidenceFile) -> None:
-    assert standing_of(claims(gaining, measured(number=1)), "gfx1150", BUILD).level is None
+    assert assess_claims(claims(gaining, measured(number=1)), "gfx1150", BUILD).level is None
 
 
 def test_a_patch_that_was_changed_since_is_another_one(gaining: EvidenceFile) -> None:
     known = with_results(changed(BUILD, same=False))
     assert claims(gaining, known=known) == ()
-    assert "writes something else" in validity_of(gaining, "first", known, CODES).why
+    assert "writes different code" in validity_of(gaining, "first", known, CODES).why
 
 
 def test_prose_and_neighbours_may_change(gaining: EvidenceFile) -> None:

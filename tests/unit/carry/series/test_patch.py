@@ -12,7 +12,7 @@ from patchkit.carry.series.patch import BuildRange, Edit, NewFile, Replacement, 
 from patchkit.carry.series.promises import Allowance, BenchRules, ExpectedGain, ResourceRules
 from patchkit.carry.series.selector import Selector
 
-NOTHING = "a patch has an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]"
+NOTHING = "a patch needs an [[edit]], a [[file]], a [[remove]], a [[rename]] or a [[mode]]"
 TODAY = dt.date(2026, 11, 21)
 PATH = "patches/0007-my-patch/patch.toml"
 GOOD = """\
@@ -145,7 +145,7 @@ def test_a_build_range_includes_both_ends(build, last, covered):
         ('without = "A', 'witout = "A', "CONFIG_UNKNOWN_KEY", 8, "did you mean 'without'?"),
         ('{ call = "kernel" }', '{ cal = "kernel" }', "CONFIG_UNKNOWN_KEY", 50, "did you mean 'call'?"),
         ('title = "do it better"\n', "", "CONFIG_MISSING_KEY", 1, "'title' is missing"),
-        ('side = "host"\npairs', "pairs", "CONFIG_BAD_VALUE", 1, "edit 'launch' needs a side"),
+        ('side = "host"\npairs', "pairs", "CONFIG_BAD_VALUE", 1, "edit 'launch' has no side"),
         ('[guard]\nmacros = ["GGML_USE_HIP"]', "", "CONFIG_MISSING_KEY", 1, "'guard' is missing"),
         ('id = "my-patch"', 'id = "my-patch\\n"', "CONFIG_BAD_VALUE", 1, "'id'"),
         ('id = "launch"', 'id = "-launch"', "CONFIG_BAD_VALUE", 46, "-launch"),
@@ -172,7 +172,7 @@ def test_a_build_range_includes_both_ends(build, last, covered):
         ('header = "my.cuh"\n', "", "CONFIG_BAD_VALUE", 38, "verb 'add_include' needs header"),
         ('header = "my.cuh"', 'header = "my.cuh"\ncount = 2', "CONFIG_BAD_VALUE", 38, "'count'"),
         ('header = "my.cuh"', 'header = "m.h"\nat = { start = true }', "CONFIG_BAD_VALUE", 38, "include ="),
-        ('function = "launch"\n', "", "CONFIG_BAD_VALUE", 45, "name the 'function'"),
+        ('function = "launch"\n', "", "CONFIG_BAD_VALUE", 45, "needs 'function'"),
         ('text = "new"', 'text = "new"\ncount = 0', "CONFIG_BAD_VALUE", 55, "greater than or equal to 1"),
         ("last = 9093", "last = 1", "CONFIG_BAD_VALUE", 11, "last (1) is before first (6900)"),
         ("first = 6900", "first = 0", "CONFIG_BAD_VALUE", 12, "greater than or equal to 1"),
@@ -219,17 +219,17 @@ def test_a_patch_without_edits_and_files_is_none():
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        (".git/config", "git's own"),
-        ("sub/.GIT/x", "git's own"),
-        ("sub/.git. ", "git's own"),
-        ("git~1/x", "git's own"),
-        (".git::$INDEX_ALLOCATION/x", "git's own"),
+        (".git/config", "reserved by git"),
+        ("sub/.GIT/x", "reserved by git"),
+        ("sub/.git. ", "reserved by git"),
+        ("git~1/x", "reserved by git"),
+        (".git::$INDEX_ALLOCATION/x", "reserved by git"),
         (".g\u200cit/x", "printable"),
-        (".gitmodules", "git fetches"),
-        ("sub/.GitModules", "git fetches"),
-        ("gitmod~1", "git fetches"),
-        ("../x", "goes down only"),
-        ("a/./b", "goes down only"),
+        (".gitmodules", "git fetch"),
+        ("sub/.GitModules", "git fetch"),
+        ("gitmod~1", "git fetch"),
+        ("../x", "'.' or '..'"),
+        ("a/./b", "'.' or '..'"),
         ("a//b", "single '/'"),
         ("a/", "single '/'"),
         ("a\\\\b", "backslash"),
@@ -286,7 +286,7 @@ def test_a_control_character_is_named_with_its_place(old, new, name, char):
     ((code, line, message, *_),) = failures(GOOD.replace(old, new))
     assert (code, message) == (
         "PATCH_CONTROL_CHARACTER",
-        f"'{name}' holds the control character U+{char}",
+        f"'{name}' contains the control character U+{char}",
     )
     assert line is not None
 
@@ -313,13 +313,13 @@ def stands(status, tables=""):
         ("not-submitted", "", "not submitted"),
         ("submitted", "", "submitted: https://example.invalid/1"),
         ("submitted", '[upstream]\nurl = "https://a.invalid/9"', "submitted: https://a.invalid/9"),
-        ("rejected", "", "rejected: no reason written down"),
+        ("rejected", "", "rejected: no reason recorded"),
         ("rejected", '[upstream]\nreason = "a rewrite is planned"', "rejected: a rewrite is planned"),
         ("backport", "[upstream]\nmerged_in = 7000", "merged in b7000"),
     ],
 )
-def test_the_standing_reads_as_a_sentence(status, tables, text):
-    assert stands(status, tables).standing == text
+def test_the_upstream_state_as_text(status, tables, text):
+    assert stands(status, tables).upstream_text == text
 
 
 def test_a_patch_expires_behind_a_build_or_a_day():
@@ -386,8 +386,8 @@ EXPECTED = '[bench]\nwhy = "w"\n[[bench.expected]]\ntest = "pp*"\narchs = ["gfx1
             '[resources]\nwhy = "x"\n[[resources.allow]]\nkernels = ["f"]\nfewer_waves = 1',
             "'resources.allow[0].why' is missing",
         ),
-        ('[expires]\nwhy = "x"', "give 'build' or 'on', one of them"),
-        ('[expires]\nbuild = 1\non = 2026-01-01\nwhy = "x"', "give 'build' or 'on', one of them"),
+        ('[expires]\nwhy = "x"', "either 'build' or 'on'"),
+        ('[expires]\nbuild = 1\non = 2026-01-01\nwhy = "x"', "either 'build' or 'on'"),
         ("[upstream]", "status 'rejected' needs [upstream] reason"),
         ('[upstream]\nreason = "x"\nmerged_in = 5', "merged_in does not go with status 'rejected'"),
     ],
@@ -401,8 +401,8 @@ def test_a_table_that_says_too_little_or_too_much_is_refused_with_its_line(table
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (f'url = "u/pull/1"\nhead = "{"1" * 40}"', "give both or none"),
-        (f'head = "{"1" * 40}"\nbase = "{"2" * 40}"', "give its 'url'"),
+        (f'url = "u/pull/1"\nhead = "{"1" * 40}"', "give both or neither"),
+        (f'head = "{"1" * 40}"\nbase = "{"2" * 40}"', "needs its 'url'"),
     ],
 )
 def test_the_ends_of_a_pull_request_are_two_and_of_one(lines: str, says: str) -> None:
@@ -450,13 +450,13 @@ INCLUDE = 'verb = "add_include"\nheader = "a.h"'
     ("old", "new", "says"),
     [
         ('guard = "none"', 'guard = "nothing"', "'guard'"),
-        ('text = "new"', 'text = "new"\nside = "host"', "takes no side"),
+        ('text = "new"', 'text = "new"\nside = "host"', "must not have a side"),
         ('at = { call = "kernel" }\n', 'alias = "A"\n', "needs at"),
         ('verb = "change_to"\n', 'verb = "use_alias"\nalias = "A"\n', "takes no text"),
         ('at = { call = "kernel" }\nverb = "change_to"\ntext = "new"', INCLUDE, "for guarded patches"),
-        ('at = { call = "kernel" }', 'at = { call = "kernel", above = "x" }', "they go with 'lines'"),
+        ('at = { call = "kernel" }', 'at = { call = "kernel", above = "x" }', "for 'lines' only"),
         ('text = "new"', 'text = "new"\ndigest = "abc"', "digest' is 'abc'"),
-        ('function = "launch"', f'digest = "{"0" * 64}"', "name the 'function'"),
+        ('function = "launch"', f'digest = "{"0" * 64}"', "needs 'function'"),
         ('guard = "none"', 'guard = "none"\nauthors = ["nobody"]', "authors[0]"),
     ],
 )  # fmt: skip

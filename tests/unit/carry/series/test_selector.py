@@ -34,7 +34,7 @@ def test_a_table_is_read_as_its_selector(table, selector):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({}, "exactly one word"),
+        ({}, "exactly one of"),
         ({"of": "f"}, "found none"),
         ({"tokens": "a", "statement": "b"}, "found tokens, statement"),
         ({"call_arg": "a"}, "'call_arg' needs 'of': the name of the called function"),
@@ -42,13 +42,13 @@ def test_a_table_is_read_as_its_selector(table, selector):
         ({"tokens": "a", "of": "f"}, "'tokens' takes no 'of'"),
         ({"body": True, "inside": {"tokens": "a"}}, "'body' takes no 'inside'"),
         ({"group": "if A", "inside": {"tokens": "a"}}, "'group' takes no 'inside'"),
-        ({"body": False}, "'body' is true or absent"),
+        ({"body": False}, "'body' must be true or absent"),
         ({"between": [{"tokens": "a"}]}, "at least 2 items"),
         ({"between": [{"tokens": "a"}] * 3}, "at most 2 items"),
         ({"tokens": ""}, "at least 1 character"),
         ({"tokens": 1}, "valid string"),
         ({"token": "a"}, "Unexpected keyword"),
-        ({"before": {}}, "exactly one word"),
+        ({"before": {}}, "exactly one of"),
     ],
 )
 def test_what_is_no_selector_is_refused(table, message):

@@ -129,10 +129,10 @@ def test_two_patches_of_one_id_or_number(folder, write):
     write("0001-a")
     write("0001-b")
     error = only(folder)
-    assert (error.code, error.message) == ("PATCH_DUPLICATE", "two patches are called 1")
+    assert (error.code, error.message) == ("PATCH_DUPLICATE", "two patches have the same id or number: 1")
     assert [line(folder, error, i)[0] for i in (0, 1)] == ["0001-b/patch.toml", "0001-a/patch.toml"]
     write("0002-c", patch_id="a")
-    assert "two patches are called a" in [each.message for each in problems(folder)]
+    assert "two patches have the same id or number: a" in [each.message for each in problems(folder)]
 
 
 ALIAS = '\n[[alias]]\nname = "N"\nfile = "{file}"\nfunction = "f"\ndevice = "d"\nupstream = "u"\n'
@@ -326,7 +326,7 @@ def test_a_file_is_renamed_edited_and_made_executable_by_one_patch(folder, write
 def test_a_file_is_not_renamed_to_itself(folder, write_plain):
     write_plain(RENAME.replace("b.cpp", "a.cpp"))
     error = only(folder)
-    assert (error.code, error.why) == ("CONFIG_BAD_VALUE", "it is renamed to what it is called")
+    assert (error.code, error.why) == ("CONFIG_BAD_VALUE", "'from' and 'to' are the same path")
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_only_a_plain_series_names_no_folders(folder, write):
     (folder / "series.toml").write_text("")
     with pytest.raises(ErrorGroup) as caught:
         load_series(folder)
-    assert "folders are missing" in (caught.value.errors[0].why or "")
+    assert "'folders' is missing" in (caught.value.errors[0].why or "")
     (folder / "series.toml").write_text("plain = true\n")
     assert load_series(folder).folders == ()
 
