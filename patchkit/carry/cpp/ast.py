@@ -1,12 +1,12 @@
-"""Parses one file for the host or the device with clang: definitions with extents, and syntax errors.
+"""Parse one file for the host or the device with clang: definitions with extents, and syntax errors.
 
-No compiler and no library need be installed. What a parser has to know of them stands in two headers beside
-this module, ``prelude.h`` (macros of HIP) and ``declarations.h`` (names of the C++ library and of HIP's).
-Without the second one clang took ``std::pair<A, B>`` for two comparisons and ``(uint64_t) x`` for a value and
-a stray name: 3284 false syntax errors in 293 of build 8672's 1026 files (issue 42). With it they are in the
-backends for SYCL, OpenVINO, Vulkan, CANN, OpenCL and Hexagon only, whose libraries nothing here declares.
+No compiler and no library need be installed. The declarations that the parser needs are in two headers next
+to this module, ``prelude.h`` (macros of HIP) and ``declarations.h`` (names of the C++ library and of HIP).
+Without the latter, clang took ``std::pair<A, B>`` for two comparisons and ``(uint64_t) x`` for a value and a
+stray name: 3284 false syntax errors in 293 of build 8672's 1026 files (issue 42). With it they remain only
+in the backends for SYCL, OpenVINO, Vulkan, CANN, OpenCL and Hexagon, whose libraries are not declared here.
 
-Trees are kept on disk: parses of the edited files were 2.6 of the 4 s in which the default series is placed
+Trees are cached on disk: parsing the edited files took 2.6 of the 4 s in which the default series is placed
 at build 11549 (two cores, 2026-11-28).
 """
 
@@ -48,11 +48,11 @@ _HEADERS = ("prelude.h", "declarations.h")
 
 _CPP = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hip", ".hpp")
 
-# libclang 18 (LLVM 18) predates these targets. Their parse runs as the named relative, with the
-# arch macro swapped: same instruction family, and only extents and syntax are read.
-_STAND_INS = {"gfx1152": "gfx1150", "gfx1153": "gfx1150", "gfx950": "gfx942"}
+# libclang 18 (LLVM 18) predates these targets. They are parsed as the related target given here, with the
+# arch macro replaced: the instruction family is the same, and only extents and syntax are read.
+_RELATED_TARGETS = {"gfx1152": "gfx1150", "gfx1153": "gfx1150", "gfx950": "gfx942"}
 
-# ``#include`` and ``__has_include``; the last group is what is neither in quotes nor in angles: a macro.
+# ``#include`` and ``__has_include``; the last group matches an argument without quotes or angles: a macro.
 _INCLUDE = re.compile(rb'(?:#[ \t]*|__has_)include(?:_next)?[ \t(]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w))')
 
 _KINDS = cindex.CursorKind
@@ -81,7 +81,7 @@ _FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preprocessing:
-    """``defines``: macros set to 1; ``folders``: where includes are looked up after the file's own folder."""
+    """``defines``: macros set to 1; ``folders``: include folders, searched after the file's own folder."""
 
     defines: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -94,7 +94,8 @@ NOTHING = Preprocessing()
 class Definition:
     """``name`` without template arguments and scopes; ``span`` from the first token to the last.
 
-    ``sides`` is where a function runs, by its attributes: a kernel is the device's, no attribute the host's.
+    ``sides``: where the function runs, by its attributes. Kernels run on the device; without an attribute it
+    is the host.
     """
 
     name: str
@@ -112,10 +113,10 @@ class ParseIssue:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One pass over one file; ``skipped`` is what its preprocessor left out.
+    """One pass over one file; ``skipped`` are the parts that its preprocessor skipped.
 
-    ``unknown`` are names that clang looked for in vain, ``declared`` those that something in the files looks
-    like a declaration of. Both are there where there are issues, or where they were asked for.
+    ``unknown`` are names that clang found no declaration of, ``declared`` those for which the files contain
+    something that looks like a declaration. Both are set if there are issues, or on request.
     """
 
     definitions: tuple[Definition, ...]
@@ -125,11 +126,11 @@ class Tree:
     declared: frozenset[bytes] = frozenset()
 
     def compiles(self, offset: int) -> bool:
-        """Whether this pass reaches ``offset``: no false branch begins before it and ends behind it."""
+        """Whether this pass compiles the code at ``offset``, i.e. it is not in a skipped branch."""
         return not any(span.start < offset < span.end for span in self.skipped)
 
 
-# Folders that clang looks into besides, whose content no key has.
+# Variables with further include folders of clang, whose content is not part of the cache key.
 _MORE_INCLUDES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH")
 _TREE: TypeAdapter[Tree] = TypeAdapter(Tree)
 
@@ -137,13 +138,14 @@ _TREE: TypeAdapter[Tree] = TypeAdapter(Tree)
 def is_cpp(path: str) -> bool:
     """Whether a C or C++ compiler for the host or for HIP reads the file, by its ending.
 
-    Metal, OpenCL, Objective-C and shaders are languages of their own; a fragment (``.inc``) is no file.
+    Metal, OpenCL, Objective-C and shaders are different languages, and a fragment (``.inc``) is not compiled
+    on its own.
     """
     return path.endswith(_CPP)
 
 
 def has_device_pass(path: str) -> bool:
-    """Whether HIP compiles the file for the device, too, by its ending."""
+    """Whether HIP also compiles the file for the device, by its ending."""
     return path.endswith((".cu", ".cuh", ".hip"))
 
 
@@ -158,12 +160,12 @@ def parse_tree(
     with_names: bool = False,
     kept: Path | None = None,
 ) -> Tree:
-    """Parse ``files[path]`` as HIP, or as C, for one pass; includes are looked up among ``files`` only.
+    """Parse ``files[path]`` as HIP, or as C, for one pass; includes are resolved among ``files`` only.
 
-    ``files`` maps paths relative to upstream's root to bytes;
-    without ``with_skipped`` the tree does not know what the preprocessor left out; with ``with_names`` it
-    says which names are unknown even when there is no issue. ``kept`` is a folder of trees of earlier runs.
-    Raises the errors of :func:`patchkit.carry.cpp.libclang.parse_unit`.
+    ``files`` maps paths relative to upstream's root to bytes. Without ``with_skipped`` the tree has no
+    skipped ranges; with ``with_names`` it lists unknown names even if there is no issue. ``kept`` is a
+    folder with cached trees of earlier runs. Raises the errors of
+    :func:`patchkit.carry.cpp.libclang.parse_unit`.
     """
     read = tuple(sorted(_reachable(path, files).items()))
     return _obtain(
@@ -185,7 +187,7 @@ def read_includes(
     read: Callable[[Sequence[str]], Mapping[str, bytes]],
     folders: Sequence[str],
 ) -> dict[str, bytes]:
-    """What the files at ``paths`` include that is among ``others`` and not yet ``known``, and so on."""
+    """The files that ``paths`` include, recursively, if they are in ``others`` and not yet ``known``."""
     found: dict[str, bytes] = {}
     seen, waiting = set[str](), set(paths)
     while waiting:
@@ -202,7 +204,7 @@ def read_includes(
 
 
 def _places(path: str, data: bytes, folders: Sequence[str]) -> Iterator[str]:
-    """Every path at which an include of a file may be, in the order in which clang looks."""
+    """Every path at which an include of a file may be, in clang's search order."""
     for quoted, angled, _ in _INCLUDE.findall(data):
         name = (quoted or angled).decode("utf-8", "replace")
         for folder in (posixpath.dirname(path), *folders):
@@ -212,7 +214,7 @@ def _places(path: str, data: bytes, folders: Sequence[str]) -> Iterator[str]:
 
 
 def _spelled(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """The files under the names that ``#include "../x.h"`` gives them: clang does not shorten a path."""
+    """The files under the names that ``#include "../x.h"`` gives them, as clang does not normalise paths."""
     for path, data in files.items():
         for quoted, _, _ in _INCLUDE.findall(data):
             if b".." in quoted:
@@ -223,9 +225,9 @@ def _spelled(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _reachable(path: str, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """The files that a parse of one of them may read: whatever has the name of an include, in any branch.
+    """The files that a parse of ``path`` may read: all files whose name is included, in any branch.
 
-    Most files of a tree are none of it, and a change of theirs leaves the parse what it was.
+    Most files of a tree are not among them, so changing those does not change the cache key.
     """
     named: dict[str, list[str]] = {}
     for name in files:
@@ -244,7 +246,7 @@ def _reachable(path: str, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
 
 @lru_cache(maxsize=1024)
 def _included(data: bytes) -> frozenset[str] | None:
-    """Names without folders of what a file includes or asks for; None when a macro says what."""
+    """File names, without folders, of a file's includes; None if a macro gives one of them."""
     words = [quoted or angled for quoted, angled, _ in _INCLUDE.findall(data)]
     return (
         frozenset(word.rpartition(b"/")[2].decode("utf-8", "replace") for word in words)
@@ -253,7 +255,7 @@ def _included(data: bytes) -> frozenset[str] | None:
     )
 
 
-# A bump parses the same versions of a file for every set of patches, the gates those of the candidate again.
+# A bump parses the same versions of a file for every set of patches, and gates parse the candidate's again.
 @lru_cache(maxsize=256)
 def _obtain(
     path: str,
@@ -266,7 +268,7 @@ def _obtain(
     with_names: bool,
     kept: Path | None,
 ) -> Tree:
-    """The tree: from memory, from ``kept``, or parsed. All that a parse can see makes the key."""
+    """The tree from memory, from ``kept``, or parsed. The key covers every input of the parse."""
     arguments = _arguments(path, arch, which, preprocessing)
     if kept is None or any(os.environ.get(name) for name in _MORE_INCLUDES):
         return _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
@@ -280,7 +282,7 @@ def _obtain(
     tree = _load(store, name)
     if tree is None:
         tree = _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
-        # A disk that is full or read-only costs a second next time; a name that is no UTF-8 is not kept.
+        # A full or read-only disk only means parsing again; a name that is not valid UTF-8 is not cached.
         with suppress(CacheError, ValueError):
             store.write(name, _TREE.dump_json(tree))
     return tree
@@ -296,13 +298,13 @@ def _load(store: Store, name: str) -> Tree | None:
 
 @cache
 def _own_digest() -> bytes:
-    """Of all that turns bytes into a tree: this package, the library by version and size, the machine."""
+    """Digest of the code that makes a tree: this package, the library by version and size, the machine."""
     folder = resources.files("patchkit.carry.cpp")
     parts = [folder.joinpath(name).read_bytes() for name in ("ast.py", "libclang.py", *_HEADERS)]
     library = Path(cindex.conf.get_filename())
     size = library.stat().st_size if library.is_file() else 0
-    told = f"{version('libclang')} {library.name} {size} {platform.machine()} {sys.platform}"
-    state = hashlib.sha256(told.encode())
+    platform_text = f"{version('libclang')} {library.name} {size} {platform.machine()} {sys.platform}"
+    state = hashlib.sha256(platform_text.encode())
     for part in parts:
         state.update(hashlib.sha256(part).digest())
     return state.digest()
@@ -318,9 +320,9 @@ def _parse(
 ) -> Tree:
     unsaved = {_ROOT + name: data for name, data in (*_spelled(dict(files)), *files)}
     unsaved.update(_own_headers())
-    # The record that skipped ranges need costs half as much again as the parse itself. Templates are read,
-    # not instantiated: with the library's names known that would be most of the work (0.9 s against 0.07 s,
-    # fattn-tile-instance-dkq128-dv128.cu at build 8672).
+    # Recording skipped ranges costs half as much again as the parse itself. Templates are parsed but not
+    # instantiated: with the library's names declared, instantiation would be most of the work (0.9 s instead
+    # of 0.07 s for fattn-tile-instance-dkq128-dv128.cu at build 8672).
     flags = KEEP_GOING | INCOMPLETE | (PREPROCESSING_RECORD if with_skipped else 0)
     unit = parse_unit(_ROOT + path, arguments, unsaved, flags)
     main = _ROOT + path
@@ -341,12 +343,12 @@ def _arguments(path: str, arch: str, which: Pass, preprocessing: Preprocessing) 
     if path.endswith(".c"):
         arguments = ["-xc", "-std=gnu11"]
     else:
-        target = _STAND_INS.get(arch, arch)
+        target = _RELATED_TARGETS.get(arch, arch)
         arguments = ["-xhip", "-nogpuinc", "-nogpulib", f"--offload-arch={target}", f"--cuda-{which}-only"]
         arguments += ["-std=c++17", "-nostdinc++"]
         if target != arch and which == "device":
             arguments += [f"-U__{target}__", f"-D__{arch}__=1"]
-    # clang's guesses at what a misspelt name was meant to be cost time, and are its, not upstream's.
+    # clang's spelling suggestions cost time, and are guesses.
     arguments += ["-ferror-limit=0", "-w", "-nostdinc", "-fno-spell-checking"]
     arguments += ["-D__HIP_PLATFORM_AMD__", *(f"-D{name}=1" for name in preprocessing.defines)]
     for header in _own_headers():
@@ -363,13 +365,13 @@ def _own_headers() -> Mapping[str, bytes]:
 
 @cache
 def _own_names() -> frozenset[bytes]:
-    """Every word of our own headers, also as what their macros paste together: ``is_same_v``, ``float4``."""
+    """Every word of our own headers, with the suffixes that their macros add: ``is_same_v``, ``float4``."""
     words = {word for text in _own_headers().values() for word in _WORD.findall(_without_prose(text))}
     ends = (b"", b"_t", b"_v", b"1", b"2", b"3", b"4")
     return frozenset(word + end for word in words for end in ends)
 
 
-# What clang says of a name that it does not know. Of members it says so, too, but ``a.b`` parses the same
+# clang's messages about undeclared names. Those about members are ignored, because ``a.b`` parses the same
 # whatever ``b`` is.
 _UNKNOWN = re.compile(
     r"(?:undeclared identifier|unknown type name|unknown class name|no type named|no template named"
@@ -382,10 +384,10 @@ def _unknown(unit: cindex.TranslationUnit) -> frozenset[bytes]:
     return frozenset((match[1] or match[2]).encode() for match in found if match)
 
 
-# What looks like a declaration: a name behind a type, a ``*``, a ``&`` or the ``>`` of a template, one that
-# is defined as a macro, the names of a structured binding, those in an enum. It is asked only where clang did
-# not look a name up, because it gave the statement up before; what is missed makes a verdict more careful.
-_BEHIND_TYPE = re.compile(
+# Looks like a declaration: a name after a type, a ``*``, a ``&`` or the ``>`` of a template, a name defined
+# as a macro, the names of a structured binding, or those in an enum. This is used only where clang did not
+# look up a name because it had given up on the statement. Missing one only makes a verdict more cautious.
+_AFTER_TYPE = re.compile(
     rb"""
     \b(?!(?:return|else|case|goto|throw|new|delete|sizeof|if|while|not|and|or|in|do|co_return|co_yield
         |static|inline|const|constexpr|extern|volatile|virtual|explicit|friend|mutable|thread_local
@@ -397,8 +399,8 @@ _BEHIND_TYPE = re.compile(
     """,
     re.VERBOSE,
 )
-# A comment or string without an end ends with the file or the line, and an enum has bounds: a stranger's text
-# must not make a search quadratic.
+# An unclosed comment ends with the file, an unclosed string with the line, and the length of an enum is
+# limited: untrusted text must not make a search quadratic.
 _PROSE = re.compile(rb'(//[^\n]*|/\*.*?(?:\*/|\Z))|"(?:\\.|[^"\\\n])*"?', re.DOTALL)
 _BINDING = re.compile(rb"\bauto[ \t]*(?:const[ \t]*)?&{0,2}[ \t]*\[([\w, \t]+)\]")
 _ENUM = re.compile(rb"\benum\b[^;{}()]{0,200}\{([^{}]{0,20000})\}")
@@ -412,21 +414,21 @@ def _without_prose(data: bytes) -> bytes:
 @lru_cache(maxsize=1024)
 def _declared(data: bytes) -> frozenset[bytes]:
     data = _without_prose(data)
-    found = {word for match in _BEHIND_TYPE.findall(data) for word in match if word}
+    found = {word for match in _AFTER_TYPE.findall(data) for word in match if word}
     for inside in (*_BINDING.findall(data), *_ENUM.findall(data)):
         found.update(_WORD.findall(inside))
     return frozenset(found)
 
 
 def _is_syntax(diagnostic: cindex.Diagnostic) -> bool:
-    """Warnings are off (``-w``), so everything of these categories is an error."""
+    """Whether it is a syntax error; as warnings are off (``-w``), everything in these categories is one."""
     if diagnostic.category_name == "Lexical or Preprocessor Issue":
         return "not found" not in diagnostic.spelling
     return diagnostic.category_name == "Parse Issue" or "to follow '#pragma" in diagnostic.spelling
 
 
 def _plain_name(spelling: str) -> str:
-    """``Foo<T>`` is how clang spells a constructor of a template; ``operator<`` is a name."""
+    """The name without template arguments: clang spells a constructor of a template ``Foo<T>``."""
     return spelling if spelling.startswith("operator") else spelling.split("<", maxsplit=1)[0]
 
 

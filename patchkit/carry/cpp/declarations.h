@@ -1,7 +1,7 @@
-// Names of the C++ and C libraries and of the HIP runtime, as far as a parser has to know what each one is.
-// A parse on a machine without these libraries must tell `(uint64_t) x`, a cast, from `(count) x`, an error,
-// and `std::pair<A, B>` from two comparisons: it needs to know which names are types, templates, namespaces
-// and macros. What a function takes or a class has in it decides nothing there, so it is not here.
+// Names of the C++ and C libraries and of the HIP runtime, as far as the parser needs them. Without these
+// libraries it must still distinguish a cast, `(uint64_t) x`, from an error, `(count) x`, and `std::pair<A, B>`
+// from two comparisons. For this it needs to know which names are types, templates, namespaces and macros.
+// Parameters of functions and members of classes do not matter, so they are not declared.
 
 typedef signed char int8_t, int_least8_t, int_fast8_t;
 typedef short int16_t, int_least16_t;
@@ -104,7 +104,7 @@ int ceilf(PATCHKIT_ANY), roundf(PATCHKIT_ANY), tanhf(PATCHKIT_ANY), sinf(PATCHKI
 #define SCNx32 "x"
 #define SCNx64 "lx"
 
-// Vectors of the processor: clang defines __SSE2__ for every x86-64, so upstream's code for it is read.
+// CPU vector types: clang defines __SSE2__ for every x86-64, so upstream's SSE2 code is parsed.
 typedef float __m128 __attribute__((vector_size(16)));
 typedef double __m128d __attribute__((vector_size(16)));
 typedef long long __m128i __attribute__((vector_size(16)));
@@ -138,7 +138,7 @@ typedef unsigned long __mmask64;
     template <unsigned long...> int name(...); \
     template <class, class...> int name(...);
 
-namespace patchkit {
+// Member types of library classes; every class declared here has all of them.
 // What the classes of the library call their types; a class of ours has all of them.
 struct members {
     struct iterator {};
@@ -361,7 +361,7 @@ enum class directory_options { none, follow_directory_symlink, skip_permission_d
 }
 }
 
-// The two libraries under vendor/ that upstream's programs use everywhere; nlohmann/json alone has 25000 lines.
+// Two libraries from vendor/ that upstream's programs use everywhere; nlohmann/json alone has 25000 lines.
 namespace nlohmann {
 namespace literals {} namespace detail {}
 struct basic_value : patchkit::members {
@@ -388,7 +388,7 @@ enum class Error { Success };
 
 namespace cooperative_groups {}
 
-// The HIP runtime. Its functions need no declaration: a call parses the same whatever is called.
+// The HIP runtime. Its functions need no declaration: the parse of a call does not depend on its callee.
 struct dim3 { unsigned x, y, z; };
 extern const dim3 threadIdx, blockIdx, blockDim, gridDim;
 extern const int warpSize;

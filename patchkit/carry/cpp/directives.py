@@ -1,4 +1,4 @@
-"""Preprocessor lines and the tree of conditional groups, from tokens alone."""
+"""Preprocessor directives and the tree of conditional groups, from tokens alone."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.lexer import Token, TokenKind
 
-# What begins a conditional group, and what begins a further branch of it.
+# Directives that start a conditional group, and those that start a further branch of it.
 OPENING_KEYWORDS = frozenset({b"if", b"ifdef", b"ifndef"})
 MIDDLE_KEYWORDS = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One preprocessor line: ``span`` runs from ``#`` to before the newline that ends it."""
+    """One directive; ``span`` runs from ``#`` to just before the newline that ends it."""
 
     keyword: bytes
     tokens: tuple[Token, ...]
@@ -23,13 +23,13 @@ class Directive:
 
     @property
     def condition(self) -> bytes:
-        """Keyword and argument tokens joined by single blanks, as patterns are compared."""
+        """Keyword and argument tokens joined by single spaces, the form that patterns are compared with."""
         return b" ".join((self.keyword, *(token.text for token in self.tokens)))
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The lines below ``directive`` up to the next one of its group; ``body`` holds whole lines."""
+    """The lines between ``directive`` and the next directive of its group; ``body`` covers whole lines."""
 
     directive: Directive
     body: Span
@@ -47,7 +47,7 @@ class Group:
 def split_directives(
     source: SourceText, tokens: Sequence[Token]
 ) -> tuple[tuple[Token, ...], tuple[Directive, ...]]:
-    """Separate code tokens from directives; comments belong to neither."""
+    """Separate code tokens from directives; comments are in neither."""
     code: list[Token] = []
     directives: list[Directive] = []
     position = 0
@@ -67,7 +67,7 @@ def split_directives(
             if tokens[position].kind is not TokenKind.COMMENT:
                 inside.append(tokens[position])
             if b"\n" in tokens[position].text:
-                # A block comment or raw string that starts on this line pushes its end further down.
+                # A block comment or raw string that starts on this line extends the directive.
                 end = max(
                     end, tokens[position].span.end, _logical_line_end(source, tokens[position].span.end)
                 )
@@ -99,12 +99,12 @@ def _logical_line_end(source: SourceText, offset: int) -> int:
 
 
 def _is_continued(line: bytes) -> bool:
-    """Whether the next line belongs to this one; clang forgives blanks behind the backslash."""
+    """Whether the next line continues this one; clang allows whitespace after the backslash."""
     return line.rstrip().endswith(b"\\")
 
 
 def find_groups(source: SourceText, directives: Sequence[Directive]) -> tuple[Group, ...]:
-    """Every closed conditional group, in order of its ``#if``; unclosed ones are left out."""
+    """Every closed conditional group, in order of its ``#if``; unclosed ones are skipped."""
     groups: list[Group] = []
     open_groups: list[list[Directive]] = []
     for directive in directives:
@@ -118,7 +118,7 @@ def find_groups(source: SourceText, directives: Sequence[Directive]) -> tuple[Gr
 
 
 def find_unbalanced(directives: Sequence[Directive]) -> Directive | None:
-    """The first directive that closes nothing, else the last one that nothing closes."""
+    """The first directive without an ``#if``; if there is none, the last ``#if`` without an ``#endif``."""
     opened: list[Directive] = []
     for line in directives:
         if line.keyword in OPENING_KEYWORDS:

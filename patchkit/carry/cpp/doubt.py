@@ -1,8 +1,8 @@
-"""Which name that nothing declares may be the reason for what clang calls a syntax error.
+"""Find undeclared names that may be the cause of what clang reports as a syntax error.
 
-``LOG("%" FORMAT, x)`` is right where FORMAT is a macro of some header, ``(count) x`` where count is a type.
-clang, which does not know them here, misses a parenthesis. So a message proves a syntax error only when every
-name around it is known (issue 42).
+``LOG("%" FORMAT, x)`` is valid if FORMAT is a macro of some header, and ``(count) x`` if count is a type.
+Without those declarations clang reports a missing parenthesis. So a message proves a syntax error only if
+every name around it is known (issue 42).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MEMBER = frozenset({b".", b"->"})
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What is known of the names of a file; ``before`` is its tree without the edits, where there is one."""
+    """The known and unknown names of a file; ``before`` is its tree without the edits, if there is one."""
 
     tree: Tree
     before: Tree | None = None
     before_text: Container[bytes] = frozenset()
 
     def is_unknown(self, name: bytes) -> bool:
-        """Whether nothing that was read declares the name.
+        """Whether nothing that was parsed declares the name.
 
-        One that clang knew before the edits is known: the error that is looked for may have lost it.
+        A name that clang knew before the edits counts as known: the syntax error may hide its declaration.
         """
         if name not in self.tree.declared:
             return True
@@ -41,17 +41,17 @@ class Names:
 
 
 def find_doubt(scopes: ScopeMap, offset: int, names: Names) -> str | None:
-    """The first unknown name that may explain a message at ``offset``; None when there is none.
+    """The first unknown name that may explain a message at ``offset``; None if there is none.
 
-    Looked at are the statement or declaration around it and the headers of the braces around that one: a
-    function whose first line clang could not read has a body that it reads as something else. A bracket
-    without a partner in the statement is an error whatever the names are.
+    This checks the statement or declaration around it and the headers of the enclosing braces: if clang
+    could not parse the first line of a function, it misreads the body. A bracket without a partner in the
+    statement is an error, whatever the names are.
     """
     if not scopes.code:
         return None
     position = min(scopes.first_from(offset), len(scopes.code) - 1)
     if position and scopes.code[position].span.start > offset:
-        position -= 1  # clang places what is missing at the end of the token before
+        position -= 1  # clang reports a missing token at the end of the token before
     is_inner = True
     around: int | None = position
     while around is not None:
@@ -69,7 +69,7 @@ def find_doubt(scopes: ScopeMap, offset: int, names: Names) -> str | None:
 
 
 def _to_brace(scopes: ScopeMap, position: int) -> tuple[int, int | None]:
-    """The token of the innermost brace's own level that has ``position`` in its brackets, and the brace."""
+    """The ancestor of ``position`` directly inside the innermost brace, and the position of that brace."""
     holder, around = position, scopes.parents[position]
     while around is not None and scopes.code[around].text != b"{":
         holder, around = around, scopes.parents[around]
@@ -77,7 +77,7 @@ def _to_brace(scopes: ScopeMap, position: int) -> tuple[int, int | None]:
 
 
 def _statement(scopes: ScopeMap, holder: int, brace: int | None) -> range:
-    """The positions from behind one ``;`` or brace to the next one, with all that is in parentheses."""
+    """The positions from just after one ``;`` or brace to the next, including everything in parentheses."""
     code, match = scopes.code, scopes.match
     lowest = -1 if brace is None else brace
     first = holder
@@ -99,18 +99,18 @@ def _doubt_in(
         token = scopes.code[index]
         if token.kind is not TokenKind.IDENTIFIER:
             continue
-        behind = scopes.code[index + 1].text if index + 1 < len(scopes.code) else b""
+        following = scopes.code[index + 1].text if index + 1 < len(scopes.code) else b""
         if index and scopes.code[index - 1].text in _MEMBER:
-            # Whether ``a.b<`` begins template arguments is known only of a class that is.
-            if behind == b"<":
+            # Whether ``a.b<`` starts template arguments depends on the class of ``a``.
+            if following == b"<":
                 return _text(token)
             continue
         for name in _with_macros(scopes, token):
             if not names.is_unknown(name.text):
                 continue
-            # A call explains nothing outside of its parentheses; a name in capitals may be a macro, of which
-            # nothing can be said.
-            if name is not token or behind != b"(" or name.text.upper() == name.text:
+            # A call affects parsing only inside its parentheses. A name in capitals may be a macro, which may
+            # expand to anything.
+            if name is not token or following != b"(" or name.text.upper() == name.text:
                 return _text(name)
             closing = scopes.match.get(index + 1)
             if closing is None or (is_inner and index < position < closing):
@@ -119,7 +119,7 @@ def _doubt_in(
 
 
 def _with_macros(scopes: ScopeMap, token: Token) -> Iterator[Token]:
-    """The token, and what the file's own macro of this name stands for, macros in it as well."""
+    """The token, and the names in its expansion if the file defines it as a macro, recursively."""
     seen, waiting = set[bytes](), [token]
     while waiting:
         each = waiting.pop()
@@ -149,7 +149,10 @@ def _text(token: Token) -> str:
 
 
 def touched(scopes: ScopeMap, spans: Sequence[Span]) -> tuple[Span, ...] | None:
-    """The definitions in which spans are, or the lines around those in none; None: of a macro, so all."""
+    """The definitions that contain the spans, or the lines around spans outside definitions.
+
+    None if a span is in a macro, which may be used anywhere in the file.
+    """
     found: list[Span] = []
     for span in spans:
         if any(line.keyword == b"define" and _meets(line.span, span) for line in scopes.directives):
@@ -168,14 +171,14 @@ _KEYWORDS = (
     b" return short signed sizeof static static_cast struct switch template this throw true try typedef"
     b" typename union unsigned using virtual void volatile while"
 ).split()
-_LONG = 5  # letters; of shorter words too many others are one letter away
+_LONG = 5  # letters; too many words are one letter away from a shorter keyword
 
 
 def find_misspelt(scopes: ScopeMap, known: Container[bytes]) -> Iterator[tuple[Token, str]]:
-    """Names that are not among ``known`` and look like a keyword with a slip in it, and the keyword.
+    """Names that are not in ``known`` and look like a misspelt keyword, with that keyword.
 
-    ``retrun x;`` declares an x of a type retrun, as far as clang can tell: no syntax error. Whether something
-    declares the name is for whoever asks.
+    clang parses ``retrun x;`` as the declaration of an x of type retrun, which is no syntax error. The caller
+    has to check whether the name is declared.
     """
     for token in scopes.code:
         if token.kind is TokenKind.IDENTIFIER and token.text not in known:
@@ -186,7 +189,7 @@ def find_misspelt(scopes: ScopeMap, known: Container[bytes]) -> Iterator[tuple[T
 
 
 def _is_slip(name: bytes, keyword: bytes) -> bool:
-    """Whether two neighbours are swapped or, in a long word, one letter is wrong, missing or too many."""
+    """Whether two adjacent letters are swapped or, in a long word, one letter is wrong, missing or extra."""
     longer, shorter = sorted((name, keyword), key=len, reverse=True)
     if len(longer) - len(shorter) > 1 or name == keyword:
         return False

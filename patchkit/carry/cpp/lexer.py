@@ -1,4 +1,4 @@
-"""Bytes of C++, CUDA or HIP to tokens with byte spans; every branch, comment and directive is seen."""
+"""Tokenize C++, CUDA or HIP into tokens with byte spans, including all branches, comments and directives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenKind(enum.IntEnum):
 
 
 _MOST_WORDS = 500_000
-_KINDS = tuple(TokenKind)  # indexed, not called: an enum's call costs as much as the rest of a token
+_KINDS = tuple(TokenKind)  # indexed instead of called: calling an enum costs as much as the rest of a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Token:
     span: Span
 
 
-# A token of ordinary code with the blanks in front of it. A splice inside of a token, a character that is
-# none, a quote without its partner: that is libclang's to judge, where each token goes through ctypes.
+# A token of ordinary code with the whitespace before it. Line splices inside a token, invalid characters and
+# unpaired quotes are left to libclang, where each token costs a call through ctypes.
 _ORDINARY = re.compile(
     rb"""
     (?: [ \t\n] | \r\n | \\[ \t]*\r?\n )*
@@ -66,8 +66,8 @@ _KIND_OF = {
     _NUMBER: TokenKind.LITERAL,
     _PUNCTUATOR: TokenKind.PUNCTUATION,
 }
-# Digraphs, marks of a merge conflict, placeholders of an editor, splices in a word, a line end that is none
-# everywhere, names of type traits (``struct __is_void`` makes a keyword a name in all of the file).
+# Digraphs, merge conflict markers, editor placeholders, splices in a word, a lone carriage return, and names
+# of type traits (``struct __is_void`` turns a keyword into a name in the whole file).
 _UNUSUAL = re.compile(
     rb"<%|%>|<:|:>|%:|<\#|(?m:^(?:<{4}|={4}|>{4}))|[^ \t\r\n]\\[ \t]*\r?\n[^ \t\r\n]|\r(?!\n)"
     rb"|__(?:is|add|array|decay|make|reference|remove|underlying)"
@@ -80,7 +80,7 @@ _set_start, _set_end, _set_kind, _set_text, _set_span = (
 
 
 def _token(kind: TokenKind, data: bytes, start: int, end: int) -> Token:
-    """``Token(kind, data[start:end], Span(start, end))``, where start and end are known to be right."""
+    """``Token(kind, data[start:end], Span(start, end))`` without the checks of the constructors."""
     span, token = _new(Span), _new(Token)
     _set_start(span, start)
     _set_end(span, end)
@@ -91,12 +91,12 @@ def _token(kind: TokenKind, data: bytes, start: int, end: int) -> Token:
 
 
 def _may_go_on(text: bytes, following: bytes) -> bool:
-    """Whether a comment may go on in the next line, or a number be hexadecimal with an exponent."""
+    """Whether a comment may continue on the next line, or a number may be hexadecimal with an exponent."""
     return text.rstrip(b" \t").endswith(b"\\") or (text[-1] in b"pP" and following in (b"+", b"-"))
 
 
 def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
-    """The tokens of ordinary code; None where only libclang knows."""
+    """The tokens of ordinary code; None if libclang is needed."""
     if _UNUSUAL.search(data) is not None:
         return None
     tokens: list[Token] = []
@@ -104,12 +104,12 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
     end, quoted = 0, -1
     for found in _ORDINARY.finditer(data):
         index = found.lastindex
-        if index is None:  # the end
+        if index is None:  # end of the text
             break
         if index == _STRANGE:
             return None
         start, end = found.span(index)
-        # Frozen classes set their fields one by one, and check what is right here by its making.
+        # Constructors of frozen classes are slow, and they check what is correct here by construction.
         span, token = _new(Span), _new(Token)
         _set_start(span, start)
         _set_end(span, end)
@@ -121,7 +121,7 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
             if index in (_COMMENT, _NUMBER) and _may_go_on(token.text, data[end : end + 1]):
                 return None
         elif start == quoted:
-            return None  # a word directly behind a quote may be a suffix of it
+            return None  # a word directly after a literal may be its suffix
         else:
             names.append(token)
         tokens.append(token)
@@ -133,11 +133,11 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
     return tuple(tokens)
 
 
-_known: dict[bytes, TokenKind] = {}  # which words are keywords; of libclang, a pure function of the word
+_known: dict[bytes, TokenKind] = {}  # whether a word is a keyword, from libclang; depends on the word only
 
 
 def _kinds_of(words: set[bytes]) -> dict[bytes, TokenKind]:
-    """Whether each word is a keyword, as libclang says."""
+    """The kind of each word, keyword or name, according to libclang."""
     new = sorted(words - _known.keys())
     if new:
         if len(_known) > _MOST_WORDS:
@@ -149,9 +149,9 @@ def _kinds_of(words: set[bytes]) -> dict[bytes, TokenKind]:
 
 
 def lex(source: SourceText) -> tuple[Token, ...]:
-    """All tokens of a source text in order, comments included, as libclang has them.
+    """All tokens of a source text in order, including comments, as libclang lexes them.
 
-    Raises :class:`LEXER_MISMATCH` when the offsets read from libclang do not lie on the bytes.
+    Raises :class:`LEXER_MISMATCH` if the offsets from libclang do not match the bytes.
     """
     if not source.data.strip():
         return ()
@@ -160,15 +160,16 @@ def lex(source: SourceText) -> tuple[Token, ...]:
 
 
 def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
-    """All tokens of a source text, each of them asked of libclang; raises as :func:`lex`."""
-    # The trailing newline keeps clang from dropping a last line without one; offsets do not change.
+    """All tokens of a source text, lexed by libclang; raises as :func:`lex`."""
+    # Without the added newline clang drops a last line that has none; offsets do not change.
     data = source.data + b"\n"
     unit = parse_unit(_MAIN, ["-xc++", "-std=c++17", "-nostdinc"], {_MAIN: data}, SINGLE_FILE | _SKIP_BODIES)
     raw = raw_tokens(unit, _MAIN, len(data))
     if raw is None:
         return ()
-    # fattn-tile.cuh of build 6900 takes 13 ms; with an object of the bindings for each token 32, and 170 when
-    # each is asked for its extent. The first and the last are, so a changed layout is an error.
+    # fattn-tile.cuh of build 6900 takes 13 ms this way, 32 ms with an object of the bindings per token, and
+    # 170 ms if each token's extent is read as well. Only the first and the last extent are read, to detect a
+    # changed memory layout.
     rows, first, last = raw
     base = rows[0][1] - first.start
     tokens = []
@@ -180,7 +181,7 @@ def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
         tokens.append(_token(_KINDS[kind], source.data, start, end))
     if tokens[-1].span != Span(*_own_bytes(source, last.start, last.end)):
         raise InternalError(
-            f"token offsets of libclang do not fit {source.path}",
+            f"token offsets from libclang do not match {source.path}",
             code="LEXER_MISMATCH",
             hint="patchkit doctor",
         )
@@ -188,10 +189,10 @@ def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
 
 
 def _own_bytes(source: SourceText, start: int, end: int) -> tuple[int, int]:
-    """Start and end of a token without what clang adds to it.
+    """Start and end of a token, without bytes that clang adds to it.
 
-    At the very start of a continued line that is the backslash before it; in a raw string or comment
-    that the file does not end, the newline added for clang.
+    At the start of a continued line that is the backslash before it; in a raw string or comment that the
+    file does not close, it is the newline added for clang.
     """
     end = min(end, len(source.data))
     splice = _SPLICE.match(source.data, start, end)
@@ -200,6 +201,6 @@ def _own_bytes(source: SourceText, start: int, end: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def lex_pattern(pattern: str) -> tuple[Token, ...]:
-    """Tokens of a token pattern written in a patch file, comments dropped."""
+    """The tokens of a token pattern from a patch file, without comments."""
     source = SourceText("<pattern>", pattern.encode())
     return tuple(token for token in lex(source) if token.kind is not TokenKind.COMMENT)

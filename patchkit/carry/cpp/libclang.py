@@ -1,9 +1,9 @@
-"""Calls libclang; no other module loads the library.
+"""Calls to libclang; no other module loads the library.
 
-Pitfalls of libclang 18.1.1, each held by a test in ``tests/contract``: offsets are bytes; the wheel
-has no resource headers; a missing header is fatal and silences later diagnostics unless the
-unexposed KeepGoing flag is set; ``unsaved_files`` takes bytes; the wheel knows gfx1151 but not
-gfx1152, gfx1153 and gfx950.
+Pitfalls of libclang 18.1.1, each covered by a test in ``tests/contract``: offsets are bytes; the wheel has no
+resource headers; a missing header is fatal and suppresses later diagnostics unless the KeepGoing flag, which
+the bindings do not expose, is set; ``unsaved_files`` takes bytes; the wheel knows gfx1151 but not gfx1152,
+gfx1153 and gfx950.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from patchkit.base.source import Span
 KEEP_GOING = 0x200
 """CXTranslationUnit_KeepGoing (clang-c/Index.h), not exposed by the bindings."""
 INCOMPLETE = 0x02
-"""CXTranslationUnit_Incomplete (clang-c/Index.h): a beginning, whose templates are not instantiated yet."""
+"""CXTranslationUnit_Incomplete (clang-c/Index.h): the file is a prefix, so no templates are instantiated."""
 PREPROCESSING_RECORD = 0x01
 """CXTranslationUnit_DetailedPreprocessingRecord (clang-c/Index.h); skipped ranges need it."""
 SINGLE_FILE = 0x400
@@ -32,7 +32,7 @@ SINGLE_FILE = 0x400
 def parse_unit(
     path: str, args: Sequence[str], files: Mapping[str, bytes], flags: int
 ) -> cindex.TranslationUnit:
-    """Parse ``files[path]`` with the compiler arguments ``args``; every other file comes from ``files`` too.
+    """Parse ``files[path]`` with the compiler arguments ``args``; includes are read from ``files`` as well.
 
     Raises :class:`LIBCLANG_UNAVAILABLE` or :class:`LIBCLANG_PARSE`.
     """
@@ -40,7 +40,7 @@ def parse_unit(
         index = cindex.Index.create()
     except (cindex.LibclangError, OSError) as exc:
         raise ToolchainError(
-            "libclang does not load",
+            "libclang could not be loaded",
             code="LIBCLANG_UNAVAILABLE",
             why=str(exc),
             hint="reinstall it: pip install --force-reinstall libclang==18.1.1",
@@ -62,9 +62,8 @@ class _RangeList(ctypes.Structure):
     _fields_: ClassVar = [("count", ctypes.c_uint), ("ranges", ctypes.POINTER(cindex.SourceRange))]
 
 
-@functools.cache
-def _range_functions() -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The functions for skipped ranges, declared once.
+def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
+    """The parts of a file that the preprocessor skipped, each from one directive of its group to the next.
 
     ctypes keeps no reference to the argument types during a call. Assigning them again while another thread
     calls the same function frees them under that thread.
@@ -96,10 +95,10 @@ _TOKEN = struct.Struct("@4IP")  # CXToken of clang-c/Index.h: {kind, raw locatio
 def raw_tokens(
     unit: cindex.TranslationUnit, path: str, size: int
 ) -> tuple[list[tuple[int, int, int]], Span, Span] | None:
-    """The tokens of the first ``size`` bytes of a file: of each its kind, raw location and length.
+    """The kind, raw location and length of each token in the first ``size`` bytes; None if there is none.
 
-    Raw locations differ by bytes; where the first and the last token are, the public API says: the two spans.
-    None where there is no token.
+    Only differences of raw locations are meaningful (they are bytes). The two spans are those of the first
+    and the last token, from the public API.
     """
     library = cindex.conf.lib
     memory, count = ctypes.POINTER(cindex.Token)(), ctypes.c_uint()

@@ -1,6 +1,6 @@
-// What the HIP runtime header would define, as far as parsing needs it: patchkit parses kernels on
-// machines without ROCm. Types and functions stay undeclared on purpose; only function extents and
-// syntax errors are read from these parses.
+// Minimal replacement for the HIP runtime header, so that kernels can be parsed on machines without ROCm.
+// Types and functions are left undeclared on purpose: only function extents and syntax errors are taken
+// from these parses.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))

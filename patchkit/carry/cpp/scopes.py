@@ -1,7 +1,7 @@
-"""The entities of a file: functions, records and macros with their spans, seen in every branch.
+"""The entities of a file: functions, records and macros with their spans, in every preprocessor branch.
 
-This works on tokens only, so code under a false ``#if`` is as visible as any other; the AST
-(:mod:`patchkit.carry.cpp.ast`) confirms what it sees of it.
+This uses tokens only, so code under a false ``#if`` is found like any other. The AST
+(:mod:`patchkit.carry.cpp.ast`) confirms the parts that are compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from patchkit.carry.cpp.directives import (
 )
 from patchkit.carry.cpp.lexer import Token, TokenKind, lex
 
-# What no C++ compiler reads, by the names in upstream's tree at b11549 and in queues; the rest is code.
+# File types in upstream's tree at b11549 and in imported queues that are not C++; all others are code.
 _TEXT = (
     ".Dockerfile", ".bash", ".bat", ".cfg", ".cmake", ".comp", ".css", ".csv", ".fish", ".gbnf", ".glsl",
     ".go", ".html", ".in", ".ini", ".java", ".jinja", ".js", ".json", ".kt", ".kts", ".lock", ".md", ".mk",
@@ -39,7 +39,7 @@ CLOSING = frozenset(OPENING.values())
 
 @dataclass(slots=True)
 class _Frame:
-    """Bracket stack at an ``#if`` and at the end of its first branch."""
+    """The bracket stack at an ``#if`` and at the end of its first branch."""
 
     at_if: list[int]
     after_first: list[int] | None = None
@@ -47,9 +47,9 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Matcher:
-    """Pairs the brackets of a file; each branch of a group goes on from the stack at its ``#if``.
+    """Pairs the brackets of a file; each branch of a group starts with the stack at its ``#if``.
 
-    ``twins`` are brackets of later branches that stand for one of the first, and share its partner.
+    ``twins`` are brackets of later branches that correspond to one of the first and share its partner.
     """
 
     code: Sequence[Token]
@@ -68,7 +68,7 @@ class _Matcher:
             self.stack = self._end_branch(self.frames.pop())
 
     def _end_branch(self, frame: _Frame) -> list[int]:
-        """The stack that counts behind the group: that of the first branch."""
+        """The stack after the group, which is that of the first branch."""
         if frame.after_first is None:
             frame.after_first = list(self.stack)
         for kept, other in zip(frame.after_first, self.stack, strict=False):
@@ -89,7 +89,7 @@ class _Matcher:
                 self.match[candidate] = index
 
     def _drop_unclosed(self) -> None:
-        """Prose under ``#if 0`` may open a parenthesis for good; a ``}`` must still find its ``{``."""
+        """Drop unclosed parentheses, e.g. from prose under ``#if 0``, so that a ``}`` finds its ``{``."""
         kept = len(self.stack)
         while kept and self.code[self.stack[kept - 1]].text != b"{":
             kept -= 1
@@ -111,15 +111,15 @@ def match_brackets(code: Sequence[Token], directives: Sequence[Directive]) -> di
 
 
 _RECORDS = frozenset({b"struct", b"class", b"union", b"enum"})
-_ATTRIBUTES = frozenset({b"__attribute__", b"throw"})  # not keywords everywhere, never a function's name
+_ATTRIBUTES = frozenset({b"__attribute__", b"throw"})  # not always keywords, but never a function's name
 _VIRTUAL = frozenset({b"final", b"override"})
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """``parameters`` is the position of a function's ``(`` and ``None`` for everything else.
+    """What a header declares. ``parameters`` is the position of a function's ``(``, else ``None``.
 
-    An ``initializer`` is a value, which leaves the declaration going on behind its ``}``.
+    After the ``}`` of an ``initializer`` the declaration continues.
     """
 
     kind: Literal["function", "record", "enum", "namespace", "initializer", "other"]
@@ -129,7 +129,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The top-level tokens of a header; ``positions`` are theirs in the file's code."""
+    """The top-level tokens of a header; ``positions`` are their positions in the file's code."""
 
     positions: tuple[int, ...]
     texts: tuple[bytes, ...]
@@ -139,7 +139,7 @@ class _Header:
         return 0 <= rank < len(self.kinds) and self.kinds[rank] is TokenKind.IDENTIFIER
 
     def before_angles(self, rank: int) -> int:
-        """The rank in front of the ``<...>`` that ends at ``rank``; ``rank`` itself when none does."""
+        """The rank before the ``<...>`` that ends at ``rank``; ``rank`` itself if none ends there."""
         depth = 0
         for back in range(rank, -1, -1):
             text = self.texts[back]
@@ -150,7 +150,7 @@ class _Header:
 
 
 def classify_header(code: Sequence[Token], match: Mapping[int, int], start: int, brace: int) -> Declared:
-    """What ``code[start:brace]`` followed by ``{`` declares."""
+    """Classify the declaration in ``code[start:brace]`` that is followed by ``{``."""
     positions = tuple(_top_level(code, match, start, brace))
     header = _Header(
         positions, tuple(code[i].text for i in positions), tuple(code[i].kind for i in positions)
@@ -199,7 +199,7 @@ def _after_angles(code: Sequence[Token], match: Mapping[int, int], position: int
 
 
 def _record(header: _Header) -> Declared | None:
-    """``struct ATTRIBUTE(16) name : base {`` and its like, but no function that returns a struct."""
+    """``struct ATTRIBUTE(16) name : base {`` and similar, but not a function that returns a struct."""
     texts = header.texts
     first = next((rank for rank, text in enumerate(texts) if text in _RECORDS), None)
     if first is None or b"->" in texts[:first]:
@@ -213,7 +213,7 @@ def _record(header: _Header) -> Declared | None:
         if header.is_name(rank) and texts[rank] not in _VIRTUAL and texts[rank + 1 : rank + 2] != (b"(",)
     ]
     if groups and (not names or names[-1] < groups[-1]):
-        return None  # the name is in front of the parentheses: a function
+        return None  # the name is before the parentheses: a function
     name = texts[names[-1]].decode("utf-8", "replace") if names else "(anonymous)"
     return Declared("record" if texts[first] != b"enum" else "enum", name)
 
@@ -236,12 +236,12 @@ def _function(header: _Header) -> Declared | None:
 
 
 def _name_before(header: _Header, rank: int) -> str | None:
-    """The possibly qualified name in front of the ``(`` at ``rank``."""
+    """The possibly qualified name before the ``(`` at ``rank``."""
     first = _operator_before(header, rank)
     if first is not None:
         symbol = header.texts[first + 1 : rank]
         if not symbol:
-            return None  # operator()(...): the name is in front of the second pair
+            return None  # operator()(...): the name is before the second pair
         word = symbol[0].isalpha()
         last = b"operator" + (b" " if word else b"") + (b" " if word else b"").join(symbol)
     else:
@@ -258,7 +258,7 @@ def _name_before(header: _Header, rank: int) -> str | None:
 
 
 def _operator_before(header: _Header, rank: int) -> int | None:
-    """Rank of the ``operator`` whose name ends in front of ``rank``."""
+    """Rank of the ``operator`` keyword whose name ends just before ``rank``."""
     texts = header.texts
     if b"operator" not in texts[:rank]:
         return None
@@ -283,10 +283,10 @@ EntityKind = Literal["function", "record", "macro", "enum"]
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A named definition. ``span`` covers it whole, ``body`` what is inside its braces.
+    """A named definition. ``span`` covers all of it, ``body`` the inside of its braces.
 
-    ``name`` is qualified by enclosing namespaces and records (``ns::f``); ``digest`` is the sha256
-    of its code tokens, so comments and layout do not change it.
+    ``name`` includes enclosing namespaces and records (``ns::f``). ``digest`` is the sha256 of its code
+    tokens, so comments and layout do not change it.
     """
 
     kind: EntityKind
@@ -303,14 +303,14 @@ class Entity:
 
 
 def is_code(path: str) -> bool:
-    """Whether a file is code of the family of C++; build files, scripts and documents are lines only."""
+    """Whether a file is C, C++ or similar code; build files, scripts and documents are only lines."""
     return not path.endswith(_TEXT)
 
 
 class ScopeMap:
-    """Everything structural about one source text. Built once by :func:`parse_scopes`.
+    """The structure of one source text. Built once by :func:`parse_scopes`.
 
-    What is no code has lines only: no tokens, no entities, and a digest of its bytes.
+    A file that is not code has lines only: no tokens, no entities, and a digest of its bytes.
     """
 
     def __init__(self, source: SourceText) -> None:
@@ -345,7 +345,7 @@ class ScopeMap:
 
     @property
     def enums(self) -> tuple[Entity, ...]:
-        """Enums, in order; no edit of a function is in one, so they are no entities of a file."""
+        """Enums, in order. They are not among ``entities``, because no edit of a function is in one."""
         return tuple(each for each in self._declared if each.kind == "enum")
 
     @property
@@ -355,7 +355,7 @@ class ScopeMap:
 
     @property
     def unpaired(self) -> tuple[int, ...]:
-        """Positions of the brackets that have no partner."""
+        """Positions of brackets without a partner."""
         return tuple(
             at
             for at, token in enumerate(self.code)
@@ -367,13 +367,13 @@ class ScopeMap:
         return tuple(_walk(self, 0, len(self.code), ""))
 
     def code_in(self, span: Span) -> range:
-        """Positions of the code tokens that lie wholly inside ``span``."""
+        """Positions of the code tokens that are completely inside ``span``."""
         first = self.first_from(span.start)
         last = bisect.bisect_right(self.code, span.end, lo=first, key=lambda token: token.span.end)
         return range(first, last)
 
     def first_from(self, offset: int) -> int:
-        """Position of the first code token at or behind ``offset``."""
+        """Position of the first code token at or after ``offset``."""
         return bisect.bisect_left(self.code, offset, key=lambda token: token.span.start)
 
     def enclosing(self, span: Span) -> Entity | None:
@@ -382,7 +382,7 @@ class ScopeMap:
         return max(around, key=lambda entity: entity.span.start, default=None)
 
     def digest(self, span: Span) -> str:
-        """sha256 over code tokens and directives in ``span``; layout and comments do not count."""
+        """sha256 over code tokens and directives in ``span``, independent of layout and comments."""
         if not is_code(self.source.path):
             return sha256(self.source.text(span))
         pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
@@ -395,11 +395,11 @@ class ScopeMap:
         return state.hexdigest()
 
 
-# Following a function reads every file of two trees, 143 each at build 6900, most of them the same; that
-# again for every set of patches.
+# Following a function reads every file of two trees, 143 each at build 6900. Most are equal in both, and all
+# are read again for every set of patches.
 @lru_cache(maxsize=512)
 def parse_scopes(source: SourceText) -> ScopeMap:
-    """Lex and structure one file. Raises what :func:`patchkit.carry.cpp.lexer.lex` raises."""
+    """Lex one file and find its structure. Raises the errors of :func:`patchkit.carry.cpp.lexer.lex`."""
     return ScopeMap(source)
 
 
@@ -457,7 +457,7 @@ def _entity(
     opening = declared.parameters
     parameters = (
         Span(code[opening].span.start, code[scopes.match[opening]].span.end)
-        if opening is not None and opening in scopes.match  # not in a text that lacks a bracket
+        if opening is not None and opening in scopes.match  # missing if the text lacks a bracket
         else Span(code[brace].span.start, code[brace].span.start)
     )
     return Entity(
