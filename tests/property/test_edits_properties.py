@@ -91,7 +91,7 @@ def test_every_layout_reads_as_before_when_the_guard_is_false(case, how):
     elif how == "remove":
         where, text = guard_removal(source, span, GUARD.device)
     else:
-        where, text = guard_insertion(source, span, new, GUARD.device, behind=how == "behind")
+        where, text = guard_insertion(source, span, new, GUARD.device, after=how == "behind")
     placement = Placement(span=where, replacement=text, edit="e", where=HERE)
     after = apply_placements(source, [placement]).after
     require_isolated(before, parse_scopes(after), GUARD, {}, HERE)

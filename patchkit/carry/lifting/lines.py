@@ -21,7 +21,13 @@ from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
 from patchkit.carry.judging.rows import Block, compare_rows
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.placing.names import find_definitions, list_members
-from patchkit.carry.placing.plain import SAYING, declared_names, find_half, find_repeated, find_repeated_lines
+from patchkit.carry.placing.plain import (
+    MIN_WORDS,
+    declared_names,
+    find_half,
+    find_repeated,
+    find_repeated_lines,
+)
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
@@ -228,7 +234,7 @@ class LineLifter:
         up, down = block.old - min(slides), max(slides) - block.old
         inside = found.selector.inside
         is_between = inside is not None and inside.between is not None
-        says = _words(self.rows[min(slides) : max(slides)]) >= SAYING
+        says = _words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
         if found.verb != "insert_after" or is_between or not (up and says):
             return found
         high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
@@ -345,7 +351,7 @@ class LineLifter:
 
     def _takes(self, selector: Selector, text: bytes) -> bool:
         """Whether the named thing is one, and would tell the text where it is already."""
-        says = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
+        says = declared_names(self.scopes, selector, text) or _words([text]) >= MIN_WORDS
         alone = len(select(self.scopes, None, selector)) == 1
         return bool(says) and alone and find_repeated(self.scopes, selector, text) is None
 

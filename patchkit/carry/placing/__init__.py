@@ -1,1 +1,1 @@
-"""From a selector and a template to bytes in upstream's file, confirmed by parsing the result."""
+"""Find the places of edits in upstream's files, write the edits, and confirm the result by parsing it."""

@@ -1,4 +1,4 @@
-"""Checks that each edit is where it was meant to be, and that nothing else changed."""
+"""Check that each edit is where it was meant to be, and that nothing else changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patchkit.carry.placing.resolve import Anchor
 
 
 class EditUnparsable(AnchorError):
-    """Clang reports a syntax error that was not there before the edit."""
+    """Clang reports a syntax error that it did not report before the edit."""
 
     code = "EDIT_UNPARSABLE"
 
@@ -24,7 +24,7 @@ class EditUnparsable(AnchorError):
 def confirm_entities(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
 ) -> None:
-    """By tokens: the definitions are the same in the same order, and changed only where an edit is.
+    """By tokens: the definitions are the same in the same order, and only those with an edit changed.
 
     ``anchors`` pairs each anchor with its spans in the text after. Raises TWIN_TOUCHED or EDIT_MISPLACED.
     """
@@ -35,10 +35,10 @@ def confirm_entities(
         changed.subtract(Counter(e.name for e in old))
         names = sorted(name for name, count in changed.items() if count) or ["their order"]
         raise AnchorError(
-            f"the edits change which definitions {after.source.path} has: {', '.join(names)}",
+            f"the edits add, remove or reorder definitions of {after.source.path}: {', '.join(names)}",
             code="TWIN_TOUCHED",
             where=[anchor.edit.where for anchor, _ in anchors],
-            hint="new definitions belong in a new file of ours",
+            hint="put new definitions into a new file of the patch",
         )
     counterpart = {left.span: right for left, right in zip(old, new, strict=True)}
     named = [anchor.entity.span for anchor, _ in anchors if anchor.entity is not None]
@@ -47,25 +47,25 @@ def confirm_entities(
         edited = edited or any(_strictly_in(placement.span, left.span) for placement in applied.placements)
         if not edited and left.digest != right.digest:
             raise AnchorError(
-                f"'{left.name}' changed although no edit names it",
+                f"'{left.name}' changed, but no edit names it",
                 code="TWIN_TOUCHED",
                 where=[after.source.locate(right.span.start), *(anchor.edit.where for anchor, _ in anchors)],
-                hint="patchkit plan shows where each edit goes",
+                hint="patchkit plan shows the place of each edit",
             )
     for anchor, spans in anchors:
         entity = anchor.entity
         if entity is None or entity.kind == "macro":
-            continue  # the file as a whole is its own entity; a macro's body has no definition around it
+            continue  # the file as a whole needs no check, and a macro's body has no definition around it
         holder = counterpart[entity.span]
         for span in spans:
             if not holder.span.contains(_code_span(after, span)):
-                raise _misplaced(after, anchor, span, "its tokens are not in")
+                raise _misplaced(after, anchor, span, "its tokens are outside")
 
 
 def confirm_untouched(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
 ) -> None:
-    """By tokens: every definition in which no edit is stands there as before, whatever else comes or goes.
+    """By tokens: every definition without an edit is unchanged; definitions may be added and removed.
 
     Raises TWIN_TOUCHED.
     """
@@ -80,13 +80,13 @@ def confirm_untouched(
     kept.subtract(Counter((entity.name, entity.digest) for entity in after.entities))
     tails = {(_tail(entity.name), entity.digest) for entity in after.entities}
     for (name, digest), missing in kept.items():
-        # A member goes by another name when an edit renames its record; its own text is what counts then.
+        # If an edit renames a record, its members have new qualified names, but their text must be unchanged.
         if missing > 0 and not (_is_in(name, applied, before) and (_tail(name), digest) in tails):
             raise AnchorError(
-                f"'{name}' changed although no edit names it",
+                f"'{name}' changed, but no edit names it",
                 code="TWIN_TOUCHED",
                 where=[Location(path=after.source.path), *(anchor.edit.where for anchor, _ in anchors)],
-                hint="patchkit plan shows where each edit goes",
+                hint="patchkit plan shows the place of each edit",
             )
 
 
@@ -102,24 +102,24 @@ def _is_in(name: str, applied: Applied, before: ScopeMap) -> bool:
 
 
 def _meets(one: Span, other: Span) -> bool:
-    """Whether an edit changes bytes of a definition, or stands between two of them."""
+    """Whether an edit changes bytes of a definition or inserts inside it."""
     return one.start < other.end and other.start < one.end if len(one) else _strictly_in(one, other)
 
 
 def _strictly_in(inner: Span, outer: Span) -> bool:
-    """Whether an edit of ``inner`` is one of ``outer``: what only touches its border is not."""
+    """Whether an edit of ``inner`` changes ``outer``; an insertion at its border does not."""
     return outer.contains(inner) and (len(inner) > 0 or outer.start < inner.start < outer.end)
 
 
 def _first_place(scopes: ScopeMap, span: Span) -> int:
-    """The first directive or code token of a span: where the preprocessor decides about all of it."""
+    """The offset of a span's first directive or code token; if that is compiled, so is the whole span."""
     places = [line.span.start for line in scopes.directives if span.contains(line.span)]
     places += [scopes.code[index].span.start for index in scopes.code_in(span)]
     return min(places, default=span.start)
 
 
 def _code_span(scopes: ScopeMap, span: Span) -> Span:
-    """From the first to the last code token in ``span``: generated directives may precede an entity."""
+    """From the first to the last code token in ``span``, as generated directives may precede an entity."""
     code = scopes.code_in(span)
     return Span(scopes.code[code.start].span.start, scopes.code[code.stop - 1].span.end) if code else span
 
@@ -130,10 +130,10 @@ def confirm_passes(
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> tuple[tuple[str, ...], ...]:
-    """By clang: no pass has a new syntax error, and the pass of each edit's side sees it in its entity.
+    """By clang: no pass has a new syntax error, and the passes of an edit's side have it in its entity.
 
-    Of each anchor the passes (``device gfx1151``) whose AST shows its edit; none for the file as a whole and
-    for macros, which no AST has.
+    Returns for each anchor the passes (``device gfx1151``) whose AST has its edit. It is empty for macros and
+    the file as a whole, which are not in the AST.
 
     Raises EditUnparsable or EDIT_MISPLACED.
     """
@@ -151,17 +151,17 @@ def confirm_passes(
                 raise AnchorError(
                     f"no {which} pass for {arch} compiles the place of edit '{anchor.edit.id}'",
                     code="EDIT_DEAD",
-                    where=[anchor.edit.where, after.source.locate(spans[0].start, "left out by its #if")],
-                    why="it stands in a branch that is false there: the edit would change nothing",
-                    hint="select the branch that is compiled, or correct 'side'; or add the macro that its "
-                    "#if asks for to the guard (import and new: --macro NAME)",
+                    where=[anchor.edit.where, after.source.locate(spans[0].start, "skipped by its #if")],
+                    why="it is in a branch whose condition is false in that pass, so it would have no effect",
+                    hint="select the branch that is compiled, or correct 'side'; or add the macro that the "
+                    "#if tests to the guard (import and new: --macro NAME)",
                 )
             if not live:
                 continue
             if all(_shows(after, tree, entity, _code_span(after, span)) for span in spans):
                 seen.append(f"{which} {arch}")
             elif which == anchor.edit.side:
-                raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not show it")
+                raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not have it")
         _refuse_wrong_side(after, anchor, spans[0], trees_after)
         seen_in.append(tuple(seen))
     return tuple(seen_in)
@@ -170,7 +170,7 @@ def confirm_passes(
 def _refuse_wrong_side(
     after: ScopeMap, anchor: Anchor, span: Span, trees: Mapping[tuple[Pass, str], Tree]
 ) -> None:
-    """By the attributes; HIP compiles a constexpr function without any for both sides."""
+    """Check the side by attributes; HIP compiles a constexpr function without any for both sides."""
     entity = anchor.entity
     if entity is None or entity.kind != "function" or b"constexpr" in after.source.text(entity.header):
         return
@@ -180,19 +180,19 @@ def _refuse_wrong_side(
         holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
         if holders and not any(which in each.sides for each in holders):
             raise AnchorError(
-                f"edit '{anchor.edit.id}' is for the {which}, where '{entity.name}' does not run ({arch})",
+                f"edit '{anchor.edit.id}' is for the {which}, but '{entity.name}' is not ({arch})",
                 code="EDIT_WRONG_SIDE",
                 where=[anchor.edit.where, after.source.locate(span.start)],
                 why="its guard would be false wherever the function runs",
-                hint=f'side = "{"host" if which == "device" else "device"}", or another function',
+                hint=f'use side = "{"host" if which == "device" else "device"}", or another function',
             )
 
 
 def _shows(after: ScopeMap, tree: Tree, entity: Entity, span: Span) -> bool:
-    """Whether clang has the entity around the edit.
+    """Whether clang has the edit inside the entity.
 
-    clang begins a definition behind ``[[attributes]]``, and behind a first token that this pass does
-    not have: there the common end identifies it.
+    For clang a definition starts after ``[[attributes]]``, or after a first token that this pass skips. In
+    these cases the entity is identified by its end.
     """
     name = entity.name.rsplit("::", maxsplit=1)[-1]
     ends = {
@@ -206,10 +206,10 @@ def _shows(after: ScopeMap, tree: Tree, entity: Entity, span: Span) -> bool:
 
 def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> AnchorError:
     return AnchorError(
-        f"edit '{anchor.edit.id}' is not inside '{anchor.entity_name}' afterwards: {how}",
+        f"after the edits, edit '{anchor.edit.id}' is not inside '{anchor.entity_name}': {how}",
         code="EDIT_MISPLACED",
-        where=[anchor.edit.where, after.source.locate(span.start, "the edit landed here")],
-        hint="narrow the selector; patchkit plan shows where each edit goes",
+        where=[anchor.edit.where, after.source.locate(span.start, "the edit is here")],
+        hint="narrow the selector; patchkit plan shows the place of each edit",
     )
 
 
@@ -219,9 +219,9 @@ def _refuse_new_issues(
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> None:
-    """Raises EditUnparsable for the first message of clang's that only the trees after the edits have.
+    """Raises EditUnparsable for the first message of clang that only the trees after the edits have.
 
-    What is to stay inside of a guard is refused even where an unknown name may be the reason.
+    Guarded edits are rejected even if an undeclared name may be the cause.
     """
     for key, tree in trees_after.items():
         for issue in _new_issues(trees_before[key], tree):
@@ -231,9 +231,10 @@ def _refuse_new_issues(
 
 @dataclass(frozen=True, slots=True)
 class NewIssue:
-    """A message of clang's that only the text after the edits has.
+    """A message of clang that only the text after the edits causes.
 
-    ``doubt`` is an unknown name that may be the reason; ``elsewhere`` is a definition that no edit is in.
+    ``doubt`` is an undeclared name that may be the cause; ``elsewhere``: it is in a definition without an
+    edit.
     """
 
     which: tuple[Pass, str]
@@ -243,7 +244,7 @@ class NewIssue:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is a syntax error of the edits, whatever this machine does not know."""
+        """Whether it is certainly a syntax error of the edits, whatever declarations are missing."""
         return self.doubt is None and not self.elsewhere
 
 
@@ -254,7 +255,7 @@ def find_new_issues(
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> Iterator[NewIssue]:
-    """What clang says after the edits and did not say before; ``spans`` are theirs in the text after."""
+    """New messages of clang after the edits; ``spans`` are those of the edits in the text after."""
     places = touched(after, spans)
     before_text = frozenset(token.text for token in before.code)
     for which, tree in trees_after.items():
@@ -273,29 +274,29 @@ def judge_new_issues(
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> tuple[str, ...]:
-    """Of a plain patch: warnings of what may be a syntax error; raises EditUnparsable for what is one.
+    """For a plain patch: warnings of possible syntax errors; raises EditUnparsable for certain ones.
 
-    It is one where every name around it is known, and where the edits are: what clang says of another
-    definition follows from how it went on behind what it did not understand.
+    An error is certain if every name around it is known and it is at an edit. Messages about other
+    definitions may be consequences of something that clang could not parse.
     """
     spans = [span for _, spans in anchors for span in spans]
     doubtful: dict[str, None] = {}
     for found in find_new_issues(before, after, spans, trees_before, trees_after):
         if found.is_proven:
-            # Which GPU a plain patch was read for is no matter of it: it is for every build.
+            # The GPU that a plain patch was parsed for is not named, because the patch is for every build.
             which = "" if found.which[0] == "host" else " in the device pass"
             raise _unparsable(after, anchors, which, found.issue, None)
         place = after.source.locate(found.issue.offset)
-        told = f"clang says '{found.issue.message}' in a definition that no edit is in"
+        text = f"clang reports '{found.issue.message}' in a definition without an edit"
         if found.doubt is not None:
-            told = doubtful_message(found.issue, found.doubt)
-        doubtful[f"{place}: {told}"] = None
+            text = doubtful_message(found.issue, found.doubt)
+        doubtful[f"{place}: {text}"] = None
     return tuple(doubtful)
 
 
 def doubtful_message(issue: ParseIssue, doubt: str) -> str:
-    """What cannot be told about a message of clang's."""
-    return f"clang says '{issue.message}', perhaps because nothing that was read declares '{doubt}'"
+    """The warning for a message of clang that an undeclared name may have caused."""
+    return f"clang reports '{issue.message}', perhaps because no parsed file declares '{doubt}'"
 
 
 def _new_issues(old: Tree, new: Tree) -> Iterator[ParseIssue]:
@@ -316,14 +317,14 @@ def _unparsable(
     where = [after.source.locate(issue.offset), *(anchor.edit.where for anchor, _ in anchors)]
     if doubt is not None:
         return EditUnparsable(
-            f"perhaps a syntax error{which} after the edit: {issue.message}",
+            f"possible syntax error{which} after the edit: {issue.message}",
             where=where,
-            why=f"it does not parse here, where nothing that was read declares '{doubt}'",
+            why=f"the text does not parse, and no parsed file declares '{doubt}'",
             hint="correct the text, include the header that declares the name, or declare it in the patch",
         )
     return EditUnparsable(
         f"syntax error{which} after the edit: {issue.message}",
         where=where,
-        why="the rendered text does not parse where it was put",
+        why="the rendered text does not parse at its place",
         hint="patchkit plan --show-text prints the rendered edits",
     )

@@ -1,4 +1,4 @@
-"""The names templates may use, and what stands behind them."""
+"""The names that templates may use, and their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from patchkit.carry.series.profile import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchView:
-    """One target: ``name`` gfx1151, its device ``macro``, its own host expression, and its tuned rows."""
+    """One target: its ``name`` (gfx1151), device ``macro``, host condition (``only``) and tuned rows."""
 
     name: str
     macro: str
@@ -36,7 +36,7 @@ class ArchView:
     mmvq_warps: tuple[TunedMmvqWarps, ...]
 
     def host(self, cc: str = "cc") -> str:
-        """C++ expression: the GPU with compute capability ``cc`` is this one."""
+        """C++ expression that is true if the GPU with compute capability ``cc`` is this one."""
         return self.only.host(cc)
 
 
@@ -52,7 +52,7 @@ class WmmaTableView:
 
 
 def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProfile]) -> Guard:
-    """The guard of a patch for its targets and, with a family, all of that family; sorted by gfx id."""
+    """The guard of a patch for its targets and, with ``family``, for all of that family; sorted by gfx id."""
     found = {profile.arch: _target(profile) for profile in targets if profile is not NO_GPU}
     if wanted == "none":
         return Guard(macros=(), targets=tuple(sorted(found.values())))
@@ -72,10 +72,11 @@ def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProf
 def make_context(
     guard: Guard, targets: Sequence[ArchProfile], names: Collection[str] = ()
 ) -> dict[str, object]:
-    """Everything a template may name.
+    """All names that a template may use.
 
-    ``names`` are those that a patch declares: the table of the WMMA kernel is made for them only, since
-    not every GPU has one. Raises what the profiles' facts raise when used for decisions.
+    ``names`` are those that the patch declares. The table of the WMMA kernel is only computed if it is among
+    them, because not every GPU has one. Raises the errors of profile facts that may not be used for
+    decisions.
     """
     ordered = sorted((each for each in targets if each is not NO_GPU), key=lambda profile: profile.arch)
     archs = tuple(_arch(guard, profile) for profile in ordered)
@@ -85,17 +86,17 @@ def make_context(
 
 
 def _values(profiles: Sequence[ArchProfile]) -> dict[str, int | float]:
-    """The numbers that all of the profiles have under one name; raises TUNED_VALUE_DIFFERS."""
+    """The tuned numbers that all of the profiles have, by name; raises TUNED_VALUE_DIFFERS."""
     found: dict[str, tuple[int | float, Location]] = {}
     for profile in profiles:
         for row in profile.tuning.value:
             value, where = found.setdefault(row.name, (row.value, row.where))
             if value != row.value:
                 raise ConfigError(
-                    f"'{row.name}' is {value} for one GPU and {row.value} for another of the same patch",
+                    f"'{row.name}' is {value} for one GPU and {row.value} for another GPU of the same patch",
                     code="TUNED_VALUE_DIFFERS",
                     where=[where, row.where],
-                    hint="make two patches of it, or give the GPUs one value",
+                    hint="split the patch, or give the GPUs the same value",
                 )
     every = [{row.name for row in profile.tuning.value} for profile in profiles]
     return {name: value for name, (value, _) in found.items() if all(name in names for names in every)}
@@ -107,7 +108,7 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
         macro=profile.device_macro,
         only=Guard(macros=guard.macros, targets=(_target(profile),)),
         tile=profile.tuning.tile,
-        # The row with the largest bound comes first: the first that fits is the one that counts.
+        # Largest bound first, because the templates use the first row that fits.
         mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),
         mmq_batch=profile.tuning.mmq_batch,
         mmvq_batch=profile.tuning.mmvq_batch,

@@ -1,4 +1,4 @@
-"""Turns an anchored edit and its rendered text into guarded bytes, and puts them into the file."""
+"""Turn an anchored edit and its rendered text into guarded bytes, and insert them into the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patchkit.carry.series.patch import Alias, Edit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """``replacement`` takes the place of ``span``; ``edit`` and ``where`` say on whose behalf."""
+    """``span`` is replaced by ``replacement``; ``edit`` and ``where`` are for error messages."""
 
     span: Span
     replacement: bytes
@@ -28,7 +28,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The text after all placements; ``spans[i]`` is where ``placements[i]`` now stands."""
+    """The text after all placements; ``spans[i]`` is the new span of ``placements[i]``."""
 
     after: SourceText
     placements: tuple[Placement, ...]
@@ -36,9 +36,9 @@ class Applied:
 
 
 def apply_placements(source: SourceText, placements: Sequence[Placement]) -> Applied:
-    """Apply every placement; their order matters only between insertions at one offset.
+    """Apply every placement; their order matters only between insertions at the same offset.
 
-    Raises EDIT_CONFLICT when two overlap, or an insertion falls inside a replaced span.
+    Raises EDIT_CONFLICT if two overlap, or if an insertion is inside a replaced span.
     """
     ordered = sorted(placements, key=lambda placement: placement.span)
     pieces: list[bytes] = []
@@ -74,7 +74,7 @@ _ENDIF = b"#endif"
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A span widened to whole lines where possible, and what must be written around it."""
+    """A span extended to whole lines where possible, and the text that must be written around it."""
 
     span: Span
     indent: bytes
@@ -86,7 +86,7 @@ class _Slot:
 def guard_replacement(
     source: SourceText, span: Span, new: bytes, condition: str, refusal: Sequence[bytes] = ()
 ) -> tuple[Span, bytes]:
-    """``#if condition / new / #else / old / #endif`` in place of ``span``; ``refusal`` stands behind new."""
+    """``#if condition / new / #else / old / #endif`` in place of ``span``; ``refusal`` follows ``new``."""
     slot = _slot(source, span)
     return slot.span, _lines(
         source, slot, [_if(condition), _indented(new, slot.indent), *refusal, b"#else", slot.old, _ENDIF]
@@ -100,17 +100,18 @@ def guard_removal(source: SourceText, span: Span, condition: str) -> tuple[Span,
 
 
 def guard_insertion(
-    source: SourceText, span: Span, new: bytes, condition: str, refusal: Sequence[bytes] = (), *, behind: bool
+    source: SourceText, span: Span, new: bytes, condition: str, refusal: Sequence[bytes] = (), *, after: bool
 ) -> tuple[Span, bytes]:
-    """``#if condition / new / #endif`` in front of ``span``, or ``behind`` it; ``refusal`` as above."""
+    """``#if condition / new / #endif`` before ``span``, or ``after`` it; ``refusal`` as above."""
     slot = _slot(source, span)
     newline = source.newline
     line = source.text(source.line_span(source.line_of(span.start)))
-    # Behind the last code of a line the text begins a line like that one; elsewhere it continues it.
-    indent = line[: _leading_blanks(line)] if behind and not slot.tail else slot.indent
+    # After the last code of a line the text gets the indentation of that line; elsewhere it continues the
+    # line.
+    indent = line[: _leading_blanks(line)] if after and not slot.tail else slot.indent
     block = [_if(condition), _indented(new, indent), *refusal, _ENDIF]
     text = newline.join(piece.replace(b"\n", newline) for piece in block)
-    if behind:
+    if after:
         if slot.tail:
             start = span.end
             return Span(start, slot.span.end), newline + text + slot.tail
@@ -127,7 +128,7 @@ def _if(condition: str) -> bytes:
 
 def _lines(source: SourceText, slot: _Slot, pieces: list[bytes]) -> bytes:
     newline = source.newline
-    # Only our own text is converted to the file's newline; the old bytes go back as they were.
+    # Only our own text gets the file's newline; the old bytes stay as they were.
     ours = [piece if piece is slot.old else piece.replace(b"\n", newline) for piece in pieces]
     return slot.lead + newline.join(ours) + slot.tail
 
@@ -145,7 +146,7 @@ def _slot(source: SourceText, span: Span) -> _Slot:
         line = source.text(first)
         indent, start = line[: _leading_blanks(line)], first.start
         old, lead = source.data[first.start : span.end], b""
-    # A comment behind the span stays on its line; only code has to move below the directives.
+    # A comment after the span stays on its line; code has to move below the directives.
     if after.strip() and not after.lstrip().startswith(b"//"):
         tail = newline + (indent if before.strip() else indent + _STEP)
         return _Slot(Span(start, span.end + _leading_blanks(after)), indent, old, lead, tail)
@@ -158,7 +159,7 @@ def _leading_blanks(line: bytes) -> int:
 
 
 def _indented(text: bytes, indent: bytes) -> bytes:
-    """``text`` without its common margin, every line but directives and empty ones indented."""
+    """``text`` without its common margin; lines other than directives and empty ones are indented."""
     lines = text.strip(b"\r\n").replace(b"\r\n", b"\n").split(b"\n")
     margins = [_leading_blanks(line) for line in lines if line.strip() and not line.startswith(b"#")]
     margin = min(margins, default=0)
@@ -180,17 +181,18 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     if edit.side == "host":
         if text is None:
             raise RenderError(
-                f"host edit '{edit.id}' with verb '{edit.verb}' cannot ask which GPU it runs on",
+                f"host edit '{edit.id}' with verb '{edit.verb}' cannot check which GPU it runs on",
                 code="HOST_GUARD_MISSING",
                 where=edit.where,
-                why="the host pass is shared by every GPU of a build: without it other GPUs change too",
+                why="all GPUs of a build share the host pass, so without a check other GPUs change too",
                 hint="use change_to with @{ guard.host('cc') }@ in its text",
             )
         _require_host_guard(edit, guard, text)
     new = (text or "").encode()
     if edit.verb == "change_to":
         _require_one_statement(scopes, anchor, new)
-    # On both sides: the device half often stands in an #if of upstream's that such a pass does not enter.
+    # On both sides, because the device half is often inside an #if of upstream's that is false in such a
+    # pass.
     refusal = _refusal(guard) if edit.pairs else ()
     laid_out = (_expand_span(scopes.source, edit, span, new, condition, refusal) for span in anchor.spans)
     return tuple(
@@ -200,9 +202,10 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
 
 
 def _refusal(guard: Guard) -> tuple[bytes, ...]:
-    """What keeps a code object for no GPU in particular from being compiled without a pair's device half.
+    """The #error branch for device passes for no particular GPU, which would lack a pair's device half.
 
-    The host would choose by the exact GPU it runs on what that code object does not have (issue 25620: NaN).
+    At run time the host decides by the exact GPU and would use code that such a code object does not have
+    (issue 25620: NaN).
     """
     if guard.generic is None:
         return ()
@@ -222,33 +225,34 @@ def _expand_span(
         case "use_alias":
             return span, (edit.alias or "").encode()
         case _:
-            # 'before' and 'after' name a place by themselves: the verb adds nothing to it.
+            # 'before' and 'after' already name an empty place, so the verb does not matter.
             at_end, at_start = (edit.at.after, edit.at.before) if edit.at is not None else (None, None)
-            behind = at_end is not None or (edit.verb == "insert_after" and at_start is None)
-            return guard_insertion(source, span, new, condition, refusal, behind=behind)
+            after = at_end is not None or (edit.verb == "insert_after" and at_start is None)
+            return guard_insertion(source, span, new, condition, refusal, after=after)
 
 
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:
-    """The definition of an alias in front of its function; ``device`` is its rendered expression.
+    """The definition of an alias before its function; ``device`` is its rendered expression.
 
-    Raises ALIAS_TAKEN when the name occurs in the file, ALIAS_NOT_ONE_LINE, and what ``find_entity`` raises.
+    Raises ALIAS_TAKEN if the name occurs in the file, ALIAS_NOT_ONE_LINE, and the errors of ``find_entity``.
     """
     name = alias.name.encode()
     _require_free_name(scopes, alias, name)
     for meaning in (device.strip(), alias.upstream):
         if not meaning or "\n" in meaning or meaning.endswith("\\"):
             raise RenderError(
-                f"alias '{alias.name}' must stand for one line of tokens",
+                f"alias '{alias.name}' must expand to one line of tokens",
                 code="ALIAS_NOT_ONE_LINE",
                 where=alias.where,
-                why=f"it reads {meaning!r}",
-                hint="shorten the expression, or give it a name in a new file of ours",
+                why=f"its expansion is {meaning!r}",
+                hint="shorten the expression, or define it in a new file of the patch",
             )
     entity = find_entity(scopes, alias.function, None, alias.where)
     start = entity.span.start
     line = scopes.source.line_span(scopes.source.line_of(start))
     newline = scopes.source.newline
-    # Something else on that line, or the end of a comment: the definition gets lines of its own behind it.
+    # If the line has other code or the end of a comment before it, the definition goes on new lines after
+    # that.
     shared = bool(scopes.source.data[line.start : start].strip())
     offset = start if shared else line.start
     text = newline.join(
@@ -284,16 +288,16 @@ def _require_one_statement(scopes: ScopeMap, anchor: Anchor, new: bytes) -> None
             if is_one_statement(new):
                 continue
             raise RenderError(
-                f"edit '{anchor.edit.id}' puts several statements where one is governed",
+                f"edit '{anchor.edit.id}' puts several statements where only one is controlled",
                 code="SEVERAL_STATEMENTS",
                 where=[anchor.edit.where, scopes.source.locate(span.start)],
-                why="the if, else or loop there has no braces: only the first would be governed",
-                hint="put the text in braces",
+                why="the if, else or loop there has no braces, so it would control only the first statement",
+                hint="put braces around the text",
             )
 
 
 def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
-    # Compared by tokens: a comment that mentions the guard guards nothing.
+    # Compared by tokens, so that mentioning the guard in a comment is not enough.
     code = b" ".join(token.text for token in lex_pattern(text)) + b" "
     missing = [t.arch for t in guard.targets if b"GGML_CUDA_CC_OFFSET_AMD + 0x%x " % t.cc not in code]
     if missing:
@@ -301,13 +305,13 @@ def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
             f"host edit '{edit.id}' renders without the host guard of {', '.join(missing)}",
             code="HOST_GUARD_MISSING",
             where=edit.where,
-            why="the host pass is shared by every GPU of a build: without it other GPUs change too",
+            why="all GPUs of a build share the host pass, so without a check other GPUs change too",
             hint="use @{ guard.host('cc') }@ in its template",
         )
 
 
 def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
-    """Behind the file's last include; before the one that the edit names, where that is to find ours read."""
+    """After the file's last include, or before the include that the edit names in ``at``."""
     source, edit = scopes.source, anchor.edit
     header = (edit.header or "").encode()
     lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
@@ -317,14 +321,14 @@ def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
                 f"{source.path} already includes {edit.header}",
                 code="ALREADY_INCLUDED",
                 where=[edit.where, source.locate(line.span.start)],
-                hint="drop the patch, or rename our header",
+                hint="drop the patch, or rename its header",
             )
     new = b'#include "' + header + b'"'
     for named in anchor.spans:  # one at most
-        span, text = guard_insertion(source, named, new, condition, behind=False)
+        span, text = guard_insertion(source, named, new, condition, after=False)
         return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
     groups = [group for group in scopes.groups if not _is_include_guard(scopes, group)]
-    # Below the first definition an include is code, not part of the block at the top.
+    # An include after the first definition inserts code and is not part of the block at the top.
     top = min((e.span.start for e in scopes.entities if e.kind != "macro"), default=len(source.data))
     block = [
         line.span
@@ -335,24 +339,24 @@ def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
     ]
     if not block:
         raise AnchorError(
-            f'{source.path} has no unconditional #include "..." to put ours behind',
+            f'{source.path} has no unconditional #include "..." after which to add the header',
             code="NO_INCLUDE_BLOCK",
             where=[edit.where, source.locate(0)],
-            hint="use insert_before with an anchor of your own",
+            hint="use insert_before with a selector",
         )
-    span, text = guard_insertion(source, block[-1], new, condition, behind=True)
+    span, text = guard_insertion(source, block[-1], new, condition, after=True)
     return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
 
 
 def _is_include_guard(scopes: ScopeMap, group: Group) -> bool:
-    """``#ifndef X`` directly followed by ``#define X``: true whenever the file is read at all."""
+    """``#ifndef X`` directly followed by ``#define X``, which never hides the rest of the file."""
     opening = group.branches[0].directive
-    behind = next((line for line in scopes.directives if line.span.start > opening.span.start), None)
+    following = next((line for line in scopes.directives if line.span.start > opening.span.start), None)
     return (
         opening.keyword == b"ifndef"
         and len(group.branches) == 1
-        and behind is not None
-        and behind.keyword == b"define"
-        and [token.text for token in behind.tokens[:1]] == [token.text for token in opening.tokens]
+        and following is not None
+        and following.keyword == b"define"
+        and [token.text for token in following.tokens[:1]] == [token.text for token in opening.tokens]
         and not scopes.code_in(Span(0, opening.span.start))
     )

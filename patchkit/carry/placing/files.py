@@ -1,6 +1,6 @@
-"""What a patch does to whole files: adds, replaces, removes and renames them, and sets their modes.
+"""Changes of whole files by a patch: adding, replacing, removing and renaming them, and setting modes.
 
-Everything is said where upstream has the file, and happens at once: what goes is gone before anything comes.
+All tables use upstream's paths, and all changes happen at once: files are removed before any are added.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from patchkit.carry.series.patch import FileMode, NewFile, Patch, RemovedFile, R
 
 MAX_BLOB = 8 * 1024 * 1024
 """Bytes of a blob. The largest file of llama.cpp's source, a vocabulary, has 11 MB; the next one 4.6."""
-_RENAME = "rename our file, or drop the patch if upstream took it"
+_RENAME = "rename the patch's file, or drop the patch if upstream took it"
 _KINDS = {"120000": "a symbolic link", "160000": "a submodule"}
 
 
 @dataclass(slots=True, kw_only=True)
 class FileChanges:
-    """What becomes of whole files.
+    """The changes of whole files.
 
-    ``added`` and ``replaced`` have new bytes, ``renamed`` the old path of each new one. ``gone``: every path
-    that is free afterwards. ``modes``: git's mode of what is new, renamed or has another one.
+    ``added`` and ``replaced`` have the new bytes; ``renamed`` maps each new path to its old one. ``gone``:
+    every path that no longer exists. ``modes``: git's mode of files that are new, renamed or change their
+    mode.
     """
 
     added: dict[str, bytes] = field(default_factory=dict)
@@ -46,14 +47,14 @@ def change_files(
     render: Callable[[str, Location], str],
     errors: list[PatchkitError],
 ) -> FileChanges:
-    """What a patch makes of whole files; each file that it cannot do adds to ``errors``.
+    """Apply a patch's changes of whole files; each one that fails adds to ``errors``.
 
     Args:
-        patch: whose ``[[file]]``, ``[[remove]]``, ``[[rename]]`` and ``[[mode]]`` tables are done.
-        files: as the patches before left them.
-        folder: the patch's own, where its blobs are.
-        render: the text of a template, given its place in patch.toml.
-        errors: gets every AnchorError, ConfigError and RenderError.
+        patch: its ``[[file]]``, ``[[remove]]``, ``[[rename]]`` and ``[[mode]]`` tables are applied.
+        files: as the preceding patches left them.
+        folder: the patch's own, which contains its blobs.
+        render: returns the text of a template, given its place in patch.toml.
+        errors: receives every AnchorError, ConfigError and RenderError.
     """
     work = _Work(files, folder, render)
     new = [file for file in patch.files if file.replaces is None]
@@ -72,7 +73,7 @@ One = TypeVar("One")
 
 
 class _Work:
-    """One table of a patch at a time, each of which raises what is wrong with it."""
+    """Applies one table of a patch at a time; each method raises what is wrong with its table."""
 
     def __init__(self, files: UpstreamFiles, folder: Path, render: Callable[[str, Location], str]) -> None:
         self.files, self.folder, self.render = files, folder, render
@@ -98,7 +99,7 @@ class _Work:
             self.done.modes[table.to] = self.files.mode(table.source)
 
     def put(self, table: RenamedFile) -> None:
-        hint = "give it another name, or drop the patch if upstream renamed it itself"
+        hint = "choose another name, or drop the patch if upstream renamed it itself"
         _require_free(table.to, table.where, self.taken, hint)
 
     def replace(self, table: NewFile) -> None:
@@ -122,11 +123,11 @@ class _Work:
         wanted = EXECUTABLE if table.executable else REGULAR
         if self.files.mode(table.path) == wanted:
             raise AnchorError(
-                f"{table.path} is {state} already",
+                f"{table.path} is already {state}",
                 code="FILE_MODE_ALREADY",
                 where=[table.where, Location(path=table.path)],
                 why=f"its mode is {wanted} on this upstream",
-                hint="take the [[mode]] out of the patch, or end its build range",
+                hint="remove the [[mode]] from the patch, or end its build range",
             )
         renamed = {old: new for new, old in self.done.renamed.items()}
         self.done.modes[renamed.get(table.path, table.path)] = wanted
@@ -140,8 +141,8 @@ def _read(path: str, where: Location, files: UpstreamFiles, fate: str) -> bytes:
             f"{path} cannot be {fate}: it is {kind}",
             code="FILE_IS_LINK",
             where=[where, Location(path=path)],
-            why="a patch carries files; what a link points to is another file, or none",
-            hint="name the file that it points to",
+            why="a patch can only change regular files",
+            hint="name the file that the link points to",
         )
     data = files.read(path)
     if data is None:
@@ -153,11 +154,11 @@ def _require_content(path: str, sha256: str, where: Location, files: UpstreamFil
     found = hashlib.sha256(_read(path, where, files, fate)).hexdigest()
     if found != sha256:
         raise AnchorError(
-            f"{path} is not the file that is to be {fate}",
+            f"{path}, which is to be {fate}, has changed upstream",
             code="FILE_CHANGED",
             where=[where, Location(path=path)],
-            why=f"its sha256 is {found}, the patch was made for {sha256}",
-            hint="look at what upstream changed in it; if that may go, too, write the new sha256",
+            why=f"its sha256 is {found}, but the patch is for {sha256}",
+            hint="check what upstream changed; if the patch still applies to it, update the sha256",
         )
 
 
@@ -171,13 +172,13 @@ def _missing(path: str, where: Location, files: UpstreamFiles, fate: str) -> Anc
         f"upstream has no {path}, which is to be {fate}",
         code="UPSTREAM_FILE_MISSING",
         where=[where, *(Location(path=each, label="a similar name") for each in close[:3])],
-        why="upstream moved or removed it itself, or this pin is of another era",
-        hint="if upstream did the same, take the table out of the patch, or end its build range",
+        why="upstream moved or removed it itself, or the patch is not for this build",
+        hint="if upstream did the same, remove the table from the patch, or end its build range",
     )
 
 
 def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
-    """The error for a new file whose path is not free among ``names``, the paths of all files there are."""
+    """The error for a new file whose path is taken; ``names`` are the paths of all existing files."""
     try:
         _require_free(file.path, file.where, taken_names(names), _RENAME)
     except AnchorError as error:
@@ -186,7 +187,7 @@ def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
 
 
 def _require_free(path: str, where: Location, taken: dict[str, str], hint: str) -> None:
-    """Take a path, if it is free; raises NEW_FILE_EXISTS, NEW_FILE_BLOCKED."""
+    """Check that a path is free and mark it as taken; raises NEW_FILE_EXISTS, NEW_FILE_BLOCKED."""
     parts = path.split("/")
     for count in range(1, len(parts) + 1):
         prefix = "/".join(parts[:count])
@@ -205,14 +206,14 @@ def _require_free(path: str, where: Location, taken: dict[str, str], hint: str) 
                 f"{path} cannot be added: {found} is in the way",
                 code="NEW_FILE_BLOCKED",
                 where=[where, Location(path=found)],
-                why="a path is one file or one folder, and must not differ from another only in case",
-                hint="rename our file",
+                why="a path is either a file or a folder, and must not differ from another only in case",
+                hint="rename the patch's file",
             )
     _add_name(path, taken)
 
 
 def taken_names(names: Iterable[str]) -> dict[str, str]:
-    """Every file, and every folder with a slash at its end, by its name without case."""
+    """Every file, and every folder with a final slash, by its name in lower case."""
     taken: dict[str, str] = {}
     for name in names:
         _add_name(name, taken)
@@ -233,11 +234,11 @@ def read_blob(file: NewFile, folder: Path) -> bytes:
     place = [file.where, Location(path=str(path))]
     if not path.is_relative_to(folder.resolve()) or is_no_template(path, folder.resolve()):
         raise ConfigError(
-            f"the blob '{file.blob}' is no file of the patch's folder",
+            f"the blob '{file.blob}' is not a file of the patch's folder",
             code="BLOB_MISSING",
             where=place,
-            why="it is a link that leads out, or of a name that editors use: no digest of the lock covers it",
-            hint="put the file itself beside patch.toml",
+            why="it is a link to outside, or has a name that editors use, so the lock has no digest of it",
+            hint="put the file itself next to patch.toml",
         )
     try:
         with open_regular(path) as stream:
@@ -248,23 +249,23 @@ def read_blob(file: NewFile, folder: Path) -> bytes:
             code="BLOB_MISSING",
             where=place,
             why=error.strerror,
-            hint="put the file beside patch.toml, or correct its name",
+            hint="put the file next to patch.toml, or correct its name",
         ) from error
     if len(data) > MAX_BLOB:
         raise ConfigError(
-            f"the blob '{file.blob}' has more than {MAX_BLOB // 2**20} MiB",
+            f"the blob '{file.blob}' is larger than {MAX_BLOB // 2**20} MiB",
             code="BLOB_TOO_LARGE",
             where=place,
-            why="every candidate, checkout and export would carry it along",
-            hint="let the code fetch it, or keep it outside of upstream's tree",
+            why="every candidate, checkout and export would contain it",
+            hint="let the code download it, or keep it outside upstream's tree",
         )
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
         raise ConfigError(
-            f"the blob '{file.blob}' is not the file that patch.toml means",
+            f"the blob '{file.blob}' does not have the sha256 in patch.toml",
             code="BLOB_DIFFERS",
             where=place,
-            why=f"its sha256 is {found}, patch.toml says {file.sha256}",
-            hint="if the file is right, write its sha256 into patch.toml; git may have changed its line ends",
+            why=f"its sha256 is {found}, patch.toml has {file.sha256}",
+            hint="if the file is right, update the sha256 in patch.toml; git may have changed line endings",
         )
     return data

@@ -1,4 +1,4 @@
-"""Guards, and the first isolation check: with the guard false a file has the tokens that it had before."""
+"""Guards, and the first isolation check: with the guard false, a file has the same tokens as before."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class GuardedGpu:
 
     @classmethod
     def named(cls, arch: str) -> GuardedGpu:
-        """A GPU by its name alone, from which clang and ggml_cuda_parse_id make the rest."""
+        """A GPU by its name alone; macro and compute capability follow from it as in clang and ggml."""
         return cls(arch=arch, macro=f"__{arch}__", cc=int(arch.removeprefix("gfx"), 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Host and device conditions under which a patch's code is live.
+    """Host and device conditions under which a patch's code is compiled or runs.
 
-    ``refused``: macros of device passes that belong to no GPU in particular, and are an error.
+    ``refused``: macros of device passes for no particular GPU, in which the patch is a compile error.
     """
 
     macros: tuple[str, ...]
@@ -42,25 +42,25 @@ class Guard:
 
     @property
     def device(self) -> str:
-        """Preprocessor condition: the device pass of a target."""
+        """Preprocessor condition for the device pass of a target."""
         archs = " || ".join(f"defined({target.macro})" for target in self.targets)
         return f"{self._macros()} && {archs if len(self.targets) == 1 else f'({archs})'}"
 
     @property
     def region(self) -> str:
-        """Preprocessor condition: the device pass of a target, or any host pass."""
+        """Preprocessor condition for the device pass of a target, or any host pass."""
         archs = " || ".join(f"defined({target.macro})" for target in self.targets)
         return f"{self._macros()} && (!defined(__HIP_DEVICE_COMPILE__) || {archs})"
 
     @property
     def generic(self) -> str | None:
-        """Preprocessor condition: a device pass that is refused."""
+        """Preprocessor condition for a refused device pass."""
         if not self.refused:
             return None
         return f"{self._macros()} && ({' || '.join(f'defined({macro})' for macro in self.refused)})"
 
     def host(self, cc: str = "cc") -> str:
-        """C++ expression over a compute capability ``cc``: the GPU at hand is a target."""
+        """C++ condition on a compute capability ``cc``: the current GPU is a target."""
         tests = [f"{cc} == GGML_CUDA_CC_OFFSET_AMD + 0x{target.cc:x}" for target in self.targets]
         return f"({' || '.join(tests)})"
 
@@ -69,7 +69,7 @@ class Guard:
 
 
 class GuardLeak(AnchorError):
-    """Tokens differ although the guard is false."""
+    """The tokens differ even if the guard is false."""
 
     code = "GUARD_LEAK"
 
@@ -85,14 +85,14 @@ def require_isolated(
     generic = _condition(f"elif {guard.generic}") if guard.generic is not None else None
     negated = frozenset({_condition(f"if !({guard.device})"), _condition(f"if !({guard.region})")})
     names = {name.encode(): _texts(upstream) for name, upstream in aliases.items()}
-    # An earlier patch of the series may have put regions of the same guard into this file.
-    written = _Written(conditions=conditions, negated=negated, generic=generic)
-    old = list(_stream(before, written, {}))
-    new = list(_stream(after, written, names))
+    # An earlier patch of the series may have added regions of the same guard to this file.
+    generated = _GeneratedGroups(conditions=conditions, negated=negated, generic=generic)
+    old = list(_stream(before, generated, {}))
+    new = list(_stream(after, generated, names))
     for (_, left), (offset, right) in zip(old, new, strict=False):
         if left != right:
             raise _leak(after, where, offset, left, right)
-    # The digraph of '#' writes directives that the structure above reads as plain tokens.
+    # '%:' is the digraph of '#'. It would add directives that the scopes above treat as plain tokens.
     known = sum(token.text == _DIGRAPH for token in before.code)
     added = [token for token in after.code if token.text == _DIGRAPH]
     if len(added) > known:
@@ -106,7 +106,7 @@ def _leak(after: ScopeMap, where: Location, offset: int, left: bytes, right: byt
     return GuardLeak(
         f"{after.source.path} differs outside the guard: '{_show(left)}' became '{_show(right)}'",
         where=[after.source.locate(offset), where],
-        why="rendered text must not open or close an #if, and every change must be under the guard",
+        why="rendered text must not open or close an #if, and every change must be inside the guard",
         hint="patchkit plan --show-text prints the rendered edits",
     )
 
@@ -124,15 +124,15 @@ def _condition(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    """The conditions that patchkit writes: what stands behind ``generic`` is an #error."""
+class _GeneratedGroups:
+    """The conditions of groups that patchkit generates; the branch after ``generic`` is an #error."""
 
     conditions: frozenset[bytes]
     negated: frozenset[bytes]
     generic: bytes | None
 
     def is_group(self, group: Group, scopes: ScopeMap) -> bool:
-        """Whether a group has one of the shapes patchkit writes; rendered text may have added branches."""
+        """Whether a group is one that patchkit generates; rendered text may have added branches."""
         shape = [branch.directive.condition for branch in group.branches]
         if shape[0] in self.negated:
             return len(shape) == 1
@@ -145,23 +145,23 @@ class _Written:
         return shape[0] in self.conditions and shape[1:] in ([], [b"else"])
 
     def dropped(self, group: Group) -> Iterator[Span]:
-        """The parts of such a group that upstream's code does not have."""
+        """The branches of a generated group that are not upstream's code."""
         for branch in group.branches:
             if branch.directive.condition in self.conditions or branch.directive.condition == self.generic:
                 yield branch.body
 
 
 def _stream(
-    scopes: ScopeMap, written: _Written, aliases: Mapping[bytes, Sequence[bytes]]
+    scopes: ScopeMap, generated: _GeneratedGroups, aliases: Mapping[bytes, Sequence[bytes]]
 ) -> Iterator[tuple[int, bytes]]:
     """Code tokens and directives in order, without dropped branches and generated directives."""
     dropped: list[Span] = []
     lines: set[int] = set()
     for group in scopes.groups:
-        if not written.is_group(group, scopes):
+        if not generated.is_group(group, scopes):
             continue
         lines |= {branch.directive.span.start for branch in group.branches} | {group.endif.span.start}
-        dropped += written.dropped(group)
+        dropped += generated.dropped(group)
     items: list[tuple[Span, tuple[bytes, ...]]] = []
     for line in scopes.directives:
         if line.span.start not in lines:

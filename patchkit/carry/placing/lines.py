@@ -1,4 +1,4 @@
-"""Runs of whole lines: where a file has them, and how far to the right."""
+"""Find runs of whole lines in a file, with their difference in indentation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Rows = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What later code has more of indentation than the lines of an edit (``more``), or less (``less``)."""
+    """The indentation that the code has in addition to an edit's lines (``more``), or lacks (``less``)."""
 
     more: bytes = b""
     less: bytes = b""
 
     def apply(self, text: bytes) -> bytes:
-        """The text as far to the right as the code around it; lines of the preprocessor stay."""
+        """The text with the indentation of the code around it; preprocessor lines are not indented."""
         return b"\n".join(map(self._row, text.split(b"\n"))) if self.more or self.less else text
 
     def _row(self, row: bytes) -> bytes:
@@ -28,23 +28,23 @@ class Shift:
 
 
 def rows_of(text: str | None) -> Rows:
-    """The lines of a text of a selector; its last line break is the end of its last line."""
+    """The lines of a selector's text; a final line break does not start another line."""
     return tuple(text.removesuffix("\n").encode().split(b"\n")) if text else ()
 
 
 @dataclass(frozen=True, slots=True)
 class WantedLines:
-    """``lines`` are selected where ``above`` and ``below`` stand directly beside them."""
+    """Lines to find: ``lines``, directly below ``above`` and directly above ``below``."""
 
     lines: Rows
     above: Rows = ()
     below: Rows = ()
 
     def find(self, source: SourceText, around: Span, *, any_indent: bool) -> list[Span]:
-        """Every such run of lines that begin in ``around``, without its last line break.
+        """Every such run of lines that begins in ``around``, without its last line break.
 
-        Byte for byte; with ``any_indent``, where there is none, also further to the right or to the left, the
-        lines among themselves as they were.
+        The match is byte for byte. With ``any_indent`` and no exact match, the run may be indented
+        differently as a whole.
         """
         exact = list(self._find(source, around, any_indent=False))
         return exact if exact or not any_indent else list(self._find(source, around, any_indent=True))
@@ -77,9 +77,10 @@ class WantedLines:
 
 
 def _lines_with(source: SourceText, text: bytes, first: int, last: int) -> Iterator[int]:
-    """The lines from ``first`` to ``last``, counted from 0, with a text in them; every line has an empty one.
+    """Numbers of the lines from ``first`` to ``last``, counted from 0, that contain a text (all if empty).
 
-    A table of upstream's has 3 MB and a thousand changes: looking at each line for each took a minute.
+    An upstream table has 3 MB and an edit of it a thousand changes: testing every line for each took a
+    minute.
     """
     if not text:
         yield from range(first, last)
@@ -92,7 +93,7 @@ def _lines_with(source: SourceText, text: bytes, first: int, last: int) -> Itera
 
 
 def shift_between(wanted: Sequence[bytes], found: Sequence[bytes]) -> Shift | None:
-    """How much further to the right all of the lines are; None where that differs between them."""
+    """The common difference in indentation of all lines; None if it differs between them."""
     shifts = set()
     for want, row in zip(wanted, found, strict=True):
         if not want.strip():

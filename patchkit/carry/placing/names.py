@@ -1,4 +1,4 @@
-"""Places that have a name: definitions, members, labels, includes, commands of CMake."""
+"""Find places by name: definitions, members, labels, includes, CMake commands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _COMMAND = re.compile(rb"[A-Za-z_]\w*(?=[ \t]*\()")
 
 
 def find_definitions(scopes: ScopeMap, name: str) -> Iterator[Span]:
-    """Functions, structs, classes, unions, enums and macros of a name, else those with it at their end."""
+    """Functions, structs, classes, unions, enums and macros of a name; else those whose name ends with it."""
     every = scopes.definitions
     exact = [entity.span for entity in every if entity.name == name]
     yield from exact or [entity.span for entity in every if entity.answers_to(name)]
 
 
 def find_members(scopes: ScopeMap, name: str, owner: str) -> Iterator[Span]:
-    """Declarations of a name in a struct or enum, up to their ``;``, or ``,``."""
+    """Declarations of a name in a struct or enum, up to and including their ``;`` or ``,``."""
     every = [each for each in scopes.definitions if each.kind in ("record", "enum")]
     exact = [each for each in every if each.name == owner]
     for entity in exact or every:
@@ -29,7 +29,7 @@ def find_members(scopes: ScopeMap, name: str, owner: str) -> Iterator[Span]:
 
 
 def list_members(scopes: ScopeMap, entity: Entity) -> Iterator[tuple[list[bytes], Span]]:
-    """The declarations in the braces of a struct or enum: the names of each, and where it is."""
+    """The declarations in the braces of a struct or enum: the names in each, and its span."""
     ends = b"," if entity.kind == "enum" else b";"
     inside = scopes.code_in(entity.body)
     first = position = inside.start
@@ -52,23 +52,23 @@ def list_members(scopes: ScopeMap, entity: Entity) -> Iterator[tuple[list[bytes]
 
 
 def _ends_declaration(scopes: ScopeMap, closer: int) -> bool:
-    """Whether a ``}`` is the end of a member: of a function's body, not of a value or a struct."""
-    behind = scopes.code[closer + 1].text if closer + 1 < len(scopes.code) else b""
-    return behind not in (b";", b",", b"=") and scopes.code[closer + 1 : closer + 2] != ()
+    """Whether a ``}`` ends a member, i.e. it closes a function's body and not a value or a struct."""
+    following = scopes.code[closer + 1].text if closer + 1 < len(scopes.code) else b""
+    return following not in (b";", b",", b"=") and scopes.code[closer + 1 : closer + 2] != ()
 
 
 def _declared(scopes: ScopeMap, first: int, stop: int, *, is_enum: bool) -> list[bytes]:
-    """The names that a declaration declares: in front of what cannot stand behind any other name."""
+    """The declared names: identifiers before a token that can only follow the name in a declaration."""
     if is_enum:
         return [scopes.code[first].text]
     names: list[bytes] = []
     position = first
     while position < stop:
         token = scopes.code[position]
-        behind = scopes.code[position + 1].text if position + 1 < stop else b";"
-        if token.kind is TokenKind.IDENTIFIER and behind in (b";", b"=", b"{", b"[", b",", b":", b"("):
+        following = scopes.code[position + 1].text if position + 1 < stop else b";"
+        if token.kind is TokenKind.IDENTIFIER and following in (b";", b"=", b"{", b"[", b",", b":", b"("):
             names.append(token.text)
-        if token.text == b"=":  # what follows is a value
+        if token.text == b"=":  # skip the value
             while position < stop and scopes.code[position].text not in (b",", b";"):
                 position = max(position, scopes.match.get(position, position)) + 1
             continue
@@ -86,9 +86,9 @@ def find_includes(scopes: ScopeMap, header: str) -> Iterator[Span]:
 
 
 def find_commands(source: SourceText, wanted: str) -> Iterator[Span]:
-    """Calls of a CMake command: ``add_subdirectory(tools)``, or ``target_link_libraries(ggml`` and whatever.
+    """Calls of a CMake command: ``add_subdirectory(tools)``, or by a prefix of the call.
 
-    Layout and comments do not matter; a call in a comment is none.
+    Layout and comments do not matter, and calls in comments are ignored.
     """
     want = _spelled(wanted.encode())
     code = _blanked(source.data, rb"#")
@@ -107,9 +107,9 @@ def _spelled(text: bytes) -> list[bytes]:
 
 
 def _blanked(data: bytes, begins: bytes) -> bytes:
-    """The file with blanks for its comments, or its strings, too, so that every offset stays.
+    """The file with its comments, or also its strings, replaced by spaces, so that offsets do not change.
 
-    ``begins``: how what is blanked begins; a ``#`` in a string is no comment.
+    ``begins`` matches the start of what is replaced. A ``#`` in a string starts no comment.
     """
 
     def blank(found: re.Match[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Matching token patterns: layout and comments never matter, everything else does."""
+"""Match token patterns; layout and comments are ignored, everything else must be equal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patchkit.carry.cpp.lexer import lex_pattern
 from patchkit.carry.cpp.scopes import ScopeMap
 
 _WILDCARD = b"..."
-_MOST_SIMILAR = 3  # in one message
+_MOST_SIMILAR = 3  # runs listed in one message
 Run = tuple[int, int]
 
 
@@ -26,7 +26,7 @@ class Pattern:
 
 @cache
 def parse_pattern(text: str) -> Pattern:
-    """Lex a pattern the way source is lexed; wildcards that add nothing are dropped."""
+    """Lex a pattern like source code; wildcards at either end or in a row are dropped."""
     texts: list[bytes] = []
     for token in lex_pattern(text):
         if token.text != _WILDCARD or (texts and texts[-1] != _WILDCARD):
@@ -37,10 +37,10 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def find_runs(scopes: ScopeMap, pattern: Pattern, positions: range) -> Iterator[Run]:
-    """One match, the shortest, for each start within ``positions``; in order.
+    """The shortest match for each start within ``positions``, in order.
 
-    Matches may overlap: in ``f(f(x))`` the pattern ``f(...)`` has two places, and taking the outer
-    one because it comes first would be a guess.
+    Matches may overlap: in ``f(f(x))`` the pattern ``f(...)`` matches twice, and choosing the outer one
+    because it comes first would be a guess.
     """
     if not pattern.texts:
         return
@@ -52,14 +52,14 @@ def find_runs(scopes: ScopeMap, pattern: Pattern, positions: range) -> Iterator[
 
 
 def matches_exactly(scopes: ScopeMap, pattern: Pattern, positions: range) -> bool:
-    """Whether ``positions`` as a whole is one match."""
+    """Whether the pattern matches all of ``positions``."""
     return _match(scopes, pattern.texts, 0, positions.start, positions.stop, whole=True) is not None
 
 
 def _match(
     scopes: ScopeMap, texts: Sequence[bytes], index: int, position: int, stop: int, *, whole: bool = False
 ) -> int | None:
-    """Position behind a match of ``texts[index:]`` that starts at ``position``, or None.
+    """The position after a match of ``texts[index:]`` that starts at ``position``, or None.
 
     ``whole``: the match must reach ``stop``.
     """
@@ -88,7 +88,7 @@ def _match_wildcard(
 
 
 def similar_runs(scopes: ScopeMap, pattern: Pattern, positions: range) -> list[Run]:
-    """The runs most like ``pattern``, for messages only: at least half of its tokens in order."""
+    """The runs most similar to ``pattern``, for messages only: at least half of the tokens are equal."""
     wanted = [text for text in pattern.texts if text != _WILDCARD]
     width = len(wanted)
     scored: list[tuple[int, int]] = []

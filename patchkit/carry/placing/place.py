@@ -1,4 +1,4 @@
-"""Places one patch in memory: renders, anchors, guards, applies and confirms its edits."""
+"""Place one patch in memory: render, anchor, guard, apply and confirm its edits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from patchkit.carry.series.selection import Selected
 def check_new_files(
     job: _Job, added: Mapping[str, bytes], around: Mapping[str, bytes], warnings: list[str]
 ) -> Iterator[PatchkitError]:
-    """The first fault of each file of ``added``; all of them may include one another, and ``around``.
+    """The first fault of each file in ``added``; they may include each other and the files in ``around``.
 
-    What may be one and cannot be told goes to the warnings of a plain patch, and is a fault of any other.
+    A possible fault that cannot be confirmed is a warning in a plain patch, and an error in any other.
     """
     is_plain = job.patch.is_plain
     sources = [
@@ -58,7 +58,7 @@ def check_new_files(
                 f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
                 code="NEW_FILE_UNBALANCED",
                 where=[with_line(source, source.locate(stray.span.start)), where[source.path]],
-                why="it would change what is compiled of the file that includes this one",
+                why="it would change which parts of the including file are compiled",
                 hint="correct the template",
             )
             continue
@@ -79,24 +79,24 @@ def _first_fault(
             doubt = find_doubt(scopes, issue.offset, Names(tree))
             place = source.locate(issue.offset)
             if doubt is not None and warnings is not None:
-                told = f"{place}: {doubtful_message(issue, doubt)}"
-                warnings += [told] if told not in warnings else []
+                warning = f"{place}: {doubtful_message(issue, doubt)}"
+                warnings += [warning] if warning not in warnings else []
                 continue
-            kind = "syntax error" if doubt is None else "perhaps a syntax error"
+            kind = "syntax error" if doubt is None else "possible syntax error"
             which = key[0] if warnings is not None else " ".join(key)
             return RenderError(
                 f"{kind} in the {which} pass of new file {source.path}: {issue.message}",
                 code="NEW_FILE_UNPARSABLE",
                 where=[with_line(source, place), file],
-                why="a new file must parse on its own: it includes what it uses"
-                + (f"; nothing that was read declares '{doubt}'" if doubt is not None else ""),
+                why="a new file must parse on its own, so it has to include what it uses"
+                + (f"; no parsed file declares '{doubt}'" if doubt is not None else ""),
                 hint="correct the template",
             )
     return None
 
 
 def with_line(source: SourceText, place: Location) -> Location:
-    """The place with the text of its line: nobody can open a file that was never written."""
+    """The place with the text of its line, because the file was never written and cannot be opened."""
     if place.line is None:
         return place
     text = source.text(source.line_span(place.line)).decode("utf-8", "replace").strip()
@@ -105,12 +105,12 @@ def with_line(source: SourceText, place: Location) -> Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedEdit:
-    """Where one edit went. ``locations`` are in the file before this patch.
+    """The place of one edit. ``locations`` are in the file before this patch.
 
-    ``entity_digest`` is the entity's before the edit, ``seen_in`` the passes (``device gfx1151``) whose AST
-    shows the edit in its entity: none where there is only the word of the tokens, for the file as a whole
-    and for macros. ``at`` is the selector that told the place, and ``parameters`` what tells the entity from
-    its twins, both as patch.toml has them, whose line is ``where``.
+    ``entity_digest`` is that of the entity before the edit. ``seen_in`` are the passes (``device gfx1151``)
+    whose AST has the edit in its entity; it is empty for macros and the file as a whole, which are located by
+    tokens only. ``at`` is the selector that matched and ``parameters`` the pattern that distinguishes
+    overloads, both as in patch.toml, at line ``where``.
     """
 
     json_keys: ClassVar = (
@@ -132,17 +132,18 @@ class PlacedEdit:
 
     @property
     def confidence(self) -> Literal["ast", "tokens"]:
-        """What confirms that the edit is in its entity."""
+        """What the location is confirmed by, the AST or only the tokens."""
         return "ast" if self.seen_in else "tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPatch:
-    """``changes``: path to new bytes. ``rendered``: sha256 of texts by edit id or path of a new file.
+    """The result of placing a patch. ``changes`` maps paths to new bytes.
 
-    ``gone`` are paths that are free then, ``renamed`` has the old path of each new one, ``replaced`` are
-    files with a content of ours, ``modes`` those that a file gets. ``warnings``: what may be a syntax error
-    of a plain patch, and may come from a name nobody knows here.
+    ``rendered``: sha256 of texts by edit id or path of a new file. ``gone`` are paths that no longer exist,
+    ``renamed`` maps each new path to its old one, ``replaced`` are files whose whole content is replaced,
+    ``modes`` the modes to set. ``warnings``: possible syntax errors of a plain patch, whose cause may be a
+    name that is not declared in the parsed files.
     """
 
     changes: Mapping[str, bytes]
@@ -158,13 +159,13 @@ class PlacedPatch:
 
     @property
     def removed(self) -> list[str]:
-        """The paths that are free then, but for those of renamed files."""
+        """The paths that no longer exist, except those of renamed files."""
         return [path for path in self.gone if path not in self.renamed.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What all steps of one patch need."""
+    """The inputs that all steps of placing one patch share."""
 
     patch: Patch
     guard: Guard
@@ -195,11 +196,11 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     changes, placed = {**added, **whole.replaced}, []
     new_paths = {old: new for new, old in whole.renamed.items()}
     edited, faults = _edit_files(job, by_file)
-    made = {each.after.source.path: each.after.source.data for each in edited}
-    # A new file, and a plain patch's edits, may use what other files have only with the patch. Guarded edits
-    # stand beside upstream's code, which every file must parse with, too.
-    around = {**added, **made}
-    # A blob need not be a text, whatever its name is.
+    written = {each.after.source.path: each.after.source.data for each in edited}
+    # A new file, and the edits of a plain patch, may use declarations that other files only have with the
+    # patch. Guarded edits are next to upstream's code, which has to parse without them too.
+    around = {**added, **written}
+    # A blob may be binary, whatever its name.
     new = {path: data for path, data in added.items() if b"\0" not in data}
     errors.extend(check_new_files(job, new, around, warnings))
     errors.extend(faults)
@@ -237,7 +238,7 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EditedFile:
-    """One file before and after the edits of a patch, confirmed by its tokens."""
+    """One file before and after the edits of a patch, confirmed by tokens."""
 
     before: ScopeMap
     after: ScopeMap
@@ -249,7 +250,7 @@ class _EditedFile:
 def _edit_files(
     job: _Job, by_file: Mapping[str, Sequence[Edit]]
 ) -> tuple[list[_EditedFile], list[PatchkitError]]:
-    """Every file with its edits, and the errors of those that cannot have them."""
+    """Every file with its edits applied, and the errors of those that could not be edited."""
     found: list[_EditedFile] = []
     errors: list[PatchkitError] = []
     for path, edits in by_file.items():
@@ -285,9 +286,9 @@ def _edit_file(job: _Job, path: str, edits: Sequence[Edit]) -> _EditedFile:
 
 
 def _shown(error: PatchkitError, after: SourceText) -> PatchkitError:
-    """The error with the text of its line, which is in memory only: plan shows no patch that failed."""
+    """The error with the text of its line, which is in memory only: plan shows no failed patch."""
     error.where = (with_line(after, error.where[0]), *error.where[1:])
-    error.hint = "correct the text in patch.toml, or its template"
+    error.hint = "correct the text in patch.toml or in its template"
     return error
 
 
@@ -298,7 +299,7 @@ def _confirm_file(
     around: Mapping[str, bytes],
     warnings: list[str],
 ) -> list[PlacedEdit]:
-    """The edits of one file, confirmed by clang; it may read ``added``, and then ``around``."""
+    """The edits of one file, confirmed by clang; ``added`` and ``around`` are files for its includes."""
     try:
         seen = _confirm_by_clang(job, edited, added, around, warnings)
     except EditUnparsable as error:
@@ -313,12 +314,12 @@ def _confirm_by_clang(
     around: Mapping[str, bytes],
     warnings: list[str],
 ) -> tuple[tuple[str, ...], ...]:
-    """As :func:`confirm_passes`; of a plain patch only new syntax errors count.
+    """As :func:`confirm_passes`; for a plain patch only new syntax errors count.
 
-    Where the text after the edits has none, none is new, and the text before need not be parsed. Of edits
-    that only include a header of ours nothing else is read: what that does to the text it shows without
-    upstream's headers (half a second for each pass of a unit of matrix products, and six of them, build
-    11549).
+    If the text after the edits has no syntax error, none is new and the text before need not be parsed. For
+    edits that only add an include of the patch's header, nothing else is parsed: the effect of that header
+    shows without upstream's headers too. (With them each pass of a matmul unit takes half a second, and there
+    are six, build 11549.)
     """
     before, after, pairs = edited.before, edited.after, edited.pairs
     alone = all(anchor.edit.verb == "add_include" for anchor, _ in pairs)
@@ -351,7 +352,7 @@ def _trees(
 
 
 def _misspelt(job: _Job, before: ScopeMap, after: ScopeMap, added: Mapping[str, bytes]) -> Iterator[str]:
-    """Warnings of names that the edits bring, that nothing declares, and that resemble a keyword."""
+    """Warnings for undeclared names in the edits that resemble a keyword."""
     found = list(find_misspelt(after, {token.text for token in before.code}))
     if not found or not is_cpp(after.source.path):
         return
@@ -359,13 +360,13 @@ def _misspelt(job: _Job, before: ScopeMap, after: ScopeMap, added: Mapping[str, 
     for token, keyword in found:
         if any(Names(tree).is_unknown(token.text) for tree in trees.values()):
             name, place = token.text.decode(), after.source.locate(token.span.start)
-            yield f"{place}: nothing that was read declares '{name}'; is '{keyword}' meant?"
+            yield f"{place}: no parsed file declares '{name}'; did you mean '{keyword}'?"
 
 
 def _anchor_all(
     job: _Job, scopes: ScopeMap, edits: Sequence[Edit]
 ) -> tuple[list[tuple[Anchor, str]], list[Placement]]:
-    """Every edit of one file, anchored, rendered and expanded; raises an ErrorGroup of all that failed."""
+    """Anchor, render and expand all edits of one file; raises an ErrorGroup of all that failed."""
     anchored: list[tuple[Anchor, str]] = []
     placements: list[Placement] = []
     errors: list[PatchkitError] = []
@@ -433,6 +434,6 @@ def _file_missing(job: _Job, path: str, edits: Sequence[Edit]) -> AnchorError:
         f"upstream has no {path}",
         code="UPSTREAM_FILE_MISSING",
         where=[edits[0].where, *(Location(path=name, label="a similar name") for name in close)],
-        why="upstream moved or removed it, or this pin is of another era",
-        hint="correct 'file', or the patch's build range",
+        why="upstream moved or removed it, or the patch is not for this build",
+        hint="correct 'file', or the build range of the patch",
     )

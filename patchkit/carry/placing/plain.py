@@ -1,4 +1,4 @@
-"""Edits of plain patches: the text goes in as it stands, without a guard, for every build."""
+"""Edits of plain patches: the text is inserted unchanged, without a guard, for every build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from patchkit.carry.series.selector import Selector
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The whole lines around a span: ``before`` and ``after`` are what else stands on them."""
+    """The whole lines around a span, and what else is on them: ``before`` and ``after``."""
 
     span: Span
     before: bytes
@@ -30,13 +30,13 @@ class _Lines:
 
 
 def expand_plain(source: SourceText, anchor: Anchor, text: str | None) -> tuple[Placement, ...]:
-    """Placements of one edit of a plain patch, one per span; ``text`` None: of a removal.
+    """Placements of one edit of a plain patch, one per span; ``text`` is None for a removal.
 
-    A text that ends with a line break takes the place of whole lines, or goes on lines of its own; any
-    other replaces, precedes or follows exactly the tokens that are selected.
+    A text that ends with a line break replaces whole lines, or is inserted as lines. Any other text replaces,
+    precedes or follows exactly the selected tokens.
 
-    Raises PLAIN_SHARES_LINE: whole lines would take other code with them; EDIT_THERE_ALREADY: upstream has
-    the lines that an edit adds beside something that has a name.
+    Raises PLAIN_SHARES_LINE if whole lines would include other code, EDIT_THERE_ALREADY if upstream already
+    has the lines that an edit adds.
     """
     edit = anchor.edit
     if text is not None:
@@ -71,17 +71,17 @@ def _expand(source: SourceText, edit: Edit, span: Span, text: str | None) -> tup
             f"edit '{edit.id}' would replace a line that has other code on it",
             code="PLAIN_SHARES_LINE",
             where=[edit.where, source.locate(span.start)],
-            why="a text that ends with a line break takes the place of whole lines",
-            hint="end the text without a line break, or select all of the line",
+            why="a text that ends with a line break replaces whole lines",
+            hint="end the text without a line break, or select the whole line",
         )
     return lines.span, new.removesuffix(source.newline)
 
 
 def _insertion(source: SourceText, verb: str, at: Selector, lines: Span, new: bytes) -> tuple[Span, bytes]:
-    """A text on lines of its own, in front of whole lines or behind them.
+    """Insert a text as lines of its own, before or after whole lines.
 
-    'before' and 'after' name a place by themselves: the verb adds nothing to it. A text that begins with an
-    empty line goes in front of those that are above its place already.
+    'before' and 'after' already name an empty place, so the verb does not matter. A text that begins with an
+    empty line is inserted above empty lines that precede its place.
     """
     newline = source.newline
     if at.after is not None or (verb == "insert_after" and at.before is None):
@@ -97,7 +97,7 @@ def _insertion(source: SourceText, verb: str, at: Selector, lines: Span, new: by
 
 
 def _shift(source: SourceText, at: Selector, span: Span) -> Shift:
-    """How much further to the right the lines are that an edit names."""
+    """How much more or less the selected lines are indented than those in the edit."""
     if at.lines is None:
         return Shift()
     first, last = source.line_of(span.start), source.line_of(span.end)
@@ -108,71 +108,71 @@ def _last_break(source: SourceText) -> bytes:
     return b"\r\n" if source.data.endswith(b"\r\n") else b"\n"
 
 
-SAYING = 3
-"""Words from which lines say something: a closing brace stands everywhere."""
+MIN_WORDS = 3
+"""Words that lines must have to identify a place; a closing brace, for example, occurs everywhere."""
 
 
 def _refuse_repeated(scopes: ScopeMap, anchor: Anchor, text: str) -> None:
-    """What is added beside a name, or in another line than upstream has it, would be there twice."""
+    """Reject an insertion of something that the file already has at a place found by name or by lines."""
     edit = anchor.edit
     at = edit.at
     if at is None or not edit.verb.startswith("insert"):
         return
-    hangs = at.before if at.before is not None else at.after
-    at = hangs if hangs is not None else at
+    next_to = at.before if at.before is not None else at.after
+    at = next_to if next_to is not None else at
     named = any((at.definition, at.member, at.case, at.include, at.cmake, at.start, at.end))
     if not named and at.lines is None:
         return
-    much = ""
-    if named or hangs is not None:
+    share = ""
+    if named or next_to is not None:
         line = find_repeated(scopes, at, text.encode())
     else:
         region = anchor.entity.span if anchor.entity is not None else Span(0, len(scopes.source.data))
         line = find_repeated_lines(scopes, region, text.encode())
         if line is None and anchor.is_fallback and _stays_after(at, edit.verb, text.encode()):
-            line, much = find_half(scopes, region, at, text.encode()), "a part of "
+            line, share = find_half(scopes, region, at, text.encode()), "a part of "
     if line is not None:
         raise AnchorError(
-            f"upstream has {much}what edit '{edit.id}' adds",
+            f"upstream has {share}what edit '{edit.id}' adds",
             code="EDIT_THERE_ALREADY",
             where=[edit.where, Location(path=scopes.source.path, line=line)],
-            why="added once more, it would be there twice",
-            hint="compare both; drop the edit, or the patch, if upstream took the change",
+            why="the edit would add it a second time",
+            hint="compare the two; if upstream took the change, drop the edit or the patch",
         )
 
 
 def find_repeated(scopes: ScopeMap, at: Selector, text: bytes) -> int | None:
-    """The line at which a file has what is added to it already: a name that the text declares, or its lines.
+    """The line at which a file already has the added text: a name that it declares, or its lines.
 
-    Lines that say nothing, as a closing brace, are looked for at the edges of the file only.
+    Lines with too few words, such as a closing brace, are only compared at the start and end of the file.
     """
     source = scopes.source
     names = declared_names(scopes, at, text)
-    there = _there(scopes, at)
+    existing = _existing_names(scopes, at)
     for name in names:
-        if name in there:
-            return source.line_of(there[name])
-    wanted, rows = _said(text.split(b"\n"), 1), _said(source.rows, 1)
+        if name in existing:
+            return source.line_of(existing[name])
+    wanted, rows = _numbered_rows(text.split(b"\n"), 1), _numbered_rows(source.rows, 1)
     last = len(rows) - len(wanted)
     places = range(last + 1)
-    if not _say_something(wanted):
+    if not _is_distinctive(wanted):
         places = range(0, last + 1, max(last, 1)) if wanted and (at.start or at.end) else range(0)
     return _find_run(rows, wanted, places)
 
 
-def _said(rows: Sequence[bytes], first: int) -> list[tuple[int, bytes]]:
-    """The lines that are not empty, without their blanks, with their numbers."""
+def _numbered_rows(rows: Sequence[bytes], first: int) -> list[tuple[int, bytes]]:
+    """The non-empty lines, stripped, with their numbers."""
     return [(number, row.strip()) for number, row in enumerate(rows, first) if row.strip()]
 
 
-def _say_something(rows: Sequence[tuple[int, bytes]]) -> bool:
-    return sum(len(re.findall(rb"\w+", row)) for _, row in rows) >= SAYING
+def _is_distinctive(rows: Sequence[tuple[int, bytes]]) -> bool:
+    return sum(len(re.findall(rb"\w+", row)) for _, row in rows) >= MIN_WORDS
 
 
 def _find_run(
     rows: Sequence[tuple[int, bytes]], wanted: Sequence[tuple[int, bytes]], places: range
 ) -> int | None:
-    """The number of the line with which the first run of the wanted lines begins."""
+    """The number of the first line of the first run of the wanted lines."""
     texts = [row for _, row in wanted]
     for at in places:
         if rows[at][1] == texts[0] and [row for _, row in rows[at : at + len(texts)]] == texts:
@@ -181,14 +181,15 @@ def _find_run(
 
 
 def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | None:
-    """The line at which a part of a file has what is added between two of its lines already.
+    """The line at which a part of a file already has what is added between two of its lines.
 
-    All of its lines, where they say something; or a label or an ``#include`` of it, which can be there once.
+    Either all of its lines, if they have enough words, or a label or ``#include`` that may occur only once.
     """
     source = scopes.source
     first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
-    wanted, rows = _said(text.split(b"\n"), 1), _said(source.rows[first - 1 : last], first)
-    if _say_something(wanted):
+    wanted = _numbered_rows(text.split(b"\n"), 1)
+    rows = _numbered_rows(source.rows[first - 1 : last], first)
+    if _is_distinctive(wanted):
         line = _find_run(rows, wanted, range(len(rows) - len(wanted) + 1))
         if line is not None:
             return line
@@ -199,7 +200,7 @@ def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | No
 
 
 def _stays_after(at: Selector, verb: str, text: bytes) -> bool:
-    """Whether the lines that tell a place are neighbours again beside what is added."""
+    """Whether the lines that locate the edit are still adjacent after it, so that it would match again."""
     lines, above, below = rows_of(at.lines), rows_of(at.above), rows_of(at.below)
     above, below = (above, lines + below) if verb == "insert_before" else (above + lines, below)
     rows = rows_of(text.decode())
@@ -208,26 +209,26 @@ def _stays_after(at: Selector, verb: str, text: bytes) -> bool:
 
 
 def find_half(scopes: ScopeMap, region: Span, at: Selector, text: bytes) -> int | None:
-    """The line at which a part of a file has the head, or half of the lines, of what is added there.
+    """The line at which a part of a file has the head, or half of the lines, of the added text.
 
-    The head is what begins furthest to the left. Lines by which the place is told say nothing about it.
+    The head is the least indented line. Lines that the selector itself uses are not counted.
     """
     source = scopes.source
-    beside = {row.strip() for lines in (at.above, at.lines, at.below) for row in rows_of(lines)}
-    own = [row for row in text.split(b"\n") if row.strip() not in beside and _say_something([(0, row)])]
+    adjacent = {row.strip() for lines in (at.above, at.lines, at.below) for row in rows_of(lines)}
+    own = [row for row in text.split(b"\n") if row.strip() not in adjacent and _is_distinctive([(0, row)])]
     first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
-    there = {row: number for number, row in reversed(_said(source.rows[first - 1 : last], first))}
-    found = [row.strip() for row in own if row.strip() in there]
+    existing = {row: number for number, row in reversed(_numbered_rows(source.rows[first - 1 : last], first))}
+    found = [row.strip() for row in own if row.strip() in existing]
     head = min(own, key=lambda row: len(row) - len(row.lstrip()), default=b"").strip()
     if head in found:
-        return there[head]
-    return there[found[0]] if found and 2 * len(found) >= len(own) else None
+        return existing[head]
+    return existing[found[0]] if found and 2 * len(found) >= len(own) else None
 
 
 def declared_names(scopes: ScopeMap, at: Selector, text: bytes) -> tuple[str, ...]:
-    """The names that a text declares where it is added: members of its struct or enum, definitions of a file.
+    """The names that an added text declares: members of the struct or enum, or definitions of the file.
 
-    A function's has its parameters behind it, by which overloads are told apart.
+    A function's name is followed by its parameters, to distinguish overloads.
     """
     path = scopes.source.path
     if not is_code(path):
@@ -240,8 +241,8 @@ def declared_names(scopes: ScopeMap, at: Selector, text: bytes) -> tuple[str, ..
     return tuple(_definitions(parse_scopes(SourceText(path, text))))
 
 
-def _there(scopes: ScopeMap, at: Selector) -> dict[str, int]:
-    """Where each name of the same kind stands in a file."""
+def _existing_names(scopes: ScopeMap, at: Selector) -> dict[str, int]:
+    """The offset of each name of the same kind in a file."""
     if not is_code(scopes.source.path):
         return {}
     return _members(scopes, at.of or "") if at.member is not None else _definitions(scopes)
@@ -267,13 +268,13 @@ def _definitions(scopes: ScopeMap) -> dict[str, int]:
     for entity in scopes.entities:
         tokens = scopes.code_in(entity.parameters)
         parameters = b" ".join(scopes.code[at].text for at in tokens).decode("utf-8", "replace")
-        if entity.kind != "macro":  # a macro may have two meanings, one under each branch of an #if
+        if entity.kind != "macro":  # a macro may be defined twice, in different branches of an #if
             found[f"{entity.name}{parameters}"] = entity.span.start
     return found
 
 
 def source_lines(source: SourceText, span: Span) -> Span:
-    """The span with the line break behind it, where there is one."""
+    """The span including the line break after it, if there is one."""
     if source.data.startswith(source.newline, span.end):
         return Span(span.start, span.end + len(source.newline))
     return span
@@ -288,29 +289,29 @@ def _lines_around(source: SourceText, span: Span) -> _Lines:
 def confirm_plain(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
 ) -> tuple[str, ...]:
-    """What can be said by tokens alone: brackets and #if lines pair as before, other definitions stay.
+    """Check by tokens that brackets and #if lines pair as before and that other definitions are unchanged.
 
-    Returns what cannot be told: a bracket below an ``#if`` may have its partner below another one, as in
-    upstream's own mul_mat_f (mmf.cuh of 2e1c9cd814). Raises PLAIN_UNBALANCED, TWIN_TOUCHED.
+    Returns warnings for what cannot be decided: a bracket under an ``#if`` may have its partner under another
+    one, as in upstream's own mul_mat_f (mmf.cuh of 2e1c9cd814). Raises PLAIN_UNBALANCED, TWIN_TOUCHED.
     """
     if not is_code(before.source.path):
         return ()
     stray = _stray_bracket(before, after)
-    told = f"{_place_of(after, stray)} has no partner, unless below another #if" if stray is not None else ""
+    doubt = f"{_place_of(after, stray)} has no partner, unless under another #if" if stray is not None else ""
     is_doubt = stray is not None and _lopsided(after) > _lopsided(before)
     what = _stray_directive(before, after)
     if what is None and stray is not None and not is_doubt:
         what = _place_of(after, stray)
     if what is not None:
         raise AnchorError(
-            f"{after.source.path} is out of balance after the edits: {what}",
+            f"{after.source.path} is unbalanced after the edits: {what}",
             code="PLAIN_UNBALANCED",
             where=[anchor.edit.where for anchor, _ in anchors],
-            why="everything behind it would be read as something else",
-            hint="correct the text in patch.toml, or its template",
+            why="all code after it would be parsed differently",
+            hint="correct the text in patch.toml or in its template",
         )
     confirm_untouched(before, after, applied, anchors)
-    return (f"{after.source.path}: {told}",) if is_doubt else ()
+    return (f"{after.source.path}: {doubt}",) if is_doubt else ()
 
 
 def _stray_bracket(before: ScopeMap, after: ScopeMap) -> Token | None:
@@ -324,14 +325,14 @@ def _place_of(after: ScopeMap, token: Token) -> str:
 
 
 def _lopsided(scopes: ScopeMap) -> int:
-    """How many branches of an ``#if`` open a bracket that they do not close, or the other way round."""
+    """The number of ``#if`` branches that open a bracket without closing it, or the other way round."""
     brackets = OPENING.keys() | CLOSING
     count = 0
     for group in find_groups(scopes.source, scopes.directives):
         for branch in group.branches:
             inside = scopes.code_in(branch.body)
             own = [at for at in inside if scopes.code[at].text in brackets]
-            # An #if around the whole file, as in a header, decides nothing.
+            # Ignore an #if around the whole file, as in a header.
             if len(inside) < len(scopes.code):
                 count += any(scopes.match.get(at) not in inside for at in own)
     return count

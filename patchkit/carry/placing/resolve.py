@@ -1,4 +1,4 @@
-"""Finds the anchor of an edit: exactly ``count`` spans in one named entity, or an error."""
+"""Find the anchor of an edit: exactly ``count`` spans in one named entity, or an error."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from patchkit.carry.placing.select import (
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
 
-_SHOWN = 9  # places that a message names
-_MOST_MORE = 16  # tokens on each side; a person reads no longer pattern
+_SHOWN = 9  # places listed in a message
+_MOST_MORE = 16  # tokens on each side; longer patterns are unreadable
 
 
 def line_text(scopes: ScopeMap, span: Span) -> str:
@@ -37,7 +37,7 @@ def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: S
         _refuse_crossing(scopes, edit, span)
     verb: str = edit.verb
     match edit.at:
-        # The empty place behind a statement says nothing about it any more: judge the statement.
+        # For an empty place before or after a statement, check the statement itself.
         case Selector(after=Selector() as inner):
             verb, spans = "insert_after", select(scopes, entity, inner)
         case Selector(before=Selector() as inner):
@@ -47,11 +47,11 @@ def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: S
     for span in spans:
         if _is_unbraced(scopes, verb, span):
             raise AnchorError(
-                f"edit '{edit.id}' would change what an if, else or loop without braces governs",
+                f"edit '{edit.id}' would change what an if, else or loop without braces controls",
                 code="ANCHOR_UNBRACED",
                 where=[edit.where, scopes.source.locate(span.start, line_text(scopes, span))],
-                why="without braces only one statement is governed",
-                hint="select the whole control statement, or use change_to with one statement",
+                why="without braces it controls exactly one statement",
+                hint="select the whole control statement, or use change_to with a single statement",
             )
 
 
@@ -61,7 +61,7 @@ def _refuse_crossing(scopes: ScopeMap, edit: Edit, span: Span) -> None:
         inside = [line for line in lines if span.contains(line)]
         if inside and len(inside) != len(lines):
             raise AnchorError(
-                f"edit '{edit.id}' covers a part of an #if group",
+                f"edit '{edit.id}' covers only a part of an #if group",
                 code="ANCHOR_CROSSES_DIRECTIVE",
                 where=[
                     edit.where,
@@ -89,16 +89,16 @@ class EntityNotFound(AnchorError):
 
 
 class EntityAmbiguous(AnchorError):
-    """Several functions of that name, and nothing in the edit that tells them apart."""
+    """Several functions of that name, and the edit does not say which."""
 
     code = "ENTITY_AMBIGUOUS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit.
+    """The place of one edit. ``entity`` None means the file; ``digest`` is the entity's before the edit.
 
-    ``is_fallback``: not the first of several selectors told the place.
+    ``is_fallback``: the place was found by an alternative of ``first_of`` other than the first.
     """
 
     edit: Edit
@@ -109,14 +109,14 @@ class Anchor:
 
     @property
     def entity_name(self) -> str:
-        """Name for people: the function, or the file itself."""
+        """The name to show to the user: the function, or the file itself."""
         return self.entity.name if self.entity is not None else "(file)"
 
 
 def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Location) -> Entity:
     """The one function called ``name`` (its last components suffice) whose parameters match.
 
-    Raises EntityNotFound with the nearest names, or EntityAmbiguous with every twin.
+    Raises EntityNotFound with the most similar names, or EntityAmbiguous with every match.
     """
     source = scopes.source
     functions = [entity for entity in scopes.entities if entity.kind != "record"]
@@ -142,12 +142,12 @@ def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Loca
             f"no definition of '{name}'{detail} in {source.path}",
             where=[where, Location(path=source.path), *near],
             why="upstream renamed, moved or removed it" if not near else "these are the nearest definitions",
-            hint=f"find where it went with: git grep -n '{name}' in upstream's tree; then update 'function'",
+            hint=f"search for it in upstream's tree with: git grep -n '{name}'; then update 'function'",
         )
     raise EntityAmbiguous(
         f"{len(found)} definitions of '{name}' in {source.path}",
         where=[where, *(source.locate(entity.header.start, "one definition") for entity in found)],
-        hint="add 'parameters' with tokens that only one of their parameter lists has",
+        hint="add 'parameters' with tokens that only one of the parameter lists contains",
     )
 
 
@@ -155,7 +155,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     """The anchor of one edit in one file.
 
     Raises EntityNotFound, EntityAmbiguous, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ANCHOR_CROSSES_DIRECTIVE or
-    ANCHOR_UNBRACED; each names the line of patch.toml and the lines of upstream's file.
+    ANCHOR_UNBRACED; each has the line of patch.toml and the lines of upstream's file.
     """
     entity = None
     if edit.function is not None:
@@ -166,8 +166,8 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
             f"edit '{edit.id}' is pinned to another version of '{entity.name}'",
             code="ENTITY_CHANGED",
             where=[edit.where, scopes.source.locate(entity.span.start, f"'{entity.name}' begins here")],
-            why=f"its 'digest' is that of the function it is for: {edit.digest[:12]}, here {digest[:12]}",
-            hint="look at the function on both sides; take the digest out, or import the change anew",
+            why=f"its 'digest' is {edit.digest[:12]}, but that of the function here is {digest[:12]}",
+            hint="compare the two versions; remove 'digest' from the edit, or import the change again",
         )
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
@@ -182,20 +182,20 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         raise _not_found(scopes, entity, edit, selector)
     if len(spans) != edit.count:
         raise AnchorError(
-            f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
+            f"edit '{edit.id}' matches {len(spans)} places in '{_name(entity)}', not {edit.count}",
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
-            why="an edit never picks one of several places by itself",
+            why="patchkit never chooses one of several places by itself",
             hint=_narrower(scopes, entity, selector, spans)
             or "narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
-    if selector.lines is None:  # a hunk of text is exactly what was there: nothing about it is a guess
+    if selector.lines is None:  # lines are matched exactly, so they carry no such risk
         refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest, is_fallback=is_fallback)
 
 
 def _settled(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Selector:
-    """Of several selectors the first with one place, else the first: from then on only that one is asked."""
+    """The first of several selectors that matches exactly once, else the first; the others are ignored."""
     several = selector.first_of or (selector,)
     return next((each for each in several if len(select(scopes, entity, each)) == 1), several[0])
 
@@ -203,13 +203,13 @@ def _settled(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Sel
 def _narrower(
     scopes: ScopeMap, entity: Entity | None, selector: Selector, spans: Sequence[Span]
 ) -> str | None:
-    """A longer pattern, or the block around it, for each of the first places; to be pasted."""
+    """For each of the first places a longer pattern, or the block around it, to paste into patch.toml."""
     if selector.inside is not None:
         return None
     if selector.statement is not None and entity is not None:
         named = [(span, _by_block(scopes, entity, selector, span)) for span in spans[:_SHOWN]]
-        told = [f"at = {at}  # line {scopes.source.line_of(span.start)}" for span, at in named if at]
-        return "name one of them by the block that it is in:\n" + "\n".join(told) if told else None
+        lines = [f"at = {at}  # line {scopes.source.line_of(span.start)}" for span, at in named if at]
+        return "select one of them by the block that it is in:\n" + "\n".join(lines) if lines else None
     if selector.tokens is None:
         return None
     domain = scopes.code_in(entity.span) if entity is not None else range(len(scopes.code))
@@ -224,11 +224,11 @@ def _narrower(
                 place = scopes.source.line_of(span.start)
                 lines.append(f"at = {{ tokens = {json.dumps(text, ensure_ascii=False)} }}  # line {place}")
                 break
-    return "name one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
+    return "select one of them by the tokens around it:\n" + "\n".join(lines) if lines else None
 
 
 def _by_block(scopes: ScopeMap, entity: Entity, selector: Selector, span: Span) -> Selector | None:
-    """The selector inside of the smallest block whose head tells this place from the others."""
+    """The selector limited to the smallest block whose head makes it match only this place."""
     domain = scopes.code_in(entity.span)
     opener = scopes.parents[scopes.code_in(span).start]
     while opener is not None and opener in domain:
@@ -245,7 +245,7 @@ def _by_block(scopes: ScopeMap, entity: Entity, selector: Selector, span: Span) 
 
 
 def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
-    """Each end of a ``between`` is exactly one place, wherever in the selector it stands."""
+    """Require that each end of a ``between`` matches exactly once, at any depth of the selector."""
     for inner in (selector.before, selector.after, selector.inside):
         if inner is not None:
             _require_clear_ends(scopes, entity, edit, inner)
@@ -256,10 +256,10 @@ def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, sel
             raise _not_found(scopes, entity, edit, end)
         if len(spans) > 1:
             raise AnchorError(
-                f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
+                f"the {word} end of 'between' in edit '{edit.id}' matches {len(spans)} places",
                 code="ANCHOR_AMBIGUOUS",
                 where=[edit.where, *_places(scopes, spans)],
-                why="an edit never picks one of several places by itself",
+                why="patchkit never chooses one of several places by itself",
                 hint="narrow that end with 'inside' or a longer pattern",
             )
 
@@ -294,15 +294,15 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
-    compare = "compare with the candidates above"
+    compare = "compare it with the candidates above"
     if not candidates:
-        compare = f"nothing in '{_name(entity)}' is like it: read the code"
+        compare = f"nothing in '{_name(entity)}' is similar: read the code"
     return AnchorError(
-        f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
+        f"no match for edit '{edit.id}' in '{_name(entity)}' of {source.path}",
         code="ANCHOR_NOT_FOUND",
         where=[edit.where, *begins, *candidates][:9],
-        why=f"no tokens '{text}' there" if text else _nothing_of(selector),
-        hint=f"{compare}, then update the selector or declare the patch's build range",
+        why=f"the tokens '{text}' do not occur there" if text else _nothing_of(selector),
+        hint=f"{compare}, then update the selector or limit the patch's build range",
     )
 
 
@@ -310,14 +310,14 @@ def _nothing_of(selector: Selector) -> str:
     rows = (selector.lines or "").split("\n")
     longest = max(rows, key=lambda row: len(row.strip())).strip()
     return (
-        f"no line '{longest}' there, or none with the lines around it"
+        f"the line '{longest}' does not occur there, or not with the lines around it"
         if longest
-        else "the selector covers nothing"
+        else "the selector matches nothing"
     )
 
 
 def _pattern_text(selector: Selector) -> str:
-    """The pattern a person would search for."""
+    """The pattern that a person would search for."""
     match selector:
         case Selector(before=Selector() as inner) | Selector(after=Selector() as inner):
             return _pattern_text(inner)

@@ -1,4 +1,4 @@
-"""What each selector word covers. Selections are lists of spans; judging their number is not done here."""
+"""The spans that each selector word covers. Their number is checked in :mod:`resolve`."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ _CONTROLS = frozenset({b"if", b"for", b"while", b"switch", b"constexpr", b"catch
 _TYPES = frozenset({b"struct", b"class", b"union", b"enum"})
 _STOPS = frozenset({b";", b"{", b"}", b"(", b"=", b"return"})
 _IN_TYPES = frozenset({b"&", b"&&", b"->", b"::", b"<", b">", b"*"})
-# A parenthesis behind one of these holds a type: (float4){...}, a compound literal.
+# After one of these, parentheses contain a type: (float4){...}, a compound literal.
 _LITERAL_BEFORE = frozenset({b"=", b"(", b",", b"return", b"?", b":", b"+", b"-", b"*", b"/", b"&&", b"||"})
 
 
 def brace_role(  # noqa: PLR0911 - one per kind of token
     code: Sequence[Token], match: Mapping[int, int], opener: int
 ) -> BraceRole:
-    """The role of the ``{`` at position ``opener``, judged by what stands before it."""
+    """The role of the ``{`` at position ``opener``, judged by the tokens before it."""
     while opener > 0 and code[opener - 1].text == b"{":
-        opener -= 1  # {{1, 2}} and { { x; } }: the outermost decides
+        opener -= 1  # {{1, 2}} and { { x; } }: the outermost brace decides
     if opener == 0 or code[opener - 1].text in _BLOCK_BEFORE:
         return "block"
     token = code[opener - 1]
     if token.text == b":":
-        return _behind_colon(code, match, opener - 1)
+        return _after_colon(code, match, opener - 1)
     if token.text == b")":
-        return _behind_parenthesis(code, match, opener - 1)
+        return _after_parenthesis(code, match, opener - 1)
     if token.text == b"]":
-        return _behind_bracket(code, match, opener - 1)
+        return _after_bracket(code, match, opener - 1)
     if token.kind is TokenKind.LITERAL:
         return "block" if opener > 1 and code[opener - 2].text == b"extern" else "value"
     if token.kind in (TokenKind.IDENTIFIER, TokenKind.KEYWORD) or token.text in (b">", b">>", b"&", b"&&"):
-        return _behind_word(code, match, opener - 1)
+        return _after_word(code, match, opener - 1)
     return "value"
 
 
-def _behind_colon(code: Sequence[Token], match: Mapping[int, int], colon: int) -> BraceRole:
-    """``case 1: {`` against ``for (int x : {1, 2})``."""
+def _after_colon(code: Sequence[Token], match: Mapping[int, int], colon: int) -> BraceRole:
+    """Distinguish ``case 1: {`` from ``for (int x : {1, 2})``."""
     position = colon
     while position >= 0 and code[position].text not in (b";", b"{", b"}", b"("):
         position = min(position, match.get(position, position)) - 1
     return "value" if position >= 0 and code[position].text == b"(" else "block"
 
 
-def _behind_parenthesis(code: Sequence[Token], match: Mapping[int, int], closer: int) -> BraceRole:
+def _after_parenthesis(code: Sequence[Token], match: Mapping[int, int], closer: int) -> BraceRole:
     before = match.get(closer, closer) - 1
     if before >= 0 and code[before].text in (b">", b">>"):
         before = _before_angles(code, before)  # []<int n>(auto x) {
@@ -63,20 +63,20 @@ def _behind_parenthesis(code: Sequence[Token], match: Mapping[int, int], closer:
     return "value" if before >= 0 and code[before].text in _LITERAL_BEFORE else "block"
 
 
-def _behind_bracket(code: Sequence[Token], match: Mapping[int, int], closer: int) -> BraceRole:
+def _after_bracket(code: Sequence[Token], match: Mapping[int, int], closer: int) -> BraceRole:
     opener = match.get(closer, closer)
     if code[opener + 1].text == b"[" or opener == 0:
         return "block"  # an attribute: if (x) [[likely]] {
     before = code[opener - 1]
     if before.text == b"return":
         return "lambda"
-    # int a[2]{1, 2} and new int[2]{1, 2} are values; what captures does not follow a name.
+    # int a[2]{1, 2} and new int[2]{1, 2} are values; a lambda's captures do not follow a name.
     is_array = before.kind is not TokenKind.PUNCTUATION or before.text in (b"]", b")", b">", b"*")
     return "value" if is_array else "lambda"
 
 
-def _behind_word(code: Sequence[Token], match: Mapping[int, int], last: int) -> BraceRole:
-    """Behind a name or a type: ``struct name {``, ``f() const {``, ``[]() -> int {`` or ``name{value}``."""
+def _after_word(code: Sequence[Token], match: Mapping[int, int], last: int) -> BraceRole:
+    """After a name or a type: ``struct name {``, ``f() const {``, ``[]() -> int {`` or ``name{value}``."""
     position = last
     while position >= 0 and code[position].text not in _STOPS:
         text = code[position].text
@@ -89,14 +89,14 @@ def _behind_word(code: Sequence[Token], match: Mapping[int, int], last: int) -> 
             arrow = position + 1 <= last and code[position + 1].text == b"->"
             head = code[opener - 1].text if opener > 0 else b""
             if arrow or not (head in _CONTROLS or _is_expression(code, position + 1, last)):
-                return _behind_parenthesis(code, match, position)
+                return _after_parenthesis(code, match, position)
             return "value"
         position = min(position, match.get(position, position)) - 1
     return "value"
 
 
 def _is_expression(code: Sequence[Token], first: int, last: int) -> bool:
-    """Whether an operator stands between a parenthesis and a brace: ``f(x) + int{1}``."""
+    """Whether there is an operator between a parenthesis and a brace: ``f(x) + int{1}``."""
     words = code[first : last + 1]
     return any(token.kind is TokenKind.PUNCTUATION and token.text not in _IN_TYPES for token in words)
 
@@ -119,11 +119,11 @@ _ACCESS = frozenset({b"public", b"private", b"protected"})
 def statement_around(scopes: ScopeMap, first: int, last: int) -> tuple[int, int]:
     """First and last position of the smallest statement that contains ``first`` to ``last``.
 
-    A run over several statements of one block gives the first to the last of them.
+    For a run over several statements of one block: from the first to the last of them.
     """
     start = _start(scopes, _climb(scopes, first))
     while (opener := scopes.parents[start]) is not None and scopes.match[opener] <= last:
-        start = _start(scopes, _climb(scopes, opener))  # the run leaves the block it begins in
+        start = _start(scopes, _climb(scopes, opener))  # the run extends beyond the block that it begins in
     end = _end(scopes, start)
     while end < last and (following := _end(scopes, end + 1)) > end:
         end = following
@@ -141,12 +141,12 @@ def starts_controlled(scopes: ScopeMap, position: int) -> bool:
 
 
 def covers_controlled(scopes: ScopeMap, first: int, last: int) -> bool:
-    """Whether ``first`` to ``last`` is all that a control statement governs."""
+    """Whether ``first`` to ``last`` is all that a control statement controls."""
     return starts_controlled(scopes, first) and _end(scopes, first) == last
 
 
 def ends_controlled(scopes: ScopeMap, first: int, last: int) -> bool:
-    """Whether the statement that ``first`` is in is controlled and ends at ``last``."""
+    """Whether the statement that contains ``first`` is controlled and ends at ``last``."""
     if not 0 <= first <= last < len(scopes.code):
         return False
     start = _start(scopes, _climb(scopes, first))
@@ -154,7 +154,7 @@ def ends_controlled(scopes: ScopeMap, first: int, last: int) -> bool:
 
 
 def is_one_statement(text: bytes) -> bool:
-    """Whether ``text`` holds a single statement, so that it may stand where a controlled one stood."""
+    """Whether ``text`` is a single statement, so that it may replace a controlled one."""
     scopes = parse_scopes(SourceText("<text>", text))
     return bool(scopes.code) and _end(scopes, 0) == len(scopes.code) - 1
 
@@ -173,7 +173,7 @@ def _climb(scopes: ScopeMap, position: int) -> int:
 
 
 def _start(scopes: ScopeMap, position: int) -> int:
-    """First position of the statement that ``position``, on its level, is in."""
+    """First position of the statement that contains ``position``, on its own nesting level."""
     if scopes.code[position].text == b"else":
         return _if_of(scopes, position)
     while position > 0:
@@ -185,7 +185,7 @@ def _start(scopes: ScopeMap, position: int) -> int:
 
 
 def _one_back(scopes: ScopeMap, position: int) -> int | None:  # noqa: PLR0911 - one per kind of token
-    """The position before ``position`` in the same statement, a bracketed group at a time."""
+    """The position before ``position`` in the same statement, skipping a bracketed group as a whole."""
     before = position - 1
     text = scopes.code[before].text
     if scopes.code[position].text == b"{":  # the braces of a control statement are part of it
@@ -206,7 +206,7 @@ def _one_back(scopes: ScopeMap, position: int) -> int | None:  # noqa: PLR0911 -
 
 
 def _continued_head(scopes: ScopeMap, position: int, opener: int) -> int | None:
-    """The ``do`` or ``try`` whose block ends in front of a ``while`` or ``catch`` at ``position``."""
+    """The ``do`` or ``try`` whose block ends before a ``while`` or ``catch`` at ``position``."""
     word, before = scopes.code[position].text, scopes.code[opener - 1].text if opener > 0 else b""
     if word == b"while" and before == b"do":
         return opener - 1
@@ -237,7 +237,7 @@ def _ends_label(scopes: ScopeMap, colon: int) -> bool:
             return True
         ternaries += (text == b":") - (text == b"?")
         if ternaries < 0:
-            return False  # the colon of a ?
+            return False  # the colon belongs to a ?
         position -= 1
     return False
 
@@ -248,13 +248,13 @@ def _is_control_head(scopes: ScopeMap, opener: int) -> bool:
         before -= 1
     if before < 0 or scopes.code[before].text not in _HEADS:
         return False
-    # } while (x) closes a do: it governs nothing.
+    # } while (x) ends a do loop and controls nothing.
     closes = scopes.code[before].text == b"while" and scopes.code[before - 1].text == b"}" and before > 0
     return not closes or _continued_head(scopes, before, scopes.match.get(before - 1, before)) is None
 
 
-def _behind_head(scopes: ScopeMap, position: int) -> int:
-    """Behind the parentheses of the control statement at ``position``."""
+def _after_head(scopes: ScopeMap, position: int) -> int:
+    """The position after the parentheses of the control statement at ``position``."""
     opener = position + 1
     if opener < len(scopes.code) and scopes.code[opener].text == b"constexpr":
         opener += 1
@@ -263,11 +263,11 @@ def _behind_head(scopes: ScopeMap, position: int) -> int:
 
 def _end(scopes: ScopeMap, position: int) -> int:
     """Last position of the statement that starts at ``position``."""
-    pending: list[bytes] = []  # the control words whose body is being read; no recursion: chains are long
+    pending: list[bytes] = []  # control words whose body is being read; no recursion, as chains may be long
     while True:
         while (word := _text(scopes, position)) in _HEADS or word == b"do":
             pending.append(word)
-            position = position + 1 if word == b"do" else _behind_head(scopes, position)
+            position = position + 1 if word == b"do" else _after_head(scopes, position)
         end = _plain_end(scopes, position)
         while pending:
             word = pending.pop()
@@ -288,13 +288,13 @@ def _plain_end(scopes: ScopeMap, position: int) -> int:
         return _simple_end(scopes, position)
     end = scopes.match.get(position + 1, position + 1)
     while _text(scopes, end + 1) == b"catch":
-        body = _behind_head(scopes, end + 1)
+        body = _after_head(scopes, end + 1)
         end = scopes.match.get(body, body)
     return end
 
 
 def _simple_end(scopes: ScopeMap, start: int) -> int:
-    """To the ``;``, to the end of a body, or to the end of the block around it."""
+    """The position of the ``;``, the end of a body, or the end of the enclosing block."""
     position = start
     while position < len(scopes.code):
         text = scopes.code[position].text
@@ -313,14 +313,14 @@ def _text(scopes: ScopeMap, position: int) -> bytes:
     return scopes.code[position].text if position < len(scopes.code) else b""
 
 
-# Pragmas that govern the loop or statement behind them (clang, "Extensions for loop hint optimizations").
+# Pragmas that apply to the loop or statement after them (clang, "Extensions for loop hint optimizations").
 _TIED_PRAGMAS = frozenset(
     {(b"unroll",), (b"nounroll",), (b"omp",), (b"clang", b"loop"), (b"GCC", b"unroll"), (b"GCC", b"ivdep")}
 )
 
 
 def select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> list[Span]:
-    """Every span ``selector`` covers in ``entity``, in order, without repeats."""
+    """Every span that ``selector`` covers in ``entity``, in order, without repetitions."""
     spans = list(dict.fromkeys(_select(scopes, entity, selector)))
     return sorted(spans)
 
@@ -394,14 +394,14 @@ def _select_code(  # noqa: C901, PLR0912 - one arm per selector word
         case Selector(condition=str(pattern)):
             yield from _conditions(scopes, pattern, domain)
         case _:
-            raise AssertionError(f"no selector word in {selector}")  # refused when it was made
+            raise AssertionError(f"no selector word in {selector}")  # Selector rejects this
 
 
 def _with_pragmas(scopes: ScopeMap, span: Span) -> Span:
-    """The statement with the pragmas in front of it that clang ties to it, ``#pragma unroll`` above all.
+    """The statement including preceding pragmas that clang applies to it, above all ``#pragma unroll``.
 
-    Without them an insertion would come between the pragma and its loop, and a removal would leave
-    the pragma to the next statement.
+    Without them an insertion would separate the pragma from its loop, and a removal would leave the pragma to
+    the next statement.
     """
     start = span.start
     for line in reversed(scopes.directives):
@@ -416,7 +416,7 @@ def _with_pragmas(scopes: ScopeMap, span: Span) -> Span:
 
 
 def _inner_lines(scopes: ScopeMap, body: Span) -> Span:
-    """A body without the rest of the line of its ``{`` and the indentation of its ``}``, where blank."""
+    """A body without the rest of the line of its ``{`` and the indentation of its ``}``, if blank."""
     text = scopes.source.text(body)
     first, last = text.find(b"\n"), text.rfind(b"\n")
     if first == -1 or text[:first].strip() or text[last:].strip():
@@ -430,7 +430,7 @@ def _whole_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) ->
         domains = select(scopes, entity, selector.inside)
     else:
         domains = [entity.span if entity is not None else _whole(scopes)]
-    # Elsewhere than in code indentation may have a meaning, and nothing is a comment.
+    # Outside code, indentation may have a meaning, and comments are not recognised.
     code = is_code(scopes.source.path) and not selector.exact
     for domain in domains:
         for span in wanted.find(scopes.source, domain, any_indent=code):
@@ -439,7 +439,7 @@ def _whole_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) ->
 
 
 def _is_commented_out(scopes: ScopeMap, span: Span, wanted: WantedLines) -> bool:
-    """Whether code that is looked for stands in a comment there."""
+    """Whether the wanted code is inside a comment there."""
     source = scopes.source
     first = source.line_of(span.start) - len(wanted.above)
     whole = Span(source.line_span(first).start, span.end)
@@ -470,7 +470,7 @@ def _span(scopes: ScopeMap, run: Run) -> Span:
 def _calls(
     scopes: ScopeMap, entity: Entity | None, name: str, domain: range
 ) -> Iterator[tuple[int, int, int]]:
-    """Positions of name, ``(`` and ``)`` of each call; the entity's own declarator is no call."""
+    """Positions of name, ``(`` and ``)`` of each call; the entity's own declarator is not a call."""
     own = entity.parameters.start if entity is not None else -1
     for run in find_runs(scopes, parse_pattern(name), domain):
         opener = run[1] + 1
@@ -484,7 +484,7 @@ def _calls(
 
 
 def _after_angles(scopes: ScopeMap, opener: int, stop: int) -> int:
-    """Behind the ``>`` that closes the ``<`` at ``opener``; ``opener`` when this is a comparison."""
+    """The position after the ``>`` that closes the ``<`` at ``opener``; ``opener`` if it is a comparison."""
     depth, position = 0, opener
     while position < stop:
         text = scopes.code[position].text
@@ -506,11 +506,11 @@ def _arguments(scopes: ScopeMap, opener: int, last: int) -> Iterator[range]:
     start = position = opener + 1
     while position < last:
         text = scopes.code[position].text
-        behind = _after_angles(scopes, position, last) if text == b"<" else position
+        after = _after_angles(scopes, position, last) if text == b"<" else position
         if text == b",":
             yield range(start, position)
             start = position + 1
-        position = max(behind, max(position, scopes.match.get(position, position)) + 1)
+        position = max(after, max(position, scopes.match.get(position, position)) + 1)
     if start < last:
         yield range(start, last)
 
@@ -551,6 +551,6 @@ def _table_rows(scopes: ScopeMap, entity: Entity | None, leading: str, table: st
             row = range(opener + 1, scopes.match[opener])
             head = next(find_runs(scopes, wanted, row), None)
             if head is not None and head[0] == row.start:
-                behind = scopes.code[head[1] + 1].text if head[1] + 1 <= row.stop else b""
-                if behind in (b",", b")", b"}"):
+                following = scopes.code[head[1] + 1].text if head[1] + 1 <= row.stop else b""
+                if following in (b",", b")", b"}"):
                     yield _span(scopes, (first, scopes.match[opener]))

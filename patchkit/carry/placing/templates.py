@@ -1,4 +1,4 @@
-"""Renders the texts of one patch and says precisely what is wrong when it cannot."""
+"""Render the texts of one patch in a sandbox, with precise errors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ from patchkit.base.text import near_miss
 from patchkit.carry.series.patch import Edit, Patch
 
 MAX_OUTPUT = 8 * 1024 * 1024
-"""Characters, as many as a patch that is imported may have bytes. Upstream's own commits write whole tables
-of docs/ops anew: 1.2 million characters of Vulkan.csv in 1568d13c2c (build 7066)."""
-_MAX_STEPS = 100_000  # a tenth of a second; the largest table of the series takes 30 per GPU
-_MAX_LENGTH = 100_000  # of one string, list or range made by an operator
+"""In characters; equal to the limit in bytes of an imported patch.
+
+Upstream's own commits rewrite whole tables of docs/ops: 1.2 million characters of Vulkan.csv in 1568d13c2c
+(build 7066).
+"""
+_MAX_STEPS = 100_000  # takes a tenth of a second; the largest table of the series needs 30 per GPU
+_MAX_LENGTH = 100_000  # elements of one string, list or range made by an operator
 _MAX_BITS = 4096  # of one integer
 
-# Names that a template cannot spell: only the tree transformation below uses these filters.
+# Filter names that a template cannot spell; only the tree transformation below uses them.
 CHARGE = "@charge"
 JOIN = "@join"
 
@@ -47,7 +50,7 @@ METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset({"count", "index"}),
     dict: frozenset({"get", "items", "keys", "values"}),
 }
-"""Methods of Python's own types that cannot blow up; types not listed are views made for templates."""
+"""Methods of Python's own types with bounded results. Unlisted types are views made for templates."""
 
 _LISTS = ("first", "last", "length", "count", "list", "map", "max", "min", "reverse", "sort", "unique")
 _CHOICES = ("default", "d", "reject", "rejectattr", "select", "selectattr")
@@ -67,14 +70,14 @@ class NotText(Exception):
 
 
 class Budget:
-    """What is left of one rendering."""
+    """The remaining steps and characters of one rendering."""
 
     def __init__(self, steps: int = _MAX_STEPS, characters: int = MAX_OUTPUT) -> None:
         self._steps = steps
         self._characters = characters
 
     def charge(self, characters: int, steps: int = 0) -> None:
-        """Take from the budget; raises OutputTooLarge when it is used up."""
+        """Subtract from the budget; raises OutputTooLarge if it is exceeded."""
         self._steps -= steps
         self._characters -= characters
         if self._steps < 0 or self._characters < 0:
@@ -82,7 +85,7 @@ class Budget:
 
 
 class ChargedTree(NodeTransformer):
-    """Makes every loop iteration and macro call pay, and joins by ``~`` with a bound."""
+    """Charges every loop iteration and macro call to the budget, and bounds concatenation with ``~``."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
         """``a ~ b`` as a filter that bounds the result."""
@@ -101,7 +104,7 @@ class ChargedTree(NodeTransformer):
 
 
 def printable(value: object) -> object:
-    """What ``@{ }@`` may print: text, numbers, and undefined values, which raise their own error."""
+    """The value, if ``@{ }@`` may print it: text, a number, or an undefined value, which raises an error."""
     if isinstance(value, (str, Undefined)) or (
         isinstance(value, (int, float)) and not isinstance(value, bool)
     ):
@@ -110,7 +113,7 @@ def printable(value: object) -> object:
 
 
 def bounded_operands(operator: str, left: Any, right: Any) -> None:  # noqa: ANN401
-    """Refuse operands whose result would not fit an edit; raises SecurityError."""
+    """Reject operands whose result would be too large; raises SecurityError."""
     if operator == "%" and isinstance(left, str):
         raise SecurityError("'%' formatting is not available: use the filter 'format'")
     if isinstance(left, int) and isinstance(right, int):
@@ -134,7 +137,7 @@ def bounded_range(*arguments: int) -> range:
 
 
 def join_texts(values: Iterable[object], d: str = "") -> str:
-    """``join`` with a bound; raises NotText or OutputTooLarge."""
+    """``join`` with a bound on the result; raises NotText or OutputTooLarge."""
     texts = [str(printable(value)) for value in values]
     if sum(map(len, texts)) + len(d) * len(texts) > MAX_OUTPUT:
         raise OutputTooLarge
@@ -153,11 +156,11 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "join": join_texts,
     JOIN: join_texts,
 }
-"""Every filter there is, by name."""
+"""Every available filter, by name."""
 
 
 class Unreadable(Exception):
-    """A template's file is not text that can be put into a source. Internal: becomes a RenderError."""
+    """A template file is not valid text. Internal: turned into a RenderError."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(why)
@@ -166,9 +169,9 @@ class Unreadable(Exception):
 
 
 class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox for the templates of one patch: a budget for each rendering, bounds on single operations.
+    """The sandbox for the templates of one patch: a budget for each rendering, and bounds on operations.
 
-    ``folders`` are those of templates, in order of precedence.
+    ``folders`` contain the templates, in order of precedence.
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -197,17 +200,17 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.globals = {"range": bounded_range}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        """Refuse operands whose result would be out of proportion."""
+        """Reject operands whose result would be too large."""
         bounded_operands(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401
-        """Of Python's own types only methods that cannot blow up."""
+        """Of Python's own types, allow only methods with bounded results."""
         known = METHODS.get(type(obj))
         return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:  # noqa: ANN401
-        """``'{:>999999999}'.format(x)`` pads without bound, and jinja2 asks here before the check above."""
+        """Reject ``'{:>999999999}'.format(x)``: it pads without bound. jinja2 calls this before the above."""
         if super().wrap_str_format(value) is not None:
             raise SecurityError("'format' is not available as a method: use the filter 'format'")
 
@@ -220,7 +223,7 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return self._loader.get_source(self, name)[:2]
 
     def undeclared_names(self, source: str, filename: str | None = None) -> set[str]:
-        """Context names a template uses, those of the templates it includes among them.
+        """Context names that a template uses, including those in templates that it includes.
 
         ``filename`` is the file that ``source`` was read from, for errors.
 
@@ -242,11 +245,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def render_bounded(
         self, template: jinja2.Template, context: Mapping[str, object], budget: Budget | None = None
     ) -> str:
-        """Render on a fresh budget; raises OutputTooLarge and NotText beside jinja2's errors."""
+        """Render with a new budget; raises OutputTooLarge, NotText and jinja2's errors."""
         self.budget = budget if budget is not None else Budget()
         pieces: list[str] = []
         for piece in template.generate(dict(context)):
-            # Values paid when they were printed; the template's own text pays here.
+            # Values are charged when they are printed; this charges the template's own text.
             self.budget.charge(len(piece))
             pieces.append(piece)
         return "".join(pieces)
@@ -267,10 +270,10 @@ def _charge(context: Context, characters: int) -> str:
 
 
 class _FolderLoader(jinja2.BaseLoader):
-    """Templates of the patch's folder first, shared ones second.
+    """Loads templates from the patch's folder, then from the shared one.
 
-    Links that lead out are not followed, and an editor's files and the texts that patchkit itself writes are
-    not there: the lock covers none of them.
+    Links to outside, editors' files and texts that patchkit itself writes are not available, because the lock
+    does not cover them.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -312,18 +315,19 @@ def _read(path: Path) -> str:
     except OSError as exc:
         raise Unreadable(path, exc.strerror or str(exc)) from exc
     if len(data) > MAX_OUTPUT:
-        raise Unreadable(path, f"it has more than {MAX_OUTPUT} bytes")
+        raise Unreadable(path, f"it is larger than {MAX_OUTPUT} bytes")
     if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
-        raise Unreadable(path, "it begins with a byte order mark, which would end up in the source")
+        raise Unreadable(path, "it begins with a byte order mark, which would be copied into the source")
     if "\0" in text:
-        raise Unreadable(path, "it contains a zero byte: not a text file")
+        raise Unreadable(path, "it contains a NUL byte, so it is not a text file")
     return text.replace("\r\n", "\n")
 
 
 def written_text(name: str, **values: object) -> str:
     """A text that patchkit itself writes, from its own template ``name`` in templates/patchkit/.
 
-    It is as long as its values make it: they were bounded where they were read. Raises SERIES_DIR_INCOMPLETE.
+    Its length is not limited, because its values were limited when they were read. Raises
+    SERIES_DIR_INCOMPLETE.
     """
     environment = _environment_of(find_texts())
     unlimited = Budget(steps=sys.maxsize, characters=sys.maxsize)
@@ -332,14 +336,14 @@ def written_text(name: str, **values: object) -> str:
 
 @functools.cache
 def _environment_of(folder: Path) -> BoundedEnvironment:
-    """With the templates that it compiled: import writes the same for each patch of a queue."""
+    """The environment, cached with its compiled templates: import uses the same for each patch of a queue."""
     return BoundedEnvironment([folder])
 
 
 class PatchRenderer:
     """Renders the templates of one patch.
 
-    ``folder`` is the patch's own, ``shared`` the folder of templates several patches use.
+    ``folder`` is the patch's own, ``shared`` contains templates that several patches use.
     """
 
     def __init__(self, patch: Patch, folder: Path, shared: Path, context: Mapping[str, object]) -> None:
@@ -359,9 +363,9 @@ class PatchRenderer:
             return self._environment.render_bounded(self._environment.get_template(name), self._context)
 
     def check_context(self) -> None:
-        """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
+        """Check that all templates of the patch use exactly the declared names. Raises RenderErrors."""
         patch = self._patch
-        parts = (*patch.files, *patch.edits, *patch.of_other_builds)  # the names are those of all builds
+        parts = (*patch.files, *patch.edits, *patch.of_other_builds)  # 'context' has the names of all builds
         files = [(each.template, each.where) for each in parts if each.template is not None]
         edits = [each for each in parts if isinstance(each, Edit)]
         texts = [(edit.text, edit.where) for edit in edits if edit.text is not None]
@@ -387,7 +391,7 @@ class PatchRenderer:
 
     @contextmanager
     def _explained(self, where: Location) -> Iterator[None]:
-        """Whatever the block raises as a RenderError; ``where`` is the template's place in patch.toml."""
+        """Turn any exception of the block into a RenderError; ``where`` is its place in patch.toml."""
         try:
             yield
         except Exception as exc:
@@ -416,19 +420,19 @@ class PatchRenderer:
                     hint=near_miss(str(exc.name), known) or f"templates here: {', '.join(known) or 'none'}",
                 )
             case jinja2.UndefinedError():
-                hint = f"the patch's context: {', '.join(self._patch.context) or 'nothing'}"
+                hint = f"names in the patch's context: {', '.join(self._patch.context) or 'none'}"
                 return failure(str(exc.message), code="TEMPLATE_UNDEFINED", hint=hint)
             case SecurityError():
-                hint = "templates only format the declared context"
-                return failure(f"the sandbox refuses: {exc}", code="TEMPLATE_FORBIDDEN", hint=hint)
+                hint = "templates can only format the declared context"
+                return failure(f"not allowed in a template: {exc}", code="TEMPLATE_FORBIDDEN", hint=hint)
             case OutputTooLarge():
                 return failure(
-                    f"more than {MAX_OUTPUT} characters, or too many steps",
+                    f"the template needs more than {MAX_OUTPUT} characters, or too many steps",
                     code="TEMPLATE_TOO_LARGE",
                     hint="look for a loop or macro that repeats",
                 )
             case NotText():
-                hint = "name a field of it, or choose a text with 'if' and 'else'"
+                hint = "print a field of it, or choose a text with 'if' and 'else'"
                 return failure(str(exc), code="TEMPLATE_NOT_TEXT", hint=hint)
             case Unreadable():
                 return failure(
@@ -442,7 +446,7 @@ class PatchRenderer:
                 return failure(
                     f"the template raised {type(exc).__name__}: {exc}",
                     code="TEMPLATE_FAILED",
-                    hint="run patchkit plan again after correcting the expression on that line",
+                    hint="correct the expression on that line, then run patchkit plan again",
                 )
 
 

@@ -1,4 +1,4 @@
-"""The pinned tree in memory, as far as the series touches it, with what earlier patches changed."""
+"""The pinned tree in memory: the files that the series needs, with the changes of earlier patches."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from patchkit.carry.upstream.repository import Repository
 _GGML_HEADERS = ("include", "src", GPU_FOLDER, f"{GPU_FOLDER}/vendors")
 
 REGULAR, EXECUTABLE = "100644", "100755"
-"""git's modes of files."""
+"""Git's file modes."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 Search = Callable[[Sequence[str]], Mapping[str, Sequence[tuple[str, int]]]]
 
-# Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
+# The host and the device pass of a file run in parallel, as libclang releases the interpreter lock.
 _PARSERS = 2
 
-# A parse of a HIP file is for some GPU; a plain series may name none.
+# A HIP file is always parsed for some GPU, but a plain series may name none.
 _ANY_ARCH = "gfx1151"
 
 
 class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
-    ``others`` are paths that the tree has, too; ``read_more`` reads those of them that a parse includes.
-    ``modes`` are those that are not 100644. ``parses``: a folder of what was parsed before. ``search`` finds
-    texts in all files of the tree, as :meth:`patchkit.carry.upstream.repository.Repository.search`.
-    ``project`` is recognised by the paths where it is not given.
+    ``others`` are further paths of the tree; ``read_more`` reads those of them that a parse includes.
+    ``modes`` lists modes other than 100644. ``parses`` is a folder with cached parses. ``search`` finds
+    texts in all files of the tree, like :meth:`patchkit.carry.upstream.repository.Repository.search`.
+    ``project`` is recognised from the paths if it is not given.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class UpstreamFiles:
         self._search = search
         self._others = frozenset(others)
         self.project = project or recognise(lambda path: path in base or path in self._others)
-        # Other projects' code stays unread: nlohmann/json alone has 25000 lines, declarations.h its names.
+        # Vendored code is not parsed: nlohmann/json alone has 25000 lines, and declarations.h has its names.
         vendored = f"{self.project.folders.vendored}/"
         self._readable = frozenset(path for path in self._others if not path.startswith(vendored))
         self._read_more = read_more
@@ -66,17 +66,17 @@ class UpstreamFiles:
         self._gone: set[str] = set()
 
     def read(self, path: str) -> bytes | None:
-        """Current bytes of a file, None when there is none."""
+        """Current bytes of a file, None if it does not exist."""
         if path in self._gone:
             return None
         return self._overlay.get(path, self._base.get(path))
 
     def mode(self, path: str) -> str:
-        """The mode, as git writes it, of a path that there is."""
+        """The mode of an existing path, as git writes it."""
         return self._modes.get(path, self._base_modes.get(path, REGULAR))
 
     def fresh(self) -> UpstreamFiles:
-        """The same upstream without what was written over it."""
+        """The same upstream without any changes written to it."""
         fresh = UpstreamFiles(
             self._base,
             self._others,
@@ -86,18 +86,18 @@ class UpstreamFiles:
             search=self._search,
             project=self.project,
         )
-        fresh._included = self._included  # upstream's own, so the same for everybody
+        fresh._included = self._included  # upstream's own files, so they can be shared
         return fresh
 
     def without_any(self) -> UpstreamFiles:
-        """No upstream at all: for a parse that finds nothing but the files that are brought along."""
+        """An empty upstream, for a parse that sees only the files passed to it."""
         return UpstreamFiles({}, parses=self._parses, project=self.project)
 
     def with_others(self, files: Mapping[str, bytes | None], modes: Mapping[str, str]) -> UpstreamFiles:
-        """Another upstream: with these contents, where None is a file that it does not have, and modes."""
+        """Another upstream with these contents and modes; content None means that it lacks the file."""
         base = {path: data for path, data in self._base.items() if path not in files}
         gone = {path for path, data in files.items() if data is None}
-        made = UpstreamFiles(
+        other = UpstreamFiles(
             base | {path: data for path, data in files.items() if data is not None},
             self._others - gone,
             self._read_more,
@@ -106,30 +106,30 @@ class UpstreamFiles:
             search=self._search,
             project=self.project,
         )
-        made._included = {path: data for path, data in self._included.items() if path not in files}
-        return made
+        other._included = {path: data for path, data in self._included.items() if path not in files}
+        return other
 
     def upstream_scopes(self, path: str) -> ScopeMap:
-        """Structure of a file as upstream has it."""
+        """The structure of a file as it is upstream."""
         return parse_scopes(SourceText(path, self._base[path]))
 
     @property
     def base(self) -> Mapping[str, bytes]:
-        """The files as upstream has them."""
+        """The files as they are upstream."""
         return self._base
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that can be read, sorted."""
+        """Every path whose content is available, sorted."""
         return tuple(sorted({*self._base, *self._overlay} - self._gone))
 
     @property
     def names(self) -> frozenset[str]:
-        """Every path that is taken, those of files nobody reads among them."""
+        """Every existing path, including files whose content is not read."""
         return self._others.union(self._base, self._overlay) - self._gone
 
     def search(self, texts: Sequence[str]) -> Mapping[str, Sequence[tuple[str, int]]]:
-        """Where upstream has each text on a line of any file, those that nobody reads among them."""
+        """Where upstream has each text on a line of any file, including files that are not read otherwise."""
         return self._search(texts) if self._search is not None and texts else dict.fromkeys(texts, ())
 
     def write(
@@ -138,7 +138,7 @@ class UpstreamFiles:
         gone: Iterable[str] = (),
         modes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Put the files of one patch over what is there; those that are ``gone`` go first."""
+        """Apply the file changes of one patch; paths in ``gone`` are removed first."""
         for path in gone:
             self._gone.add(path)
             self._overlay.pop(path, None)
@@ -156,7 +156,7 @@ class UpstreamFiles:
         *,
         with_names: bool = False,
     ) -> list[dict[tuple[Pass, str], Tree]]:
-        """Host and device AST of each version for each arch; ``added`` are new files includes may find.
+        """Host and device AST of each version for each arch; ``added`` are new files that includes may find.
 
         The host pass is the same for every arch, so it is parsed for the first one only. ``with_names`` as
         for :func:`patchkit.carry.cpp.ast.parse_tree`.
@@ -172,7 +172,7 @@ class UpstreamFiles:
         *,
         with_names: bool = False,
     ) -> list[dict[tuple[Pass, str], Tree]]:
-        """As :meth:`trees`, for a patch without a guard: of a file that only the host compiles, its pass."""
+        """As :meth:`trees`, for a patch without a guard; files that are host code only get the host pass."""
         first = archs[0] if archs else _ANY_ARCH
         host: list[tuple[Pass, str]] = [("host", first)]
         both: list[tuple[Pass, str]] = [*host, ("device", first)]
@@ -191,7 +191,7 @@ class UpstreamFiles:
         files = {**self._base, **self._included, **self._overlay, **added}
         folders = self.project.folders.include
         seen = Preprocessing(defines=tuple(defines), folders=folders)
-        kernels = f"{self.project.gpu_folder}/"  # what is included there is in folders that are always read
+        kernels = f"{self.project.gpu_folder}/"  # the folders of its includes are always read
         if self._read_more is not None and not all(source.path.startswith(kernels) for source in sources):
             files |= {source.path: source.data for source in sources}
             paths = [source.path for source in sources]
@@ -209,7 +209,7 @@ class UpstreamFiles:
                 arch=arch,
                 which=which,
                 preprocessing=seen,
-                # What the preprocessor leaves out matters only in an edited version of upstream's file.
+                # Skipped branches matter only in the edited version of an upstream file.
                 with_skipped=source.path in self._base and self._base[source.path] != source.data,
                 with_names=with_names,
                 kept=self._parses,
@@ -222,23 +222,23 @@ class UpstreamFiles:
 
 
 def header_folders(project: Upstream) -> tuple[str, ...]:
-    """The folders in which files of GPU kernels find what they include, at builds 6628 to 11549."""
+    """The folders with the headers that GPU kernels include, at builds 6628 to 11549."""
     return tuple(project.ggml_path(folder) for folder in _GGML_HEADERS)
 
 
 ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
-"""Upstream's option, and macro, for its attention kernel on rocWMMA: builds 6900 to 10068, until PR 26046."""
+"""Upstream's option and macro for its rocWMMA attention kernel: builds 6900 to 10068, until PR 26046."""
 
 
 def declares_option(name: str, cmake: bytes) -> bool:
-    """Whether upstream's file of options has this one: rocWMMA's ended with PR 26046."""
+    """Whether upstream's CMake file declares this option; rocWMMA's was removed by PR 26046."""
     return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
 
 
 def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> UpstreamFiles:
-    """Every file that edits and includes may look at, in one read.
+    """Every file that edits and includes may need, in one read.
 
-    ``read`` are folders, which end with a slash and of which the sources are read, and files.
+    ``read`` has files, and folders, which end with a slash and of which only the sources are read.
 
     Raises GIT_OBJECT_MISSING, GitError.
     """

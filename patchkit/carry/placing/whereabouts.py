@@ -1,4 +1,4 @@
-"""Where upstream has the lines of an edit without a place: those it looks for, and those it adds."""
+"""For edits that could not be placed: where upstream has the lines that they look for or add."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selector import Selector
 
 _CODES = frozenset({"ANCHOR_NOT_FOUND", "ENTITY_NOT_FOUND", "UPSTREAM_FILE_MISSING"})
-_SAYING = 3  # words from which a line tells something
-_LONGEST = 400  # characters of a line that is looked for
-_MOST = 5  # places that are named; a line that is in more of them tells nothing
-_MOST_ADDED = 6  # lines of one edit that are looked for
-_NEAR = 40  # lines of a file in which those that belong together are
+_MIN_WORDS = 3  # a line with fewer words is too common to search for
+_LONGEST = 400  # characters; longer lines are not searched for
+_MOST = 5  # places; a line found in more of them is ignored
+_MOST_ADDED = 6  # added lines of one edit that are searched for
+_NEAR = 40  # lines of a file within which matches are counted together
 
 Places = Sequence[tuple[str, int]]
 
@@ -28,17 +28,17 @@ def add_whereabouts(
     texts: Mapping[str, str] | None = None,
     before: Mapping[str, bytes] | None = None,
 ) -> tuple[Location, ...]:
-    """Add to the errors of edits without a place where upstream has their lines now.
+    """Add to the errors of edits that could not be placed where upstream has their lines now.
 
     Args:
-        errors: of placing the patch; those of no such edit stay as they are.
-        patch: as it was to be placed.
+        errors: from placing the patch; errors of other kinds are left unchanged.
+        patch: the patch that was to be placed.
         files: the upstream that it was to be placed on.
-        texts: what its edits wrote on an older upstream, by id; None: not known.
-        before: the files of that upstream, without the patch.
+        texts: what its edits wrote on an older upstream, by edit id; None: not known.
+        before: the files of that older upstream, without the patch.
 
     Returns:
-        Where upstream has lines that the edits add and that it did not have before.
+        Where this upstream has lines that the edits add and that the older one did not have.
     """
     edits = {edit.where: edit for edit in patch.edits}
     lost = [
@@ -46,42 +46,42 @@ def add_whereabouts(
         for error in errors
         if error.code in _CODES and error.where and error.where[0] in edits
     ]
-    wanted = {edit.id: _telling(_rows_of(edit.at))[:1] for _, edit in lost if edit.at is not None}
+    wanted = {edit.id: _distinctive(_rows_of(edit.at))[:1] for _, edit in lost if edit.at is not None}
     added: dict[str, list[str]] = {}
     for _, edit in lost:
         old = (before or {}).get(edit.file, b"").decode("utf-8", "replace")
         known = {row.strip() for row in old.split("\n")}
         rows = (texts or {}).get(edit.id, "").split("\n")
-        added[edit.id] = [row for row in _telling(rows) if row not in known][:_MOST_ADDED]
+        added[edit.id] = [row for row in _distinctive(rows) if row not in known][:_MOST_ADDED]
     every = dict.fromkeys(row for some in (*wanted.values(), *added.values()) for row in some)
     found = files.search(tuple(every))
     taken: list[Location] = []
     for error, edit in lost:
         for row in wanted.get(edit.id, ()):
-            _tell_moved(error, edit, row, found[row])
-        taken += _tell_taken(error, added[edit.id], found)
+            _add_moved(error, edit, row, found[row])
+        taken += _add_taken(error, added[edit.id], found)
     return tuple(dict.fromkeys(taken))
 
 
-def _tell_moved(error: PatchkitError, edit: Edit, row: str, places: Places) -> None:
-    """Name the places of the line that an edit looks for."""
+def _add_moved(error: PatchkitError, edit: Edit, row: str, places: Places) -> None:
+    """Add the places of the line that an edit looks for."""
     if not places:
-        error.hint = f"no file of upstream has '{row}' any more; {error.hint}"
+        error.hint = f"no upstream file contains '{row}' any more; {error.hint}"
     if not 0 < len(places) <= _MOST:
         return
     known = {(place.path, place.line) for place in error.where}
-    more = [Location(path=path, line=line, label=f"has '{row}'") for path, line in places]
+    more = [Location(path=path, line=line, label=f"contains '{row}'") for path, line in places]
     error.where = (*error.where, *(place for place in more if (place.path, place.line) not in known))
     others = dict.fromkeys(path for path, _ in places)
     if edit.file not in others:
         error.hint = (
-            f"its line is in {' and '.join(others)} now: end this edit with last_build, and write one for "
-            "that file with first_build (docs/reference/patches.md)"
+            f"its line is now in {' and '.join(others)}: end this edit with last_build, and add one for that "
+            "file with first_build (docs/reference/patches.md)"
         )
 
 
-def _tell_taken(error: PatchkitError, rows: Sequence[str], found: Mapping[str, Places]) -> Iterator[Location]:
-    """Name the place that has lines that an edit adds: half of them, near to one another."""
+def _add_taken(error: PatchkitError, rows: Sequence[str], found: Mapping[str, Places]) -> Iterator[Location]:
+    """Add the place where upstream has at least half of the lines that an edit adds, near each other."""
     hits = sorted({(*place, row) for row in rows if len(found[row]) <= _MOST for place in found[row]})
     best: list[tuple[str, int, str]] = []
     for path, line, _ in hits:
@@ -92,16 +92,16 @@ def _tell_taken(error: PatchkitError, rows: Sequence[str], found: Mapping[str, P
     if not count or 2 * count < len(rows):
         return
     path, line, row = best[0]
-    place = Location(path=path, line=line, label=f"has '{row}', which the edit adds")
+    place = Location(path=path, line=line, label=f"contains '{row}', which the edit adds")
     error.where = (*error.where, place)
     lines = counted(len(rows), "line")
-    told = f"upstream has {count} of {lines} that the edit adds: it may have the change already"
-    error.why = f"{error.why}\n{told}" if error.why else told
+    text = f"upstream has {count} of {lines} that the edit adds, so it may already have the change"
+    error.why = f"{error.why}\n{text}" if error.why else text
     yield place
 
 
 def _rows_of(selector: Selector) -> Iterator[str]:
-    """The lines, or pieces of code, that a selector looks for; those around it come last."""
+    """The lines or pieces of code that a selector looks for; its ``above`` and ``below`` come last."""
     for inner in (selector.before, selector.after, *(selector.between or ()), *(selector.first_of or ())):
         if inner is not None:
             yield from _rows_of(inner)
@@ -112,7 +112,7 @@ def _rows_of(selector: Selector) -> Iterator[str]:
         yield from (text or "").split("\n")
 
 
-def _telling(rows: Iterable[str]) -> list[str]:
-    """The rows that say something, each once; not those that no person wrote."""
+def _distinctive(rows: Iterable[str]) -> list[str]:
+    """The rows worth searching for, each once; overlong ones, probably generated, are excluded."""
     bare = dict.fromkeys(row.strip() for row in rows)
-    return [row for row in bare if len(re.findall(r"\w+", row)) >= _SAYING and len(row) <= _LONGEST]
+    return [row for row in bare if len(re.findall(r"\w+", row)) >= _MIN_WORDS and len(row) <= _LONGEST]

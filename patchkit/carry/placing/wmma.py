@@ -1,4 +1,4 @@
-"""The table of WMMA parameters of one GPU: tuned rows where there are some, else the model's."""
+"""The table of WMMA parameters of one GPU: tuned rows if the profile has them, else the model's choice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WmmaVariant:
 
     @property
     def acc_bytes(self) -> int:
-        """Size of KQ_acc_t in bytes, by which the C++ of the table tells the two apart."""
+        """Size of KQ_acc_t in bytes, by which the table's C++ code distinguishes the two types."""
         return {"f16": 2, "f32": 4}[self.acc]
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class WmmaVariant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class WmmaParams:
-    """What a table chooses. ``min_waves`` is per SIMD; 1 asks nothing of the compiler."""
+    """The parameters of one variant. ``min_waves`` is per SIMD; 1 puts no constraint on the compiler."""
 
     kq_stride: int
     nwarps: int
@@ -47,7 +47,7 @@ class WmmaParams:
 
     def __post_init__(self) -> None:
         if self.kq_stride < 1 or self.nwarps < 1:
-            raise ValueError(f"stride and waves are counted from 1: {self}")
+            raise ValueError(f"stride and waves must be at least 1: {self}")
 
     def __str__(self) -> str:
         return f"kq_stride {self.kq_stride}, nwarps {self.nwarps}, min_waves {self.min_waves}"
@@ -55,7 +55,7 @@ class WmmaParams:
 
 UPSTREAM = WmmaParams(kq_stride=256, nwarps=4, min_waves=1)
 
-# The switches of ggml_cuda_flash_attn_ext_wmma_f16 on HIP: with f32, head size 256 has 16 columns only.
+# The switches of ggml_cuda_flash_attn_ext_wmma_f16 on HIP; with f32, head size 256 has 16 columns only.
 VARIANTS: tuple[WmmaVariant, ...] = tuple(
     WmmaVariant(head_size, ncols, acc)
     for head_size in (64, 80, 96, 112, 128, 256)
@@ -78,7 +78,7 @@ def vkq_ratio(variant: WmmaVariant, params: WmmaParams) -> int:
 
 
 def lds_bytes(variant: WmmaVariant, params: WmmaParams) -> int:
-    """LDS of one block: the buffer that holds KQ and then the parts of VKQ, and the VKQ accumulator."""
+    """LDS of one block: the buffer for KQ and then for the parts of VKQ, and the VKQ accumulator."""
     halves_per_value = 2 if variant.acc == "f32" else 1
     kq = variant.ncols * (params.kq_stride + _PAD) * halves_per_value
     vkq = variant.ncols * (variant.head_size + _PAD)
@@ -86,7 +86,7 @@ def lds_bytes(variant: WmmaVariant, params: WmmaParams) -> int:
 
 
 def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> dict[str, str]:
-    """Every rule the params break for this variant on this GPU, and how, in the order of the rules."""
+    """The rules that the params break for this variant on this GPU, with explanations, in rule order."""
     stride, warps = params.kq_stride, params.nwarps
     rows = _FRAGMENT * warps
     shared = _FRAGMENT * vkq_ratio(variant, params)
@@ -95,11 +95,11 @@ def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits)
     lds = lds_bytes(variant, params)
     ratio = vkq_ratio(variant, params)
     rules = (
-        ("C1", stride % rows == 0, f"kq_stride {stride} is no multiple of 16*nwarps = {rows}"),
-        ("C2", stride % shared == 0, f"kq_stride {stride} is no multiple of 16*{ratio} = {shared}"),
-        ("C3", stride % lanes == 0, f"kq_stride {stride} is no multiple of 2*{limits.wave_size} lanes"),
+        ("C1", stride % rows == 0, f"kq_stride {stride} is not a multiple of 16*nwarps = {rows}"),
+        ("C2", stride % shared == 0, f"kq_stride {stride} is not a multiple of 16*{ratio} = {shared}"),
+        ("C3", stride % lanes == 0, f"kq_stride {stride} is not a multiple of 2*{limits.wave_size} lanes"),
         ("C4", KV_PADDING % stride == 0, f"kq_stride {stride} does not divide the KV padding {KV_PADDING}"),
-        ("C6", variant.ncols % warps == 0, f"{variant.ncols} columns are no multiple of nwarps {warps}"),
+        ("C6", variant.ncols % warps == 0, f"{variant.ncols} columns are not a multiple of nwarps {warps}"),
         ("C7", threads <= _MAX_THREADS, f"{threads} threads per block are more than {_MAX_THREADS}"),
         (
             "C8",
@@ -127,21 +127,21 @@ _FRAGMENT_VGPRS = 8  # 16 halves per lane on gfx11: both halves of the wave hold
 
 # Fitted to the 77 compiled rows with upstream's four waves, or eight at head size 64.
 _BASE_VGPRS = 160
-_HELD_WEIGHT = 0.35  # Q is partly loaded again from LDS instead of being held
+_HELD_WEIGHT = 0.35  # part of Q is reloaded from LDS instead of being kept in registers
 _FLIGHT_WEIGHT = 0.5
-_FLIGHT_LIMIT = 128  # beyond 16 fragments the compiler stops starting loads early
+_FLIGHT_LIMIT = 128  # beyond 16 fragments the compiler no longer starts loads early
 
 _WIDE_HEAD_SIZE = 64
 _WIDE_NWARPS = 8
 
 
 def estimate_vgprs(variant: WmmaVariant, params: WmmaParams) -> int:
-    """Registers per lane the kernel would like; an estimate. Above the cap of 256 it spills.
+    """Estimated registers per lane that the kernel needs; above the cap of 256 it spills.
 
-    160 for addresses, softmax and per-column state, 0.35 of the registers of Q and the VKQ
-    accumulators, half of those of the K rows one wave loads per step, up to 128. Against the compiler
-    on gfx1151 (VGPRs + spilled) over the rows it was fitted to: mean error 28, largest 95. Rows with
-    other waves per block are worse (they are never chosen by :func:`choose_params`).
+    The estimate is 160 for addresses, softmax and per-column state, plus 0.35 of the registers of Q and the
+    VKQ accumulators, plus half of those of the K rows that one wave loads per step, up to 128. Compared with
+    the compiler on gfx1151 (VGPRs + spilled) over the rows it was fitted to, the mean error is 28, the
+    largest 95. Rows with other waves per block are worse (:func:`choose_params` never chooses them).
 
     Only meaningful for gfx11 fragments (``matrix`` is "wmma").
     """
@@ -155,10 +155,10 @@ def estimate_vgprs(variant: WmmaVariant, params: WmmaParams) -> int:
 
 
 def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
-    """Legal params the model may choose: upstream's waves per block, and eight at head size 64.
+    """Legal params that the model may choose: upstream's waves per block, or eight at head size 64.
 
-    More waves raise LDS at head sizes 80, 96 and 112 (R grows) and spill at 128 and 256; with fewer
-    than four the compiled kernels spill at nearly every head size.
+    More waves need more LDS at head sizes 80, 96 and 112 (R grows) and spill at 128 and 256; with fewer than
+    four the compiled kernels spill at nearly every head size.
     """
     return tuple(
         params
@@ -169,10 +169,10 @@ def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[Wmma
 
 
 def choose_params(variant: WmmaVariant, limits: HardwareLimits) -> WmmaParams:
-    """The params with the most resident waves by the model, never fewer than upstream's.
+    """The params with the most resident waves according to the model, never fewer than upstream's.
 
-    Among equals: the larger stride (fewer barriers and less LDS traffic per KV row), then upstream's
-    waves per block.
+    Among equals it prefers the larger stride (fewer barriers and less LDS traffic per KV row), then
+    upstream's waves per block.
 
     Raises:
         WMMA_NO_PARAMETERS: nothing is legal on this GPU.
@@ -184,7 +184,7 @@ def choose_params(variant: WmmaVariant, limits: HardwareLimits) -> WmmaParams:
             code="WMMA_NO_PARAMETERS",
             where=Location(path=f"{limits.arch}.toml"),
             why=f"LDS per work group is {limits.lds_per_workgroup_bytes} bytes",
-            hint="state a tuned row for this variant, or take wmma-tile-params off for this GPU",
+            hint="add a tuned row for this variant, or turn wmma-tile-params off for this GPU",
         )
 
     def rank(params: WmmaParams) -> tuple[int, int, bool]:
@@ -201,7 +201,7 @@ Origin = Literal["tuned", "model", "upstream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaRow:
-    """One row, and whether the profile, the model or build 6900 chose its params.
+    """One row, and the origin of its params: the profile, the model or build 6900.
 
     Templates read the numbers by the names that they have in upstream's kernel.
     """
@@ -221,10 +221,10 @@ class WmmaRow:
 def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     """One row for each variant of build 6900 on HIP, in the order of :data:`VARIANTS`.
 
-    Empty for a GPU without matrix instructions: the kernel does not exist there.
+    Empty for a GPU without matrix instructions, which has no such kernel.
 
     Raises:
-        ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or fit no variant (WMMA_NO_VARIANT), each
+        ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or match no variant (WMMA_NO_VARIANT), each
             with its place.
         WMMA_NO_PARAMETERS: a variant for which nothing is legal.
     """
@@ -254,7 +254,7 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
                     code="WMMA_NO_VARIANT",
                     where=row.where,
                     why="with f32 accumulators head size 256 is compiled for 16 columns only",
-                    hint="take the row out",
+                    hint="remove the row",
                 )
             )
         elif broken := violations(variant, _params(row), limits):
@@ -274,12 +274,12 @@ def _illegal(
         code="WMMA_ILLEGAL",
         where=row.where,
         why="; ".join(f"{rule}: {how}" for rule, how in broken.items()),
-        hint=f"legal and nearest: {nearest}" if nearest else "nothing is legal here: take the row out",
+        hint=f"the nearest legal values: {nearest}" if nearest else "nothing is legal here: remove the row",
     )
 
 
 def _distance(params: WmmaParams, other: WmmaParams) -> tuple[float, int, int]:
-    """Doublings between two params; the larger stride, then the fewer waves, first among equals."""
+    """The number of doublings between two params; ties prefer the larger stride, then fewer waves."""
     doublings = abs(math.log2(params.kq_stride / other.kq_stride)) + abs(
         math.log2(params.nwarps / other.nwarps)
     )

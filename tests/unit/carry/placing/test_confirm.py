@@ -82,7 +82,7 @@ def test_an_edit_that_lands_in_the_twin_is_misplaced_or_touches_it(confirm):
 def test_an_edit_outside_its_function_is_misplaced(confirm):
     with refused("EDIT_MISPLACED") as caught:
         confirm("4", "8", "twin", parameters="int a")
-    assert caught.value.where[1].label == "the edit landed here"
+    assert caught.value.where[1].label == "the edit is here"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_pass_that_lacks_the_function_is_an_error_on_its_side_only(edit):
     empty = _passes(Tree((), (), ()))
     with refused("EDIT_MISPLACED") as caught:
         confirm_passes(scopes, anchored, empty, empty)
-    assert "clang's device pass for gfx1151 does not show it" in caught.value.message
+    assert "clang's device pass for gfx1151 does not have it" in caught.value.message
     scopes, anchored = _anchored(edit, side="host")
     assert confirm_passes(scopes, anchored, empty, empty) == ((),)
 
@@ -147,7 +147,7 @@ def test_only_what_changed_without_an_edit_is_touched(edit, text, touched):
 def test_an_edit_for_a_side_that_the_function_does_not_run_on_is_refused(confirm):
     with refused("EDIT_WRONG_SIDE") as caught:
         confirm("b(a)", "c(a)", "twin", parameters="int a", side="device")
-    assert caught.value.hint == 'side = "host", or another function'
+    assert caught.value.hint == 'use side = "host", or another function'
 
 
 def test_an_edit_under_a_false_if_is_dead(edit):

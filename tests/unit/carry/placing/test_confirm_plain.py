@@ -65,7 +65,7 @@ def test_a_bracket_below_an_if_may_have_its_partner_below_another_one(confirm):
     # Upstream's own mul_mat_f is written so since 2e1c9cd814.
     opened, closed = "#ifdef X\n    if (a) {\n#endif\n    g(a);\n", "#ifdef X\n    }\n#endif\n"
     (told,) = confirm(("    g(a);\n", opened + closed + closed))
-    assert told == "t.cu: '}' in line 20 has no partner, unless below another #if"
+    assert told == "t.cu: '}' in line 20 has no partner, unless under another #if"
     assert confirm(("    g(a);\n", opened + closed)) == ()
 
 

@@ -152,8 +152,8 @@ def test_an_alias_needs_its_function(alias, guard):
 
 
 @pytest.mark.parametrize("fields", [{"verb": "remove"}, {"verb": "use_alias", "alias": "MY_A"}])
-def test_a_host_edit_that_cannot_ask_for_the_gpu_is_refused(edit, guard, fields):
-    with refused("HOST_GUARD_MISSING", match="cannot ask which GPU"):
+def test_a_host_edit_that_cannot_check_the_gpu_is_refused(edit, guard, fields):
+    with refused("HOST_GUARD_MISSING", match="cannot check which GPU"):
         expanded("a;\n", edit({"tokens": "a"}, side="host", **fields), guard)
 
 

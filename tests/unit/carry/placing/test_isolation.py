@@ -125,7 +125,7 @@ def test_an_alias_reads_as_what_upstream_wrote(guard, here):
 def test_an_insertion_is_isolated(guard, here):
     before = read(BEFORE)
     span = before.code[0].span
-    where, text = guard_insertion(before.source, span, b"int a;", guard.device, behind=False)
+    where, text = guard_insertion(before.source, span, b"int a;", guard.device, after=False)
     after = read(before.source.data[: where.start] + text + before.source.data[where.end :])
     require_isolated(before, after, guard, {}, here)
 

@@ -61,7 +61,7 @@ def test_removal(before, after):
     ],
 )
 def test_insertion_in_front(before, after):
-    assert lay(guard_insertion, before, b"new;", behind=False) == after
+    assert lay(guard_insertion, before, b"new;", after=False) == after
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_insertion_in_front(before, after):
     ],
 )
 def test_insertion_behind(before, after):
-    assert lay(guard_insertion, before, b"new;", behind=True) == after
+    assert lay(guard_insertion, before, b"new;", after=True) == after
 
 
 def test_new_text_loses_its_own_margin_and_keeps_its_shape():
     new = b"\n    if (a) {\r\n        b;   \n\n#define X 1\n    }\n\n"
-    assert lay(guard_insertion, "  @a;@\n", new, behind=False) == (
+    assert lay(guard_insertion, "  @a;@\n", new, after=False) == (
         "#if C\n  if (a) {\n      b;\n\n#define X 1\n  }\n#endif\n  a;\n"
     )

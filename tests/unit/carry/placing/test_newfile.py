@@ -167,4 +167,4 @@ def test_text_that_breaks_its_surroundings_is_shown(place, text: str, code: str,
     error = _only(caught)
     assert error.code == code
     assert error.where[0].label == shown
-    assert error.hint == "correct the text in patch.toml, or its template"
+    assert error.hint == "correct the text in patch.toml or in its template"

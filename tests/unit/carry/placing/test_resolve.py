@@ -80,14 +80,14 @@ def test_no_match_in_the_file_tells_the_nearest_line(edit):
 def test_every_word_says_what_it_looked_for(edit, at, text):
     with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes(), edit(at, function="scale_half"))
-    assert caught.value.why == f"no tokens '{text}' there"
+    assert caught.value.why == f"the tokens '{text}' do not occur there"
 
 
 def test_an_end_of_between_must_be_one_place(edit):
     at = {"tokens": "i", "inside": {"between": [{"tokens": "{"}, {"tokens": "dst[i] ="}]}}
     with refused("ANCHOR_AMBIGUOUS") as caught:
         resolve_anchor(scopes(), edit(at, function="scale_half"))
-    assert "the first end of 'between' in edit 'my-edit' covers 2 places" in caught.value.message
+    assert "the first end of 'between' in edit 'my-edit' matches 2 places" in caught.value.message
     assert places(caught.value) == [HERE, f"{PATH}:1:59", f"{PATH}:3:17"]
 
 
@@ -147,4 +147,4 @@ def test_a_selector_without_a_pattern_says_so(edit):
     at = {"before": {"between": [{"body": True}, {"body": True}]}}
     with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes("void f() { a; }"), edit(at, function="f"))
-    assert caught.value.why == "the selector covers nothing"
+    assert caught.value.why == "the selector matches nothing"

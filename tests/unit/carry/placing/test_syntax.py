@@ -106,8 +106,7 @@ def test_a_syntax_error_that_no_name_explains_is_refused(place, file) -> None:
 def test_what_an_unknown_name_may_explain_is_a_warning_of_a_plain_patch(place) -> None:
     (warning,) = place("return x > 0 ? (far_t) x : 0").warnings
     assert warning == (
-        "common/sub/a.cpp:3:28: clang says 'expected ':'',"
-        " perhaps because nothing that was read declares 'far_t'"
+        "common/sub/a.cpp:3:28: clang reports 'expected ':'', perhaps because no parsed file declares 'far_t'"
     )
 
 
@@ -116,13 +115,13 @@ def test_what_an_unknown_name_may_explain_is_refused_behind_a_guard(place) -> No
         place("return x > 0 ? (far_t) x : 0", CUDA, GUARDED)
     error = refused(caught)
     assert error.code == "EDIT_UNPARSABLE"
-    assert error.message.startswith("perhaps a syntax error in the device gfx1151 pass after the edit")
+    assert error.message.startswith("possible syntax error in the device gfx1151 pass after the edit")
     assert "'far_t'" in (error.why or "")
 
 
 def test_a_misspelt_keyword_is_a_warning_unless_something_declares_the_name(place) -> None:
     found = place("retrun x", CUDA, GUARDED).warnings
-    assert found == (f"{CUDA}:4:5: nothing that was read declares 'retrun'; is 'return' meant?",)
+    assert found == (f"{CUDA}:4:5: no parsed file declares 'retrun'; did you mean 'return'?",)
     assert place("int retrun = x; return retrun").warnings == ()
 
 

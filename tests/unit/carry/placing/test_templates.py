@@ -129,7 +129,7 @@ def test_undefined_values_are_errors(renderer, text):
     assert caught.value.where[-1] == HERE
     assert caught.value.where[0].label is not None
     assert caught.value.where[0].label.startswith("line 2 of the text")
-    assert caught.value.hint == "the patch's context: guard, archs"
+    assert caught.value.hint == "names in the patch's context: guard, archs"
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_a_link_inside_the_folders_is_followed(folders, renderer):
     ("data", "why"),
     [
         (b"caf\xe9", "byte 3 is not UTF-8"),
-        (b"\x7fELF\x02\x01\x01\x00\x00", "zero byte"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", "NUL byte"),
         (b"\xef\xbb\xbfx", "byte order mark"),
-        (b"x" * (MAX_OUTPUT + 1), "more than"),
+        (b"x" * (MAX_OUTPUT + 1), "larger than"),
     ],
 )
 def test_files_that_are_no_text_are_named(folders, renderer, data, why):

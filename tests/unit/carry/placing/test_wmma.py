@@ -43,12 +43,12 @@ def test_lds_is_the_compilers_on_every_row(compiled) -> None:
 @pytest.mark.parametrize(
     ("variant", "params", "rule", "text"),
     [
-        ((64, 16, "f32"), (32, 4), "C1", "kq_stride 32 is no multiple of 16*nwarps = 64"),
-        ((80, 16, "f32"), (96, 8), "C2", "kq_stride 96 is no multiple of 16*8 = 128"),
-        ((64, 16, "f16"), (32, 2), "C3", "kq_stride 32 is no multiple of 2*32 lanes"),
+        ((64, 16, "f32"), (32, 4), "C1", "kq_stride 32 is not a multiple of 16*nwarps = 64"),
+        ((80, 16, "f32"), (96, 8), "C2", "kq_stride 96 is not a multiple of 16*8 = 128"),
+        ((64, 16, "f16"), (32, 2), "C3", "kq_stride 32 is not a multiple of 2*32 lanes"),
         ((64, 16, "f16"), (192, 4), "C4", "kq_stride 192 does not divide the KV padding 256"),
         ((64, 16, "f16"), (512, 4), "C4", "kq_stride 512 does not divide the KV padding 256"),
-        ((64, 16, "f16"), (192, 3), "C6", "16 columns are no multiple of nwarps 3"),
+        ((64, 16, "f16"), (192, 3), "C6", "16 columns are not a multiple of nwarps 3"),
         ((64, 32, "f16"), (1024, 64), "C7", "2048 threads per block are more than 1024"),
         ((112, 32, "f16"), (128, 8), "C8", "69120 bytes of LDS are more than 65536"),
         ((64, 16, "f16"), (256, 4, 17), "M1", "min_waves 17 is not between 1 and 16"),
@@ -80,7 +80,7 @@ def test_wide_waves_need_wider_strides(limits) -> None:
 
 
 def test_params_are_counted_from_one() -> None:
-    with pytest.raises(ValueError, match="counted from 1"):
+    with pytest.raises(ValueError, match="at least 1"):
         WmmaParams(0, 4)
 
 

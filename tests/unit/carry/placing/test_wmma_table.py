@@ -91,7 +91,7 @@ def test_tuned_rows_that_break_rules_are_all_named_with_a_way_out() -> None:
     assert first.message == "gfx1151: the tuned row for head size 112, 32 columns, f16 breaks C8"
     assert first.where == (PLACE,)
     assert first.why == "C8: 69120 bytes of LDS are more than 65536"
-    assert first.hint == "legal and nearest: kq_stride 128, nwarps 4, min_waves 1"
+    assert first.hint == "the nearest legal values: kq_stride 128, nwarps 4, min_waves 1"
     assert second.message.endswith("breaks C3, M1")
 
 
@@ -108,7 +108,7 @@ def test_a_tuned_row_where_nothing_is_legal() -> None:
     small = dataclasses.replace(profile, facts=dataclasses.replace(profile.facts, by_name=facts))
     with pytest.raises(ErrorGroup) as caught:
         wmma_table(small)
-    assert caught.value.errors[0].hint == "nothing is legal here: take the row out"
+    assert caught.value.errors[0].hint == "nothing is legal here: remove the row"
 
 
 def test_the_figures_in_the_profile_are_the_compilers(compiled) -> None:
