@@ -17,7 +17,7 @@ from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request, Wish
-from patchkit.carry.candidate.find import check_candidate, find_candidate, made_for
+from patchkit.carry.candidate.find import candidate_archs, check_candidate, find_candidate
 from patchkit.carry.candidate.listing import archs_with_patches
 from patchkit.carry.onto.pin import AsBuild, Onto, find_onto_pin
 from patchkit.carry.series.lock import Pin, PinWanted, load_lock
@@ -138,7 +138,7 @@ class CandidateChoice:
         try:
             archs = choose_archs(workspace, self.archs)
         except ArchMissing:
-            made = made_for(workspace, pin_for(()))
+            made = candidate_archs(workspace, pin_for(()))
             if len(made) != 1:
                 raise
             workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")

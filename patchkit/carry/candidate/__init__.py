@@ -1,1 +1,1 @@
-"""A candidate: planned, committed, found again, compared, handed over."""
+"""Candidates: planning, committing, finding, comparing and exporting them."""

@@ -1,4 +1,4 @@
-"""Making the candidate: plan, commits, one ref update. Until that update nothing is visible."""
+"""Make a candidate: plan, commits, and a single ref update, before which nothing is visible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from patchkit.carry.candidate.lock import (
     refuse_changed,
     write_result,
 )
-from patchkit.carry.candidate.record import Candidate, Record, record_ref, write_record
+from patchkit.carry.candidate.record import Candidate, CandidateRecord, record_ref, write_record
 from patchkit.carry.placing.tree import declares_option
 from patchkit.carry.series.fault import FaultHere, check_faults
 from patchkit.carry.series.lock import Result, load_lock
@@ -41,9 +41,9 @@ _LOCK_STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyReport:
-    """What ``apply`` did. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
+    """The result of ``apply``. ``unchanged``: the branch was already there. ``cmake`` configures a build.
 
-    ``handover`` is None for a candidate without commits, ``available`` then says where there are patches.
+    For a candidate without commits ``handover`` is None, and ``available`` lists where there are patches.
     """
 
     json_keys: ClassVar = (
@@ -64,22 +64,22 @@ class ApplyReport:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Patches that are not in, with the reason."""
+        """Patches that are not applied, with the reason."""
         return {each.patch.id: each.reason for each in self.decision.selected if not each.targets}
 
     @property
     def opt_in(self) -> tuple[str, ...]:
-        """Its patches that these GPUs get only when they are asked for."""
+        """Its patches that these GPUs get only on request."""
         return self.decision.opted_in(self.candidate.ids)
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> ApplyReport:
-    """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
+    """Make or confirm the candidate branch, and a repository with it if ``checkout`` names a folder.
 
-    The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
-    everything the plan found, FAULT_UNMENDED, FAULT_UNKNOWN, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED,
-    and the errors of fetching, git and the disk. Whatever is raised, the branch is where it was or complete;
-    a KeyboardInterrupt has a note that says which.
+    The branch moves last, so a failing checkout leaves it where it was. Raises an ErrorGroup of all errors in
+    the plan, FAULT_UNMENDED, FAULT_UNKNOWN, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of
+    fetching, git and the disk. After any exception the branch is either unchanged or complete; a
+    KeyboardInterrupt has a note that says which.
     """
     cache = open_cache(workspace.cache_root)
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
@@ -107,7 +107,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
-            note.text = f"{candidate.branch} was not moved, {checkout} may be unfinished"
+            note.text = f"{candidate.branch} was not moved; {checkout} may be incomplete"
             check_out(
                 repository,
                 candidate.tip,
@@ -118,7 +118,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             )
         handover = hand_over(repository, decision.pin, base=base, ref=candidate.ref, tip=candidate.tip)
         if known is None:
-            note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
+            note.text = f"{candidate.branch} is either unchanged or complete at {candidate.tip[:12]}"
             record = make_record(decision, decision.pin, result, workspace, unlocked=request.unlocked)
             move_candidate(repository, candidate, old, record)
         note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
@@ -139,9 +139,9 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
 
 
 def refuse_faults(decision: Decision, found: Iterable[FaultHere], request: Request) -> None:
-    """Raise FAULT_UNMENDED for what nobody accepted, FAULT_UNKNOWN for what nobody knows.
+    """Raise FAULT_UNMENDED for faults that were not accepted, FAULT_UNKNOWN for unknown accepted ids.
 
-    No fault of a GPU is in the way of who asks for plain patches alone: they are warned.
+    A request for plain patches only is never rejected for faults of GPUs, only warned.
     """
     found = () if decision.is_plain else found
     check_faults(decision.series.faults, found, decision.pin.build, request.accept_faults)
@@ -156,8 +156,9 @@ def _write(
     *,
     unlocked: bool,
 ) -> tuple[Candidate, Result, str]:
-    """The commits of a decision, the result they are, and how that stands to what the lock records."""
-    # A second apply places nothing: libclang and jinja2 would be a third of its time.
+    """Write the commits of a decision; returns them, their result and its state compared to the lock."""
+    # Imported here, because a second apply places nothing, and importing libclang and jinja2 would be a third
+    # of its time.
     from patchkit.carry.candidate.plan import place  # noqa: PLC0415
 
     plan = place(decision, base, workspace, repository)
@@ -169,10 +170,10 @@ def _write(
         check_result(recorded, result)
         return candidate, result, "recorded"
     if (recorded.tree, recorded.commit) == (result.tree, result.commit):
-        # As where an edit was added for builds after this one: what the lock decides is as it was.
+        # For example, an edit was added for later builds, and the result for this build is the same.
         workspace.reporter.warn(
-            f"{counted(len(changed), 'file')} changed since the lock was written, and the candidate is the "
-            "one that it records; patchkit lock --all records the files"
+            f"{counted(len(changed), 'file')} changed since the lock was written, but the candidate is still "
+            "the recorded one; to record the files: patchkit lock --all"
         )
         return candidate, result, "recorded"
     if not unlocked:
@@ -180,8 +181,10 @@ def _write(
     return *write_result(plan, repository, workspace.series, unlocked=True), "unlocked"
 
 
-def move_candidate(repository: Repository, candidate: Candidate, old: str | None, record: Record) -> None:
-    """Put a candidate branch and its record in their places, in one step; raises REF_MOVED."""
+def move_candidate(
+    repository: Repository, candidate: Candidate, old: str | None, record: CandidateRecord
+) -> None:
+    """Update a candidate branch and its record in one step; raises REF_MOVED."""
     name = record_ref(candidate.ref)
     moves = {
         candidate.ref: (candidate.tip, old),
@@ -195,10 +198,10 @@ def move_candidate(repository: Repository, candidate: Candidate, old: str | None
 def cmake_command(
     decision: Decision, candidate: Candidate, source: Path | None, repository: Repository
 ) -> list[str]:
-    """The configure command for these GPUs: the profiles' options, their targets joined.
+    """The configure command for these GPUs: the profiles' options, with their targets joined.
 
-    Options of ggml that upstream's file of options does not have are left out: CMake warns of what nobody
-    reads. Where there is no such file, all stay.
+    Options of ggml that upstream's CMake file does not declare are omitted, because CMake warns about unused
+    options. If there is no such file, all are kept.
     """
     base = candidate.base
     file = recognise(lambda path: bool(repository.find_entries(base, [path]))).ggml_options

@@ -1,4 +1,4 @@
-"""The commits of a plan: each patch with its message, written into the cache without moving a ref."""
+"""Write the commits of a plan into the cache, one per patch, without moving a ref."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from patchkit.carry.placing.place import PlacedPatch
 
 _WIDTH = 72
-_GLUE = "\0"  # no text of a patch.toml holds it
+_GLUE = "\0"  # does not occur in any text of a patch.toml
 
 
 def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) -> tuple[Candidate, str]:
     """Write the commits of a plan; no ref moves. Returns the candidate, and the tree of its tip.
 
-    ``unlocked`` gives each commit a trailer that says so. Raises one ErrorGroup of everything that the plan
-    found, and GitError.
+    ``unlocked`` adds a trailer to each commit that records this. Raises one ErrorGroup of all errors in the
+    plan, and GitError.
     """
     plan.check()
     new = [
@@ -61,7 +61,7 @@ def commit_subject(selected: Selected) -> str:
 
 
 def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unlocked: bool) -> str:
-    """Why, what to expect and from where, and trailers for programs; wrapped, ending in a newline."""
+    """The reason, the expected effect with its source, and trailers for programs; wrapped."""
     patch = selected.patch
     parts = [commit_subject(selected)]
     if patch.why is not None:
@@ -87,7 +87,7 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
 
 
 def _fill(text: str) -> str:
-    """Wrapped, without breaking in front of what would end the message for git am."""
+    """Wrap a text without starting a line with something that would end the message for git am."""
     words = text.split()
     joined = words[0] if words else ""
     for position in range(1, len(words)):

@@ -1,7 +1,7 @@
-"""Which patches of a series some GPUs get on one upstream, and why not the others.
+"""Decide which patches of a series some GPUs get on one upstream, and why they do not get the others.
 
-:func:`decide` makes the decision once, from the series, the profiles, the pin and what was asked for. Whoever
-places, judges or shows patches is handed it and changes nothing in it.
+:func:`decide` makes the decision once, from the series, the profiles, the pin and the request. Code that
+places, judges or shows patches receives the decision and does not change it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from patchkit.carry.upstream.pin import SourceWanted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is asked for of the patches; empty: those that the GPUs have on.
+    """The patches that the user asks for; empty: those that the GPUs have on by default.
 
-    ``only`` empty: all of them. ``with_opt_in`` adds every patch that these GPUs get only when it is asked
-    for. ``trust`` None: the default.
+    ``only`` empty: no restriction. ``with_opt_in`` adds every patch that is opt-in for these GPUs. ``trust``
+    None: the default.
     """
 
     only: tuple[str, ...] = ()
@@ -43,12 +43,12 @@ class Wish:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether no option is set."""
         return not (self.only or self.without or self.with_ or self.with_opt_in or self.trust)
 
     @property
     def options(self) -> str:
-        """The options again, as a person types them; each with a space in front."""
+        """The command-line options, each with a leading space."""
         words = [f"--trust {self.trust}"] if self.trust is not None else []
         words += ["--with-opt-in"] if self.with_opt_in else []
         for option, names in (("--with", self.with_), ("--without", self.without), ("--only", self.only)):
@@ -73,11 +73,11 @@ class Request(Wish):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Every patch of the series, in order, with its GPUs on ``pin`` or the reason why it is not in.
+    """Every patch of the series, in order, with its GPUs on ``pin`` or the reason why it is not applied.
 
-    ``series`` has the functions where the pin has them. ``terms`` are by patch, one for each profile.
-    ``with_`` and ``without`` are those of the wish and the patches that ``with_opt_in`` and ``trust`` stand
-    for. ``left_out``: the patches that a bump left out here, with the reason.
+    In ``series`` functions are at their places on the pin. ``terms`` are by patch, one for each profile.
+    ``with_`` and ``without`` include the patches that ``with_opt_in`` and ``trust`` add or exclude.
+    ``left_out``: patches that a bump left out on this pin, with the reason.
     """
 
     wish: Wish
@@ -97,34 +97,34 @@ class Decision:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The patches that are in."""
+        """The patches that are applied."""
         return tuple(each.patch.id for each in self.selected if each.targets)
 
     @property
     def trust(self) -> Level:
-        """How well a gain must be known for a patch to be in."""
+        """The requested trust setting, or the default."""
         return self.wish.trust or DEFAULT_TRUST
 
     @property
     def is_plain(self) -> bool:
-        """Whether plain patches are all that was asked for: no GPU, or by name."""
+        """Whether only plain patches were requested: without a GPU, or by name."""
         named = [self.series.patch(name) for name in self.wish.only]
         only_plain = bool(named) and all(patch is not None and patch.is_plain for patch in named)
         return self.archs == (PLAIN,) or only_plain
 
     @property
     def faults(self) -> tuple[FaultHere, ...]:
-        """What is known to be wrong in this build on these GPUs, mended by a patch that is in or not."""
+        """The known faults of this build on these GPUs, whether an applied patch fixes them or not."""
         return self.faults_with(self.selected)
 
     def faults_with(self, live: Iterable[Selected]) -> tuple[FaultHere, ...]:
-        """The same where only these patches are in: those that could be placed."""
+        """The known faults if only these patches are applied, i.e. those that could be placed."""
         on = [(each.patch.id, tuple(profile.arch for profile in each.targets)) for each in live]
         return find_faults(self.series.faults, self.pin.build, self.archs, on)
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The patches for this build that one of the GPUs gets only when it is asked for."""
+        """The patches for this build that are opt-in for at least one of the GPUs."""
         return tuple(
             patch.id
             for patch in self.series.patches
@@ -133,17 +133,17 @@ class Decision:
         )
 
     def opted_in(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Those of the patches that none of the GPUs gets when nobody asks."""
+        """Those of the patches that none of the GPUs gets by default."""
         return tuple(name for name in ids if is_opt_in(self.terms[name]))
 
     def up_to(self, name: str) -> Decision:
-        """The same for the patches up to one, which no later patch has a part in."""
+        """The decision for the patches up to and including one, which does not depend on later ones."""
         at = [each.patch.id for each in self.selected].index(name)
         return replace(self, selected=self.selected[: at + 1])
 
     @property
     def more_trust(self) -> MoreTrust | None:
-        """What the next word of trust that adds anything would add; None where none does, or nobody asks."""
+        """What the next trust setting that adds patches would add; None if none does, or with ``--only``."""
         if self.wish.only:
             return None
         found: dict[Level, list[str]] = {}
@@ -166,27 +166,25 @@ class Decision:
         return None
 
     def warn(self, reporter: Reporter) -> None:
-        """Say what a bump left out here, and what was asked for in vain."""
+        """Warn about patches that a bump left out here, and about requested ones that are not applied."""
         for name, why in self.left_out.items():
             reporter.warn(f"{name}: {why}")
         for each in self.selected:
             name = each.patch.id
             if not each.targets and name in (*self.wish.only, *self.with_) and name not in self.left_out:
-                reporter.warn(
-                    f"asked for, and not in the series: {name}, {each.reason}{self._missing_line(each)}"
-                )
+                reporter.warn(f"requested, but not applied: {name}, {each.reason}{self._missing_line(each)}")
 
     def _missing_line(self, selected: Selected) -> str:
-        """The line that a profile lacks, where that is why the patch is not there."""
+        """The profile line that would offer the patch, if its absence is the reason."""
         name = selected.patch.id
         lacking = [each for each in self.profiles if each is not NO_GPU and name not in each.patches]
         if not selected.reason.startswith("not for") or not lacking:
             return ""
         line = f'{name} = {{ default = "opt-in", why = "...", source = "..." }}'
-        return f"; add below [patches] of {lacking[0].where.path}:\n{line}"
+        return f"; to offer it, add below [patches] in {lacking[0].where.path}:\n{line}"
 
     def warn_of_faults(self, reporter: Reporter) -> None:
-        """Say each fault that no patch mends and that does harm."""
+        """Warn about each harmful fault that no applied patch fixes."""
         for found in self.faults:
             if found.archs and found.fault.is_harmful:
                 reporter.warn(f"known fault of {self.pin.title}: {found.sentence()}")
@@ -194,9 +192,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreTrust:
-    """What ``--trust`` with the word ``level`` would add to a candidate that was made with ``trust``.
+    """The patches that ``--trust`` with ``level`` would add to a candidate made with ``trust``.
 
-    ``sources``: who measured a gain of one of them on one of its GPUs.
+    ``sources``: who measured a gain of one of the patches on one of its GPUs.
     """
 
     trust: Level
@@ -205,20 +203,22 @@ class MoreTrust:
     sources: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """One line, which says what the patches rest on."""
-        rests: dict[Level, str] = {
+        """One line, with the evidence for the patches."""
+        reasons: dict[Level, str] = {
             "measured": "two sources or more",
-            "published": "one source each, and the model agrees",
-            "modelled": f"measured by {', '.join(self.sources) or 'nobody'}",
-            "faults": "against faults that nobody reported here; nobody measured what it costs",
+            "published": "one source each, and the timing model agrees",
+            "modelled": f"measured by {', '.join(self.sources)}" if self.sources else "not measured",
+            "faults": "they fix faults not reported on these GPUs; their cost is not measured",
         }
-        return f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {rests[self.level]}"
+        return (
+            f"{self.trust}; --trust {self.level} would add {', '.join(self.patches)}: {reasons[self.level]}"
+        )
 
 
 def load_decision(request: Request, workspace: Workspace, lock: Lock | None = None) -> Decision:
-    """The decision on a request, by the files of the series; nothing is fetched.
+    """The decision on a request, from the files of the series; nothing is fetched.
 
-    ``lock`` stands in for the series' own. Raises the errors of reading lock, series and profiles, and those
+    ``lock`` is used instead of the series' own. Raises the errors of reading lock, series and profiles, and
     of :func:`decide`.
     """
     lock = lock or load_lock(workspace.series.lock)
@@ -244,11 +244,11 @@ def decide(
 ) -> Decision:
     """Which patches these GPUs get on ``pin``; ``left_out``: patches that a bump left out, with the reason.
 
-    In a candidate for several GPUs a patch is in when the trust is enough for all that are offered it. Who
-    requires a patch that is not in is not in either.
+    In a candidate for several GPUs a patch is applied if the trust setting is enough for all GPUs that are
+    offered it. A patch whose requirement is not applied is not applied either.
 
-    Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup when
-    there are several).
+    Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
+    are several).
     """
     left_out = left_out or {}
     series = followed_series(series, pin)
@@ -273,12 +273,12 @@ def decide(
         chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
     if splits:
-        raise splits[0] if len(splits) == 1 else ErrorGroup("the request splits pairs of patches", splits)
+        raise splits[0] if len(splits) == 1 else ErrorGroup("the request excludes required patches", splits)
     _drop_unmet(series, chosen)
     if wish.only and not any(selected.targets for selected in chosen.values()):
         reasons = [f"{name}: {chosen[name].reason}" for name in dict.fromkeys(wish.only)]
         raise UsageError(
-            "none of the patches named with --only applies",
+            "none of the patches named with --only can be applied",
             code="NOTHING_SELECTED",
             why="\n".join(reasons),
             hint="patchkit list shows what is on for each GPU",
@@ -299,19 +299,19 @@ def decide(
 
 
 def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
-    """Raise REQUEST_CONTRADICTS for a trust beside what leaves nothing to it."""
-    beside = None
+    """Raise REQUEST_CONTRADICTS for a trust setting together with an option that makes it meaningless."""
+    conflict = None
     if wish.only:
-        beside = f"--only {wish.only[0]}", "--only names the patches, whatever is known of them"
+        conflict = f"--only {wish.only[0]}", "--only names the patches, regardless of their evidence"
     elif wish.with_opt_in:
-        beside = "--with-opt-in", "that takes every patch there is, whatever is known of it"
+        conflict = "--with-opt-in", "it adds every opt-in patch, regardless of its evidence"
     elif tuple(profiles) == (NO_GPU,):
-        beside = f"--arch {PLAIN}", "patches for every build are in with any trust: none is about a GPU"
-    if wish.trust is not None and beside is not None:
+        conflict = f"--arch {PLAIN}", "patches for every build are applied at any trust setting"
+    if wish.trust is not None and conflict is not None:
         raise UsageError(
-            f"--trust {wish.trust} and {beside[0]} contradict each other",
+            f"--trust {wish.trust} and {conflict[0]} contradict each other",
             code="REQUEST_CONTRADICTS",
-            why=beside[1],
+            why=conflict[1],
             hint="drop one of them",
         )
 
@@ -319,7 +319,7 @@ def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
 def _by_trust(
     series: Series, terms: Mapping[str, tuple[Terms, ...]], build: int, wish: Wish
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The patches that ``with_opt_in`` or ``trust`` adds; those that the trust keeps out, each with why."""
+    """The patches that ``with_opt_in`` or ``trust`` adds, and those that ``trust`` excludes, with reasons."""
     named = {*wish.with_, *wish.without}
     others = [each for each in series.patches if each.builds.covers(build) and each.id not in named]
     if wish.with_opt_in:
@@ -334,8 +334,8 @@ def _by_trust(
             each for each in terms[patch.id] if each.default == "on" and not admits(wish.trust, each.needs)
         ]
         if unsure:
-            told = "; ".join(dict.fromkeys(each.why for each in unsure))
-            distrusted[patch.id] = f"{told}: it takes --trust {DEFAULT_TRUST}"
+            reason = "; ".join(dict.fromkeys(each.why for each in unsure))
+            distrusted[patch.id] = f"{reason}: needs --trust {DEFAULT_TRUST}"
         elif any(each.default == "opt-in" for each in terms[patch.id]) and admits(
             wish.trust, needed_trust(terms[patch.id])
         ):
@@ -345,14 +345,14 @@ def _by_trust(
 
 
 def _distrust_unmet(patches: Sequence[Patch], distrusted: dict[str, str]) -> None:
-    """Add what requires one of the distrusted patches, until nothing changes."""
+    """Add the patches that require a distrusted one, directly or indirectly."""
     before = -1
     while len(distrusted) != before:
         before = len(distrusted)
         for patch in patches:
             unmet = next((each.patch for each in patch.requires if each.patch in distrusted), None)
             if unmet is not None:
-                distrusted.setdefault(patch.id, f"requires '{unmet}', which takes more trust")
+                distrusted.setdefault(patch.id, f"requires '{unmet}', which needs more trust")
 
 
 def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_: Sequence[str]) -> None:
@@ -367,14 +367,14 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
     for name in with_ if only else ():
         if name not in only:
             raise UsageError(
-                f"--with {name} adds a patch that --only leaves out",
+                f"--with {name} adds a patch that --only excludes",
                 code="REQUEST_CONTRADICTS",
                 hint=f"add --only {name}",
             )
 
 
 def _refusal(patch: Patch, build: int, only: Collection[str], without: Collection[str]) -> str:
-    """Why no GPU at all gets the patch; empty where that depends on the GPU."""
+    """Why no GPU gets the patch; empty if that depends on the GPU."""
     if not patch.builds.covers(build):
         last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
         return f"out of era: for {build_name(patch.builds.first)} to {last} ({patch.builds.why})"
@@ -393,7 +393,7 @@ def _targets(
         elif each.default == "opt-in":
             reasons.append(f"opt-in for {profile.arch} ({each.why}): add --with {patch.id}")
         elif profile is NO_GPU:
-            reasons.append("it has a guard, so it is for GPUs only")
+            reasons.append("it has a guard, so it is only for GPUs")
         elif patch.id in profile.patches:
             reasons.append(f"off for {profile.arch}: {each.why}")
         else:
@@ -407,24 +407,24 @@ def _claims(series: Series) -> Iterator[Claim]:
 
 
 def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]) -> Iterator[UsageError]:
-    """Requirements that the request itself leaves out."""
+    """Errors for requirements that the request itself excludes."""
     for patch in series.patches:
         for requirement in patch.requires:
             needed = chosen[requirement.patch]
             if chosen[patch.id].targets and needed.reason == LEFT_OUT:
                 yield UsageError(
-                    f"'{patch.id}' without '{requirement.patch}' is refused",
+                    f"'{patch.id}' requires '{requirement.patch}', which the request excludes",
                     code="PATCH_PAIR_SPLIT",
                     where=requirement.where,
                     why=requirement.why,
-                    hint=f"ask for both, or add --without {patch.id}"
+                    hint=f"request both, or add --without {patch.id}"
                     if patch.id not in named
                     else f"add --only {requirement.patch}",
                 )
 
 
 def _drop_unmet(series: Series, chosen: dict[str, Selected]) -> None:
-    """Skip patches whose requirement does not apply to all of their targets; until nothing changes."""
+    """Remove targets for which a requirement is not applied, until nothing changes."""
     changed = True
     while changed:
         changed = False
@@ -435,7 +435,7 @@ def _drop_unmet(series: Series, chosen: dict[str, Selected]) -> None:
                 targets = tuple(profile for profile in current.targets if profile in needed.targets)
                 if targets != current.targets:
                     why = needed.reason or "not for the same GPUs"
-                    reason = f"requires '{requirement.patch}', which does not apply: {why}"
+                    reason = f"requires '{requirement.patch}', which is not applied: {why}"
                     current = replace(current, targets=targets, reason=reason if not targets else "")
                     chosen[patch.id] = current
                     changed = True

@@ -1,4 +1,4 @@
-"""The candidate as one diff, and as files for plain ``git am``."""
+"""A candidate as one diff, and as patch files for ``git am``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.upstream.export import format_patches
 from patchkit.carry.upstream.repository import Repository
 
-# Everything that a newer git might default differently is named.
+# All options whose defaults may differ between versions of git.
 _OPTIONS = (
     "--no-color",
     "--no-ext-diff",
@@ -29,7 +29,7 @@ _TEXT = ("--unified=3", "--full-index")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One changed file, with its counts of lines."""
+    """One changed file, with its numbers of added and removed lines."""
 
     path: str
     added: int
@@ -37,7 +37,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class CandidateDiff:
     """The difference between two commits: ``files`` in order of path, ``text`` as git writes it."""
 
     json_keys: ClassVar = "branch base tip files diff=text"
@@ -51,8 +51,8 @@ class Difference:
 
 def make_diff(
     workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, patch: str | None
-) -> Difference:
-    """The whole of the candidate, or the part of one patch.
+) -> CandidateDiff:
+    """The diff of the whole candidate, or of one patch.
 
     Raises:
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to show.
@@ -63,25 +63,25 @@ def make_diff(
     return difference(repository, candidate, patch)
 
 
-def difference(repository: Repository, candidate: Candidate, patch: str | None) -> Difference:
-    """The whole of a candidate that was found, or the part of one patch; raises CANDIDATE_PATCH_MISSING."""
+def difference(repository: Repository, candidate: Candidate, patch: str | None) -> CandidateDiff:
+    """The diff of a given candidate, or of one of its patches; raises CANDIDATE_PATCH_MISSING."""
     base, tip = (candidate.base, candidate.tip) if patch is None else _part(candidate, patch)
     text = repository.git.run("diff", *_OPTIONS, *_TEXT, base, tip, "--")
     files = _files(repository, base, tip)
-    return Difference(branch=candidate.branch, base=base, tip=tip, files=files, text=text)
+    return CandidateDiff(branch=candidate.branch, base=base, tip=tip, files=files, text=text)
 
 
 def _part(candidate: Candidate, patch: str) -> tuple[str, str]:
     before = candidate.base
-    for made in candidate.commits:
-        if made.id == patch:
-            return before, made.commit
-        before = made.commit
+    for commit in candidate.commits:
+        if commit.id == patch:
+            return before, commit.commit
+        before = commit.commit
     raise UsageError(
         f"{candidate.branch} has no patch '{patch}'",
         code="CANDIDATE_PATCH_MISSING",
         where=Location(path=candidate.ref),
-        hint=f"it has: {', '.join(made.id for made in candidate.commits)}",
+        hint=f"its patches: {', '.join(commit.id for commit in candidate.commits)}",
     )
 
 
@@ -96,8 +96,8 @@ def _files(repository: Repository, base: str, tip: str) -> tuple[FileChange, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """What was written: the patch files in order, made from ``base``..``tip``."""
+class ExportedPatches:
+    """The patch files that were written, in order, made from ``base``..``tip``."""
 
     branch: str
     base: str
@@ -108,19 +108,19 @@ class Exported:
 
 def run_export(
     workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, directory: Path
-) -> Exported:
-    """Write one patch file per commit of the candidate into ``directory``; the same bytes on every run.
+) -> ExportedPatches:
+    """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
 
     Raises:
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to export.
-        PLACE_UNUSABLE: the folder is one that patchkit reads from, or cannot be replaced.
-        GitError: the folder holds what patchkit did not write.
-        CacheError: the disk refused.
+        PLACE_UNUSABLE: patchkit reads from this folder, or it cannot be replaced.
+        GitError: the folder contains files that patchkit did not write.
+        CacheError: the disk reported an error.
     """
     repository, candidate = find_candidate(workspace, archs, upstream)
     kept = workspace.series.folders
     files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)
-    return Exported(
+    return ExportedPatches(
         branch=candidate.branch,
         base=candidate.base,
         tip=candidate.tip,

@@ -1,4 +1,4 @@
-"""Finding a candidate in the cache again, and telling whether it is of the series in use."""
+"""Find a candidate in the cache, and check whether it belongs to the series in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
 
 _PIN = "refs/patchkit/pin/"
-# Fields end in NUL: a subject may hold anything else.
+# Fields end in NUL, because a subject may contain anything else.
 _FORMAT = (
     "%H%x00%s%x00%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"
     "%(trailers:key=Patchkit-Profile,valueonly,separator=%x2C)%x00"
@@ -36,12 +36,12 @@ _FIELDS = 4
 def find_candidate(
     workspace: Workspace, archs: Sequence[str], upstream: PinWanted
 ) -> tuple[Repository, Candidate]:
-    """The candidate of these GPUs on a pin of the lock, or on one that is given, and its repository.
+    """The candidate for these GPUs on the given pin, or on a pin of the lock, and its repository.
 
     Raises:
-        ConfigError: the lock is no lock, or has no such pin.
+        ConfigError: the lock is invalid, or has no such pin.
         CANDIDATE_MISSING: ``apply`` has not made it.
-        CANDIDATE_BROKEN: it does not stand on its pin.
+        CANDIDATE_BROKEN: it is not based on its pin.
     """
     pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
@@ -50,12 +50,12 @@ def find_candidate(
 
 
 def named_candidate(workspace: Workspace, branch: str) -> tuple[Repository, Candidate]:
-    """The candidate of a branch, by its short name; raises as :func:`find_candidate`."""
+    """The candidate with this short branch name; raises as :func:`find_candidate`."""
     return _open(workspace, f"refs/heads/{branch}", lambda: "--arch GFX")
 
 
 def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[Repository, Candidate]:
-    """The candidate at a ref; ``options`` are those of the ``apply`` that would make it."""
+    """The candidate at a ref; ``options`` are those of the ``apply`` command that would make it."""
     cache = open_cache(workspace.cache_root)
     repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
@@ -65,14 +65,14 @@ def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[R
             f"there is no {ref.removeprefix('refs/heads/')} yet",
             code="CANDIDATE_MISSING",
             where=Location(path=str(cache.upstream)),
-            why=f"the candidates made so far: {others}" if others else "no candidate was made so far",
+            why=f"existing candidates: {others}" if others else "there are no candidates yet",
             hint=f"patchkit apply {options()}".rstrip(),
         )
     return repository, read_candidate(repository, ref, refs)
 
 
 def _pin_option(workspace: Workspace, pin: Pin) -> list[str]:
-    """What ``apply`` needs besides the GPU; nothing where the lock cannot be read: apply will say that."""
+    """The pin's option for ``apply``; none for the default, or if the lock is invalid (apply reports it)."""
     try:
         is_default = load_lock(workspace.series.lock).pin(None) == pin
     except PatchkitError:
@@ -80,8 +80,8 @@ def _pin_option(workspace: Workspace, pin: Pin) -> list[str]:
     return [] if is_default else [pin.option]
 
 
-def made_for(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ...]:
-    """The GPUs of each candidate there is on this pin, by its name; sorted. None without a cache."""
+def candidate_archs(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each candidate on this pin, sorted. Empty without a cache."""
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     names = map(CANDIDATE_REF.fullmatch, list_refs(repository, "refs") if repository is not None else {})
     return tuple(sorted(tuple(one["archs"].split("+")) for one in names if one and one["pin"] == pin.name))
@@ -99,7 +99,7 @@ def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) ->
             code="CANDIDATE_BROKEN",
             where=Location(path=str(repository.path)),
             why=why,
-            hint="patchkit apply makes it anew",
+            hint="make it again with patchkit apply",
         )
 
     base, tip = refs.get(f"{_PIN}{name['pin']}"), refs[ref]
@@ -133,7 +133,7 @@ def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) ->
 
 
 def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: Wish) -> None:
-    """Whether the candidate is of the series in use, and has the patches of the wish, if that names any.
+    """Check that the candidate belongs to the series in use, and has the patches that the wish names, if any.
 
     Raises CANDIDATE_OTHER_SERIES, and the errors of reading series and profiles.
     """
@@ -147,11 +147,11 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     if known is None or known != digest_today(workspace.series, candidate.archs, candidate.ids):
         own = shown_path(workspace.series.root)
         other = record.series if record is not None else own
-        why = "its profiles, patches or templates changed since"
+        why = "its profiles, patches or templates have changed since"
         if other != own:
             why = f"it was made from the series in {other}"
         raise GitError(
-            f"{candidate.branch} is not what this series gives",
+            f"{candidate.branch} is not the candidate of this series",
             code="CANDIDATE_OTHER_SERIES",
             where=Location(path=str(workspace.series.root)),
             why=why if known is not None else "there is no record of the files that it was made from",
@@ -172,7 +172,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
                 f"{candidate.branch} was made with other patches",
                 code="CANDIDATE_OTHER_SERIES",
                 where=Location(path=candidate.ref),
-                why=f"asked for: {', '.join(wanted) or 'none'}; it has: {', '.join(candidate.ids) or 'none'}",
+                why=f"requested: {', '.join(wanted) or 'none'}; it has: {', '.join(candidate.ids) or 'none'}",
                 hint=again,
             )
     elif not chosen.is_empty:
@@ -180,6 +180,6 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
 
 
 def _recorded(workspace: Workspace, candidate: Candidate) -> str | None:
-    """The digest of the inputs that the lock has for this very commit, which a bump may have made."""
+    """The digest of the inputs that the lock records for this commit, which a bump may have made."""
     result = load_lock(workspace.series.lock).result(candidate.build, candidate.archs, candidate.ids)
     return digest_of(result.inputs) if result is not None and result.commit == candidate.tip else None

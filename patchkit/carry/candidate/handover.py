@@ -1,7 +1,7 @@
-"""A file with a branch of the cache, and the commands that bring it into the user's own clone.
+"""Write a branch of the cache to a file, with the commands to fetch it into the user's own clone.
 
-The cache itself is nothing to fetch from: its pins have no parents, and git would cut the clone's history
-there, too.
+The cache itself should not be fetched from: its pins have no parents, so git would cut off the clone's
+history there, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from patchkit.carry.upstream.packs import bundle_commits, is_bundle_of
 from patchkit.carry.upstream.remote import upstream_url
 from patchkit.carry.upstream.repository import Repository
 
-_DOING = "writing what hands the branch over"
+_DOING = "writing the branch to a file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """The file and the commands. ``needs`` is what the clone must have; ``first`` gets it, where known."""
+    """The file and the commands. ``needs``: what the clone must have; ``first``: commands that get it."""
 
     kind: Literal["bundle", "am"]
     path: Path
@@ -32,7 +32,7 @@ class Handover:
     commands: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """For a person: the commands, and under them what they need."""
+        """The commands and their requirements, to show to the user."""
         if self.kind == "am":
             return [*self.commands, f"in a clone of llama.cpp, at {self.needs}"]
         return [
@@ -43,19 +43,20 @@ class Handover:
 
 
 def hand_over(repository: Repository, pin: Pin, *, base: str, ref: str, tip: str) -> Handover | None:
-    """Write the file for ``base..tip``, offered as ``ref``, and say how to take it; None without commits.
+    """Write the file for ``base..tip``, offered as ``ref``, and return how to use it; None without commits.
 
-    The caller holds the cache. A bundle that says the same already stays; whatever ends the writing, the file
-    is the one before or whole.
+    The caller holds the cache. A bundle with the same content is kept. If writing fails, the file is either
+    the previous one or complete.
 
     Raises:
-        ObjectDamaged: the cache does not hold the commits as they were.
-        GitError, CacheError: git or the disk refused.
+        ObjectDamaged: the commits in the cache are damaged.
+        GitError, CacheError: git or the disk reported an error.
     """
     branch = ref.removeprefix("refs/heads/")
     place = repository.path.parent / "handover" / branch.replace("/", "-")
     if base == tip:
-        # What lies there is of a candidate that had commits, and nobody must take it for this one.
+        # An existing file is from an earlier candidate with commits; remove it, so that it is not used by
+        # mistake.
         for kind in ("mbox", "bundle"):
             with disk_errors(place, _DOING):
                 place.with_name(f"{place.name}.{kind}").unlink(missing_ok=True)
@@ -78,8 +79,8 @@ def hand_over(repository: Repository, pin: Pin, *, base: str, ref: str, tip: str
         kind="bundle",
         path=path,
         needs=f"upstream's {base[:12]} ({pin.name})",
-        # The ref keeps the commit, and git takes a bundle only on what a ref leads to. No --depth: it would
-        # cut the history of a clone that is whole.
+        # The ref keeps the commit, and git needs it because a bundle's base must be reachable from a ref. No
+        # --depth, because that would cut off the history of a complete clone.
         first=(f"git fetch --no-tags {source} {base}:refs/patchkit/pin/{pin.name}",),
         commands=(f"git fetch {shlex.quote(str(path))} {branch}",),
     )
@@ -95,7 +96,7 @@ def _read(path: Path) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     with disk_errors(path, _DOING):
-        # Left by runs that were killed: nobody else holds the cache.
+        # Left by runs that were killed; no other process holds the cache.
         for partial in path.parent.glob(f".{path.name}.*.partial"):
             partial.unlink()
     write_whole(path, data, _DOING)

@@ -1,4 +1,4 @@
-"""What a result is made of: sha256 of every file, and the patches that a bump left out as they were then."""
+"""The inputs of a result: sha256 of every file, and the patches left out by a bump as long as unchanged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 
 RULES = "patches/series.toml"
-"""The rules of the series, by the name that inputs have: a path below the series folder."""
+"""series.toml, by its name among the inputs: a path below the series folder."""
 
 
 def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
-    """sha256 by path below the series folder, of profiles and folders of patches: no planning is needed.
+    """sha256 by path below the series folder, for profiles and patch folders; works without planning.
 
-    Raises LOCK_INPUT_UNUSABLE, and ConfigError where series.toml is none.
+    Raises LOCK_INPUT_UNUSABLE, and ConfigError if series.toml is invalid.
     """
     found = {
         f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
@@ -35,19 +35,19 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
     return dict(sorted((found | _hashed(files, series)).items()))
 
 
-# Tables of series.toml that decide no byte of a candidate: what it must have passed before it is published,
-# which forks are told of beside its patches, and how many sources a patch needs to be in it at all.
-_SAYS_NO_BYTE = ("gates", "watch", "trust")
+# Tables of series.toml that do not affect the bytes of a candidate: the gates required for publishing,
+# watched forks, and the number of sources needed to trust a patch.
+_NO_EFFECT_ON_BYTES = ("gates", "watch", "trust")
 
 
 def _sha256_of_rules(path: Path) -> str:
-    """sha256 over what series.toml says of candidates, however it is written."""
-    table = {key: value for key, value in load_toml(path).table.items() if key not in _SAYS_NO_BYTE}
+    """sha256 over the parts of series.toml that affect candidates, independent of formatting."""
+    table = {key: value for key, value in load_toml(path).table.items() if key not in _NO_EFFECT_ON_BYTES}
     return key_of(table)
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Every file a template may include: not an editor's, what patchkit itself writes, or evidence."""
+    """Every file that a template may include; not editors' files, patchkit's own texts, or evidence."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not is_no_template(path, folder))
 
 
@@ -64,7 +64,7 @@ def _sha256(path: Path) -> str:
             f"the name of {str(path)!r} is not UTF-8",
             code="LOCK_INPUT_UNUSABLE",
             where=Location(path=str(path)),
-            why="every file beside a patch is an input of the lock, and the lock is text",
+            why="every file next to a patch is an input of the lock, and the lock is text",
             hint="rename it, or move it out of the series",
         ) from error
     except OSError as error:
@@ -72,7 +72,7 @@ def _sha256(path: Path) -> str:
             f"cannot read {path}",
             code="LOCK_INPUT_UNUSABLE",
             where=Location(path=str(path)),
-            why=f"every file beside a patch is an input of the lock: {error.strerror}",
+            why=f"every file next to a patch is an input of the lock: {error.strerror}",
             hint="make it readable, or move it out of the series",
         ) from error
 
@@ -84,7 +84,7 @@ def digest_of(inputs: Mapping[str, str]) -> str:
 
 
 def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:
-    """The digest that these patches for these GPUs have now; None when the series lacks one of them.
+    """The current digest of these patches for these GPUs; None if the series lacks one of them.
 
     Raises the errors of reading the series and the profiles, LOCK_INPUT_UNUSABLE.
     """
@@ -104,9 +104,9 @@ def digest_of_patch(patch: Patch, series: SeriesDir) -> str:
 def left_out_on(
     pin: Pin, archs: Sequence[str], series: Series, folder: SeriesDir, *, named: Collection[str] = ()
 ) -> dict[str, str]:
-    """Why each patch is left out on a pin that a bump left out there: for these GPUs, and until it is mended.
+    """The patches that a bump left out on a pin for these GPUs, each with the reason.
 
-    One whose files changed since is not among them, nor one that is ``named``: both are tried again.
+    A patch whose files have changed since, or that is ``named``, is not included, because it is tried again.
 
     Raises LOCK_INPUT_UNUSABLE.
     """

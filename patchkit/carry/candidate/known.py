@@ -1,8 +1,8 @@
-"""Whether the cache has the candidate already that a request would give, so that nothing has to be parsed.
+"""Check whether the cache already has the candidate for a request, so that nothing has to be parsed.
 
-Three things have to agree: the lock records this commit for these very inputs, the branch is there, and the
-record beside it says that this same program made it from the same request. Then every object of the branch is
-read and hashed. Whatever is missing or differs, the patches are placed as the first time.
+Three things must agree: the lock records this commit for exactly these inputs, the branch exists, and its
+record says that this version of patchkit made it from the same request. Then every object of the branch is
+read and hashed. If anything is missing or differs, the patches are placed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from patchkit.carry.candidate.inputs import digest_of, hash_inputs
 from patchkit.carry.candidate.record import (
     Candidate,
     CandidateCommit,
-    Record,
+    CandidateRecord,
     candidate_ref,
     read_record,
     record_ref,
@@ -41,10 +41,9 @@ def find_known(
     *,
     unlocked: bool,
 ) -> tuple[Candidate, Result] | None:
-    """The candidate if it is proven to be what placing the decision on ``base`` gives, and its result.
+    """The candidate and its result, if placing the decision on ``base`` provably gives the same; else None.
 
-    ``recorded`` is the result that the lock has. None where that is not so. Raises LOCK_INPUT_UNUSABLE, and
-    what git raises when it cannot list refs.
+    ``recorded`` is the lock's result. Raises LOCK_INPUT_UNUSABLE, and git's errors when listing refs.
     """
     selected = [each for each in decision.selected if each.targets]
     if not selected or recorded is None:
@@ -79,7 +78,7 @@ def find_known(
 
 
 def _verified_commits(repository: Repository, base: str, tip: str, tree: str) -> tuple[str, ...]:
-    """The commits of ``base..tip`` in order, every object of them hashed; none when anything is amiss."""
+    """The commits of ``base..tip`` in order, with every object hashed; none if anything is wrong."""
     try:
         listed = repository.git.run("log", "-z", "--reverse", "--format=%H %T %P", f"{base}..{tip}", "--")
         rows = [row.split(" ") for row in listed.decode("ascii").split("\0") if row]
@@ -103,12 +102,12 @@ def make_record(
     unlocked: bool = False,
     dropped: Sequence[str] = (),
     branch: str | None = None,
-) -> Record:
-    """The record of a candidate that was just made on ``pin``; ``dropped`` are patches in conflict there.
+) -> CandidateRecord:
+    """The record of a candidate just made on ``pin``; ``dropped`` are patches in conflict there.
 
-    ``branch`` is that of the user's clone, for a candidate on a commit of it.
+    ``branch`` is that of the user's clone, for a candidate on one of its commits.
     """
-    return Record(
+    return CandidateRecord(
         tip=result.commit,
         build=pin.build,
         archs=decision.archs,
@@ -128,13 +127,13 @@ def make_record(
 
 
 _CODE = Path(__file__).parents[2]
-# What decides the bytes of a candidate and what is refused: these packages, and the libraries they ask.
+# Everything that affects a candidate's bytes or its rejection: these packages, and the libraries they use.
 _PACKAGES = ("base", "carry/series", "carry/cpp", "carry/upstream", "carry/placing", "carry/candidate")
 _LIBRARIES = ("jinja2", "libclang", "pydantic")
 
 
 def program_digest() -> str:
-    """sha256 over the code of this patchkit that decides a candidate, and the versions of what it uses."""
+    """sha256 over the code that determines a candidate, and the versions of its libraries."""
     state = hashlib.sha256(sys.version.encode())
     for name in _LIBRARIES:
         state.update(f"\0{name} {importlib.metadata.version(name)}".encode())

@@ -1,4 +1,4 @@
-"""Which patches there are for which GPUs, and on which pins of the lock."""
+"""List which patches exist for which GPUs, and on which pins of the lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The whole series, and its ``profiles`` by name."""
+    """The whole series with its lock, and its ``profiles`` by name."""
 
     series: Series
     profiles: tuple[ArchProfile, ...]
@@ -32,36 +32,36 @@ class Catalogue:
 
     @property
     def patches(self) -> tuple[Patch, ...]:
-        """Those of the series, in order."""
+        """The patches of the series, in order."""
         return self.series.patches
 
     def terms(self, patch: Patch, profile: ArchProfile) -> Terms:
-        """On what terms the GPU gets the patch: on the default build, or the last one that it is for."""
+        """The terms of the patch on the GPU, for the build of :meth:`label_build`."""
         return terms_of(self.series, patch, profile, self.label_build(patch))
 
     def label_build(self, patch: Patch) -> int:
-        """The build that :meth:`terms` speaks of."""
+        """The build to report for a patch: the lock's default, or else the nearest one that it is for."""
         default = self.lock.default
         if patch.builds.covers(default):
             return default
         return patch.builds.first if default < patch.builds.first else patch.builds.last or default
 
-    def standing(self, patch: str, arch: str) -> str:
-        """``on``, ``opt-in`` or ``off``."""
+    def default_of(self, patch: str, arch: str) -> str:
+        """Whether the patch is ``on``, ``opt-in`` or ``off`` for the GPU."""
         (profile,) = (profile for profile in self.profiles if profile.arch == arch)
         (found,) = (each for each in self.patches if each.id == patch)
         return self.terms(found, profile).default
 
     def count(self, default: PatchDefault, arch: str) -> int:
-        """How many patches for the default build a GPU has on, opt-in or off."""
+        """How many of the default build's patches a GPU has on, opt-in or off."""
         of_build = [patch for patch in self.patches if patch.builds.covers(self.lock.default)]
-        return sum(self.standing(patch.id, arch) == default for patch in of_build)
+        return sum(self.default_of(patch.id, arch) == default for patch in of_build)
 
 
 def load_catalogue(series: SeriesDir) -> Catalogue:
-    """Everything the series says.
+    """Read the whole series.
 
-    Raises an ErrorGroup of all that is wrong in any of its files.
+    Raises an ErrorGroup of the errors in all of its files.
     """
     errors: list[PatchkitError] = []
     lock = _collect(errors, partial(load_lock, series.lock))
@@ -69,7 +69,7 @@ def load_catalogue(series: SeriesDir) -> Catalogue:
     names = _collect(errors, partial(list_profiles, series.profiles)) or ()
     profiles = [_collect(errors, partial(load_profile, series.profiles, name)) for name in names]
     if errors or lock is None or loaded is None:
-        raise ErrorGroup("the series is not in order", errors)
+        raise ErrorGroup("the series has errors", errors)
     return Catalogue(
         series=loaded,
         profiles=tuple(profile for profile in profiles if profile is not None),
@@ -94,7 +94,7 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
     loaded = load_series(series.patches)
     of_build = [patch for patch in loaded.patches if patch.builds.covers(build)]
     profiles = load_profiles(series.profiles, list_profiles(series.profiles))
-    # A plain patch alone does not make a GPU one of the series': every GPU has it.
+    # Plain patches do not count, because every GPU has them.
     own = [patch for patch in of_build if not patch.is_plain]
     return tuple(
         profile.arch
@@ -105,7 +105,7 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A pin with the patches that are on there, and those that come when they are asked for.
+    """A pin with the patches that are on there, and those that are opt-in.
 
     ``is_default``: it needs no ``--upstream``.
     """
@@ -119,7 +119,7 @@ class Offer:
 
     @property
     def options(self) -> str:
-        """What ``apply`` has to be given for a patch to be in: what is opt-in only where nothing is on."""
+        """The options of ``apply`` that give at least one patch; opt-in ones only if nothing is on."""
         words = [] if self.is_default else [f"--upstream {build_name(self.build)}"]
         if not self.on:
             words += [f"--with {name}" for name in self.opt_in]
@@ -128,7 +128,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
-    """The offers for some GPUs, those of the pin that was asked about first, then by build.
+    """The offers for some GPUs: that of the requested pin first, then by build.
 
     ``options`` name the GPUs on the command line.
     """
@@ -141,7 +141,7 @@ class Available:
 
     @property
     def sentence(self) -> str:
-        """One sentence for a person, with options that can be typed as they stand."""
+        """One sentence to show to the user, with commands to copy."""
         gpus = format_archs(self.archs)
         if not self.offers:
             return f"No pin of the lock has a patch for {gpus}."
@@ -155,9 +155,9 @@ class Available:
 
 
 def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Available:
-    """What there is for these GPUs, together, on ``build`` and on every other pin of the lock.
+    """The patches for all of these GPUs together, on ``build`` and on every other pin of the lock.
 
-    Raises what reading the lock, the series and the profiles raises.
+    Raises the errors of reading the lock, the series and the profiles.
     """
     lock = load_lock(series.lock)
     loaded = load_series(series.patches)
@@ -173,7 +173,7 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
 
 def _offer(series: Series, profiles: Sequence[ArchProfile], pin: Pin, *, is_default: bool) -> Offer:
     on = decide(series, profiles, pin, Wish()).ids
-    # All of them at once: a patch that needs another one comes with it.
+    # All at once, because a patch that requires another one needs it, too.
     both = decide(series, profiles, pin, Wish(with_opt_in=True)).ids
     return Offer(
         build=pin.build, is_default=is_default, on=on, opt_in=tuple(name for name in both if name not in on)

@@ -1,4 +1,4 @@
-"""The result of a plan: its commits, what they are made of, and what the lock records of it."""
+"""The result of a plan: its commits, its inputs, and how it compares to the lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 def write_result(
     plan: Plan, repository: Repository, series: SeriesDir, *, unlocked: bool = False
 ) -> tuple[Candidate, Result]:
-    """Write the commits of a plan, and say what they are made of; no ref moves, and no lock is written.
+    """Write the commits of a plan and return them with their result; no ref moves, and no lock is written.
 
     Raises LOCK_INPUT_UNUSABLE, and as :func:`patchkit.carry.candidate.commit.write_plan`.
     """
@@ -40,7 +40,8 @@ def write_result(
     entities: dict[str, str] = {}
     for selected, placed in plan.steps:
         rendered |= {f"{selected.patch.id}/{name}": digest for name, digest in placed.rendered.items()}
-        # The first patch that edits an entity saw it as upstream has it.
+        # For an entity that several patches edit, keep the digest from the first, which saw upstream's
+        # version.
         entities = dict(placed.entities) | entities
     result = Result(
         build=plan.pin.build,
@@ -59,16 +60,16 @@ def refuse_changed(recorded: Result, result: Result, changed: Sequence[str]) -> 
     """Raises LOCK_INPUTS_CHANGED, which lists the files."""
     then = recorded.inputs
     raise ConfigError(
-        f"the lock records another state of {counted(len(changed), 'file')}",
+        f"{counted(len(changed), 'file')} changed since the lock was written",
         code="LOCK_INPUTS_CHANGED",
         where=[Location(path=name, label=difference(name, result.inputs, then)) for name in changed[:_SHOWN]],
-        why="the lock decides the bytes of a candidate, and these give others",
-        hint="record it: patchkit lock --all; or once, with a trailer in the commits: --unlocked",
+        why="the lock records the bytes of the candidate, and these files give different ones",
+        hint="record them: patchkit lock --all; or apply anyway, with a trailer in the commits: --unlocked",
     )
 
 
 def changed_inputs(now: Mapping[str, str], then: Mapping[str, str], series: SeriesDir) -> list[str]:
-    """Those that are not as recorded; earlier versions took the rules as they are written."""
+    """The inputs that differ from the recorded ones; earlier versions hashed series.toml as raw bytes."""
     changed = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if changed == [RULES] and then.get(RULES) == file_sha256(series.root / RULES):
         return []
@@ -76,7 +77,7 @@ def changed_inputs(now: Mapping[str, str], then: Mapping[str, str], series: Seri
 
 
 def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
-    """How an input stands to what is recorded of it; both digests where it has two."""
+    """How an input differs from the recorded one: new, gone, or both digests."""
     if name not in then:
         return "new"
     if name not in now:
@@ -85,14 +86,14 @@ def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> st
 
 
 def check_result(recorded: Result, result: Result) -> None:
-    """Raises LOCK_MISMATCH, naming both hashes, when the lock records another outcome of the same inputs."""
+    """Raises LOCK_MISMATCH, naming both hashes, if the lock records another outcome of the same inputs."""
     for what, now, then in (
         ("tree", result.tree, recorded.tree),
         ("commit", result.commit, recorded.commit),
     ):
         if now != then:
             raise InternalError(
-                f"the candidate's {what} is {now}, the lock records {then}",
+                f"the candidate's {what} is {now}, but the lock records {then}",
                 code="LOCK_MISMATCH",
                 where=recorded.where,
                 why="the inputs are the recorded ones, so this patchkit renders or commits differently",
@@ -101,7 +102,7 @@ def check_result(recorded: Result, result: Result) -> None:
 
 
 def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[_Key]:
-    """The results with a patch whose files are as they were recorded."""
+    """The results that include a patch and whose input files are all as recorded."""
     found = set()
     known = {each.id: each.folder for each in load_series(series.patches).patches}
     profiles = set(targets_of(series.profiles))
@@ -116,10 +117,10 @@ def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[_Key
 
 
 def renew_inputs(keys: Collection[_Key], series: SeriesDir) -> tuple[Result, ...]:
-    """Record the files of these results as they are now; trees and commits stay. Replaces the lock once.
+    """Record the current files of these results, leaving trees and commits; writes the lock once.
 
-    For whoever has proven that what changed in them says nothing else of these builds: the next apply
-    compares tree and commit with what is recorded, as always.
+    The caller must have shown that the changes in the files do not affect these builds. The next apply
+    compares tree and commit with the recorded ones, as always.
 
     Raises LOCK_CHANGED, LOCK_INPUT_UNUSABLE, CacheError.
     """

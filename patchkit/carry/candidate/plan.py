@@ -1,4 +1,4 @@
-"""A decision placed on upstream: every patch of the series in memory, or the reason why it is not there."""
+"""A decision placed on upstream: every patch of the series in memory, or the reason why it is not applied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPatch:
-    """One patch of the series; ``placed`` is None when it is skipped, for ``reason``, or has failed."""
+    """One patch of the series; ``placed`` is None if it was skipped, for ``reason``, or failed."""
 
     json_keys: ClassVar = (
         "id title=selected.patch.title state reason targets new_files replaced=placed.replaced "
@@ -36,12 +36,12 @@ class PlannedPatch:
 
     @property
     def id(self) -> str:
-        """The patch's."""
+        """The id of the patch."""
         return self.selected.patch.id
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The GPUs for which it is live: those asked for, and all of the family that guards it."""
+        """The GPUs for which its code is compiled: those requested, or all of the family in its guard."""
         if not self.selected.targets:
             return ()
         guard = make_guard(self.selected.patch.guard, self.selected.targets)
@@ -49,7 +49,7 @@ class PlannedPatch:
 
     @property
     def edits(self) -> tuple[PlacedEdit, ...]:
-        """Where its edits go."""
+        """Its placed edits."""
         return self.placed.edits if self.placed is not None else ()
 
     @property
@@ -59,7 +59,7 @@ class PlannedPatch:
 
     @property
     def format_files(self) -> tuple[str, ...]:
-        """What becomes of whole files, a line each."""
+        """One line for each change to a whole file."""
         return self.selected.patch.format_files if self.placed is not None else ()
 
 
@@ -67,7 +67,8 @@ class PlannedPatch:
 class Plan:
     """A decision placed on ``base``, the commit of the pin in the cache.
 
-    ``pin`` is that of the decision; on a commit of the user's clone it says where functions were found.
+    ``pin`` is that of the decision; on a commit of the user's clone it also has the places of moved
+    functions.
     """
 
     json_keys: ClassVar = (
@@ -87,12 +88,12 @@ class Plan:
 
     @property
     def faults(self) -> tuple[FaultHere, ...]:
-        """What is known to be wrong in this build on these GPUs, mended by a patch that is placed or not."""
+        """The known faults of this build on these GPUs, whether a placed patch fixes them or not."""
         return self.decision.faults_with(each.selected for each in self.patches if each.placed is not None)
 
     @property
     def steps(self) -> tuple[tuple[Selected, PlacedPatch], ...]:
-        """What apply commits, in order; empty when there are errors."""
+        """The patches that apply commits, in order; empty if there are errors."""
         placed = [(each.selected, each.placed) for each in self.patches if each.placed is not None]
         return () if self.errors else tuple(placed)
 
@@ -103,29 +104,29 @@ class Plan:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Every patch that is not in, with the reason."""
+        """Every patch that is not applied, with the reason."""
         return {patch.id: patch.reason for patch in self.patches if patch.state != "apply"}
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What the steps make of the files that they change."""
-        made: dict[str, bytes] = {}
+        """The final content of every file that the steps change."""
+        files: dict[str, bytes] = {}
         for _, placed in self.steps:
-            made = {path: data for path, data in made.items() if path not in placed.gone}
-            made |= placed.changes
-        return made
+            files = {path: data for path, data in files.items() if path not in placed.gone}
+            files |= placed.changes
+        return files
 
     @property
     def modes(self) -> dict[str, str]:
-        """The modes of those files that the steps give one, as git writes them."""
-        made: dict[str, str] = {}
+        """The final modes of files whose mode the steps set, as git writes them."""
+        modes: dict[str, str] = {}
         for _, placed in self.steps:
-            made = {path: mode for path, mode in made.items() if path not in placed.gone}
-            made |= placed.modes
-        return made
+            modes = {path: mode for path, mode in modes.items() if path not in placed.gone}
+            modes |= placed.modes
+        return modes
 
     def check(self) -> None:
-        """Raise one ErrorGroup of everything that was found, if anything was."""
+        """Raise one ErrorGroup of all errors, if there are any."""
         if self.errors:
             raise ErrorGroup("the series cannot be applied", self.errors)
 
@@ -135,14 +136,14 @@ def make_plan(
 ) -> Plan:
     """Plan a request. Fetches the pin into the cache if it is not there; writes nothing else.
 
-    Errors of places and templates are collected in ``Plan.errors``; whatever makes planning itself
-    impossible (a bad lock, profile, patch.toml or request, an unobtainable pin) is raised.
+    Errors of places and templates are collected in ``Plan.errors``. Errors that prevent planning (an invalid
+    lock, profile, patch.toml or request, an unobtainable pin) are raised.
 
     Args:
-        request: what is asked for.
+        request: the requested GPUs, patches and pin.
         workspace: the series and the cache.
-        cache: that of the workspace, where the caller holds it already.
-        lock: stands in for the series' own: that is how a bump plans a pin before it is recorded.
+        cache: that of the workspace, if the caller already holds it.
+        lock: used instead of the series' own; a bump plans a pin this way before it is recorded.
     """
     cache = cache or open_cache(workspace.cache_root)
     decision = load_decision(request, workspace, lock)
@@ -156,12 +157,12 @@ def make_plan(
     )
     repository = cache.peek(workspace.reporter)
     if repository is None:
-        raise AssertionError("the pin was put into it just now")
+        raise AssertionError("obtain() has just put the pin into the cache")
     return place(decision, base, workspace, repository)
 
 
 def place(decision: Decision, base: str, workspace: Workspace, repository: Repository) -> Plan:
-    """Place every patch that is in on ``base``."""
+    """Place every selected patch on ``base``."""
     series_dir, reporter = workspace.series, workspace.reporter
     files = UpstreamFiles({})
     if decision.ids:

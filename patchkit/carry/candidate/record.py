@@ -1,7 +1,7 @@
 """A candidate branch: its name, its commits, and the record of how it was made.
 
-The record is a blob under ``refs/patchkit/made/<arch[+arch]>/<pin>``; it moves together with the branch, so
-that a candidate of another series is not taken for this one's.
+The record is a blob under ``refs/patchkit/made/<arch[+arch]>/<pin>``. It is updated together with the
+branch, so that a candidate of another series is not mistaken for one of this series.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ CANDIDATE_REF = re.compile(_BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-
 
 
 def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
-    """Full ref name of the candidate of these GPUs (sorted) on the pin of this name."""
+    """Full ref name of the candidate for these GPUs (sorted) on the pin of this name."""
     return f"{_BRANCHES}{'+'.join(archs)}/{pin}"
 
 
 def is_candidate(ref: str) -> bool:
-    """Whether the full name of a ref is that of a candidate."""
+    """Whether a full ref name is that of a candidate."""
     return CANDIDATE_REF.fullmatch(ref) is not None
 
 
 def record_ref(ref: str) -> str:
-    """Where the record of a candidate branch is."""
+    """The ref of a candidate branch's record."""
     return _RECORDS + ref.removeprefix(_BRANCHES)
 
 
-class Record(BaseModel):
+class CandidateRecord(BaseModel):
     """How a candidate was made.
 
-    ``inputs`` is the sha256 over every file of the series that it was made from; ``with_``, ``without`` and
-    ``only`` are the options that chose its patches. ``commit``, ``clone`` and ``branch`` are set for one on a
-    commit of the user's clone, ``followed`` is where its functions were found, ``program`` the
-    digest of the patchkit that made it.
+    ``inputs`` is the sha256 over every file of the series that was used; ``with_``, ``without`` and ``only``
+    are the options that chose its patches. ``commit``, ``clone`` and ``branch`` are set for a candidate on a
+    commit of the user's clone. ``followed`` is where moved functions were found, ``program`` the digest of
+    the patchkit that made it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,18 +69,18 @@ class Record(BaseModel):
 
 
 def shown_path(path: Path) -> str:
-    """A path as a record keeps it, to be shown: what is not UTF-8 as escapes."""
+    """A path as a record stores it, for display; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def write_record(repository: Repository, record: Record) -> str:
-    """Store the record and return its id; the same record gives the same bytes. No ref moves."""
+def write_record(repository: Repository, record: CandidateRecord) -> str:
+    """Store the record and return its id; equal records give equal bytes. No ref moves."""
     text = json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1) + "\n"
     return repository.write_object("blob", text.encode("ascii"))
 
 
-def read_record(repository: Repository, ref: str, refs: Mapping[str, str]) -> Record | None:
-    """The record of a candidate branch; None when there is none, or one that another patchkit wrote."""
+def read_record(repository: Repository, ref: str, refs: Mapping[str, str]) -> CandidateRecord | None:
+    """The record of a candidate branch; None if there is none, or if it is of an incompatible version."""
     blob = refs.get(record_ref(ref))
     if blob is None:
         return None
@@ -88,14 +88,14 @@ def read_record(repository: Repository, ref: str, refs: Mapping[str, str]) -> Re
     if found.status != 0:
         return None
     try:
-        return Record.model_validate_json(found.stdout)
+        return CandidateRecord.model_validate_json(found.stdout)
     except ValidationError:
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCommit:
-    """One patch as a commit; ``id`` is the patch's."""
+    """One patch as a commit; ``id`` is that of the patch."""
 
     id: str
     commit: str
@@ -106,7 +106,7 @@ class CandidateCommit:
 class Candidate:
     """One candidate branch; ``base`` and ``tip`` are commit ids, ``commits`` in order from the base.
 
-    ``pin`` is the name of what it stands on. ``record`` is None when nothing says how it was made.
+    ``pin`` is the name of the pin below it. ``record`` is None if it is unknown how the candidate was made.
     """
 
     ref: str
@@ -116,11 +116,11 @@ class Candidate:
     base: str
     tip: str
     commits: tuple[CandidateCommit, ...]
-    record: Record | None = None
+    record: CandidateRecord | None = None
 
     @property
     def branch(self) -> str:
-        """The short name, as ``git fetch`` takes it."""
+        """The short name, as used with ``git fetch``."""
         return self.ref.removeprefix("refs/heads/")
 
     @property

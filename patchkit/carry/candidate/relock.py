@@ -1,4 +1,4 @@
-"""Recording in the lock what the series gives: one result, or all of them anew."""
+"""Record the results of the series in the lock: a single one, or all of them again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A result as the lock has it now; ``changed``: it said something else before.
+class RecordedResult:
+    """A result as the lock has it now; ``changed``: it was different before.
 
-    ``was``: the patches of the result whose place this one takes.
+    ``was``: the patches of the result that it replaces.
     """
 
     json_keys: ClassVar = (
@@ -42,11 +42,11 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocked:
-    """Every result of the lock; ``dropped`` names those of GPUs that have no profile any more."""
+    """Every result of the lock; ``dropped`` names those of GPUs that no longer have a profile."""
 
     json_keys: ClassVar = "results dropped changed"
 
-    results: tuple[Recorded, ...]
+    results: tuple[RecordedResult, ...]
     dropped: tuple[str, ...]
 
     @property
@@ -55,36 +55,36 @@ class Relocked:
         return bool(self.dropped) or any(each.changed for each in self.results)
 
 
-def relock(request: Request, workspace: Workspace) -> Recorded:
+def relock(request: Request, workspace: Workspace) -> RecordedResult:
     """Make the commits of a request and record them; no branch moves.
 
-    Raises what planning raises, and PATCH_UNDOCUMENTED; the lock is replaced as a whole or not at all.
+    Raises the errors of planning, and PATCH_UNDOCUMENTED. The lock is replaced as a whole or not at all.
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
         plan = make_plan(request, workspace, cache)
         result = _make(plan, workspace, repository)
     changed = record_result(workspace.series.lock, plan.pin, result)
-    return Recorded(result=result, changed=changed, was=result.patches)
+    return RecordedResult(result=result, changed=changed, was=result.patches)
 
 
 def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str | None) -> Relocked:
-    """Make every result of the lock anew, and replace the lock once, when all of them are made.
+    """Make every result of the lock again, and replace the lock once, after all of them succeeded.
 
     ``source`` and ``upstream_url`` are for pins that are not cached, as in a Request.
 
     Raises:
-        ErrorGroup: the errors of all results that cannot be made; the lock is as it was.
+        ErrorGroup: the errors of all results that could not be made; the lock is unchanged.
         LOCK_EMPTY: there is no result.
-        LOCK_CHANGED: somebody else changed the lock meanwhile.
-        PATCH_UNDOCUMENTED: a patch of a result does not say everything yet.
-        PatchkitError: what planning raises.
+        LOCK_CHANGED: the lock was changed by another process while this one ran.
+        PATCH_UNDOCUMENTED: a patch of a result lacks documentation keys.
+        PatchkitError: the errors of planning.
     """
     path = workspace.series.lock
     lock = load_lock(path)
     if not lock.results:
         raise UsageError(
-            "the lock records nothing that could be recorded anew",
+            "the lock has no results to record again",
             code="LOCK_EMPTY",
             where=Location(path=lock.path),
             hint="patchkit lock"
@@ -98,29 +98,31 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
         replace(_request_of(result, lock, workspace), source=source, upstream_url=upstream_url)
         for result in kept
     ]
-    made = _make_all(requests, workspace)
-    made_by_key: dict[tuple[object, ...], tuple[Result, Result]] = {}
-    for old, new in zip(kept, made, strict=True):
-        if new.key not in made_by_key or new.key == old.key:  # a change can make two results one
-            made_by_key[new.key] = (old, new)
-    results = [made_by_key[key] for key in sorted(made_by_key)]
+    new_results = _make_all(requests, workspace)
+    by_key: dict[tuple[object, ...], tuple[Result, Result]] = {}
+    for old, new in zip(kept, new_results, strict=True):
+        if new.key not in by_key or new.key == old.key:  # a change can make two results equal
+            by_key[new.key] = (old, new)
+    results = [by_key[key] for key in sorted(by_key)]
     if [new for _, new in results] != sorted(lock.results, key=lambda each: each.key):
         replace_results(path, before, [new for _, new in results])
     return Relocked(
-        results=tuple(Recorded(result=new, changed=old != new, was=old.patches) for old, new in results),
+        results=tuple(
+            RecordedResult(result=new, changed=old != new, was=old.patches) for old, new in results
+        ),
         dropped=tuple(result.name for result in lock.results if result not in kept),
     )
 
 
 def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
-    """What has to be asked for today to get the result anew."""
+    """The request that gives the result again with the current series."""
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
     with_ = opted_in(series, profiles, known, result.build)
     request = Request(archs=result.archs, upstream=build_name(result.build), with_=with_)
     today = load_decision(request, workspace, lock).ids
-    # Where the lock has what the GPUs get today beside it, the rest was left out on purpose.
+    # If the lock also has the result that the GPUs get by default now, this one excluded patches on purpose.
     is_part = today != result.patches and lock.result(result.build, result.archs, today) is not None
     without = tuple(patch for patch in today if is_part and patch not in result.patches)
     return replace(request, without=without)
@@ -128,7 +130,7 @@ def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
 
 def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]:
     cache = open_cache(workspace.cache_root)
-    made: list[Result] = []
+    results: list[Result] = []
     errors: list[PatchkitError] = []
     failed: list[str] = []
     with cache.hold(workspace.reporter) as repository:
@@ -140,30 +142,30 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
                 errors += plan.errors
                 failed.append(name)
             else:
-                made.append(_make(plan, workspace, repository))
+                results.append(_make(plan, workspace, repository))
     if errors:
         raise ErrorGroup(f"nothing was recorded: the series cannot be applied on {', '.join(failed)}", errors)
-    return made
+    return results
 
 
 def check_documented(patches: Iterable[Patch]) -> None:
-    """Raises PATCH_UNDOCUMENTED, with the lines to add, for every patch that does not say what others need.
+    """Raises PATCH_UNDOCUMENTED, with the lines to add, for every patch that lacks documentation keys.
 
-    While a patch is being written it may lack them; what is recorded or published is for other people.
+    A patch may lack them while it is being written, but not once it is recorded or published for others.
     """
     errors = [
         ConfigError(
-            f"patch '{patch.id}' does not say everything yet",
+            f"patch '{patch.id}' lacks keys that document it",
             code="PATCH_UNDOCUMENTED",
             where=patch.where,
-            why="what is recorded or published is for people who did not write it",
+            why="recorded and published patches are read by people who did not write them",
             hint="add to its patch.toml, above the first table:\n" + "\n".join(patch.undocumented),
         )
         for patch in patches
         if patch.undocumented
     ]
     if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("patches do not say everything yet", errors)
+        raise errors[0] if len(errors) == 1 else ErrorGroup("patches lack keys that document them", errors)
 
 
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:

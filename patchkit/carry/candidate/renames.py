@@ -1,4 +1,4 @@
-"""A series whose functions have the names and files that a bump found for them on a pin."""
+"""Apply to a series the function names and files that a bump found on a pin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Placed = TypeVar("_Placed", Edit, Alias)
 
 
 def followed_series(series: Series, pin: Pin) -> Series:
-    """The series with the functions where ``pin`` has them."""
+    """The series with each function at its place on ``pin``."""
     if not pin.followed:
         return series
     targets = {(each.file, each.function): (each.now_file, each.now_function) for each in pin.followed}
@@ -22,9 +22,9 @@ def followed_series(series: Series, pin: Pin) -> Series:
 
 
 def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], tuple[str, str]]) -> Patch:
-    """The patch with its functions where they are now: ``targets`` has file and function by those before.
+    """The patch with its functions at their current places; ``targets`` maps old file and function to new.
 
-    An edit of a file as a whole (an include) follows when all functions of that file went to one other file.
+    An edit of a file as a whole (an include) follows if all functions of that file moved to the same file.
     """
     moved: dict[str, set[str]] = {}
     for edit in patch.edits:

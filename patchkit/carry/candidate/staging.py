@@ -1,4 +1,4 @@
-"""A copy of the series for a bump to work in, and the step that publishes all of its results or none."""
+"""A copy of the series for a bump to work in, and the atomic publication of its results."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PREFIX = "bump-"
 
 @contextmanager
 def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDir]:
-    """A copy of the series with ``lock`` in the place of its own; gone when the context ends.
+    """A copy of the series with ``lock`` in place of its own, removed when the context ends.
 
-    An error that leaves the context names the files of the series, see :func:`name_series`. Stages of
-    processes that are gone are removed. Raises CacheError.
+    An error that leaves the context names the files of the series, see :func:`name_series`. Copies left by
+    killed processes are removed. Raises CacheError.
     """
     with copied_series(series, cache, _PREFIX, "making room for the bump") as stage:
         write_lock(stage.lock, lock)
@@ -36,9 +36,9 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
 
 @contextmanager
 def copied_series(series: SeriesDir, cache: Cache, prefix: str, doing: str) -> Iterator[SeriesDir]:
-    """A copy of a series in the cache folder, gone when the context ends; errors name the series' files.
+    """A copy of a series in the cache folder, removed when the context ends; errors name the series' files.
 
-    ``doing`` is what a full disk keeps from being done. Raises CacheError.
+    ``doing`` describes the step for disk errors. Raises CacheError.
     """
     with working_folder(cache.root, prefix, doing) as folder:
         stage = SeriesDir(root=folder, origin=series.origin)
@@ -55,7 +55,7 @@ def copied_series(series: SeriesDir, cache: Cache, prefix: str, doing: str) -> I
 
 
 def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
-    """Let an error found on a stage name the files that the stage is a copy of: those a person can open."""
+    """Replace paths of the temporary copy in an error by those of the series, which the user can open."""
     map_texts(error, lambda text: text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}"))
 
 
@@ -68,19 +68,19 @@ def publish(
     before: bytes,
     finish: Callable[[], None],
 ) -> None:
-    """Move the refs, then the lock; all of it, or nothing.
+    """Move the refs, then write the lock; either all of it or nothing takes effect.
 
     Args:
         cache: held by the caller.
-        repository: of the cache.
-        series: whose lock must still be ``before``.
-        stage: has the next lock.
-        refs: new object ids by full name.
+        repository: that of the cache.
+        series: its lock must still be ``before``.
+        stage: contains the next lock.
+        refs: new object ids by full ref name.
         before: the lock as it was when the work began.
-        finish: puts the next lock where it belongs; what it raises undoes the rest.
+        finish: puts the next lock into place; if it raises, the refs are moved back.
 
     Raises:
-        BUMP_SERIES_CHANGED: series or lock are not what the stage was copied from.
+        BUMP_SERIES_CHANGED: series or lock changed since the copy was made.
         REF_MOVED, GitError, CacheError: nothing was changed.
     """
     _refuse_changes(series, stage, before)
@@ -105,7 +105,7 @@ def publish(
 
 
 def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
-    """Put back the refs of a bump that was killed between moving them and writing the lock.
+    """Move back the refs of a bump that was killed after moving them and before writing the lock.
 
     The caller holds the cache. Raises GitError, CacheError.
     """
@@ -116,7 +116,7 @@ def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
         found = json.loads(journal.read_text("utf-8"))
         lock = Path(found["lock"])
         if not lock.is_file() or lock.read_text("utf-8") != found["text"]:
-            reporter.warn("a bump was killed while it published; its refs are put back")
+            reporter.warn("a bump was killed while publishing its result; its refs are moved back")
             _put_back(repository, found["refs"])
     journal.unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ def _put_back(repository: Repository, moves: Mapping[str, Mapping[str, str | Non
 
 
 def put_back_ref(repository: Repository, name: str, old: str | None) -> None:
-    """Put a ref back to where it was before a bump that failed, or remove it."""
+    """Move a ref back to where it was before a failed bump, or remove it."""
     now = read_ref(repository, name)
     with suppress(PatchkitError):
         if old is not None and now != old:
@@ -147,9 +147,9 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
                 changed += [] if same else [original]
     if changed:
         raise ConfigError(
-            f"{changed[0].name} changed while the bump was working",
+            f"{changed[0].name} changed while the bump was running",
             code="BUMP_SERIES_CHANGED",
             where=[Location(path=str(path)) for path in changed[:8]],
-            why="what was proven was made of the files as they were",
+            why="the results were proven for the files as they were before",
             hint="run the bump again",
         )

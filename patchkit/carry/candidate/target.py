@@ -1,4 +1,4 @@
-"""The pin that a bump goes to, from the lock or asked of a remote: build, release, commit or the latest."""
+"""Find the pin that a bump targets, in the lock or on a remote: a build, release, commit or the latest."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _SHOWN = 3
 
 
 def with_target(request: Request, workspace: Workspace) -> Request:
-    """The request with a pin that the lock does not have yet, found as a bump finds it.
+    """The request, with a pin found as a bump finds it if the lock does not have it yet.
 
-    So what a bump could not do at a build is looked at there. Raises PIN_UNKNOWN, with what a bump would say.
+    This lets you examine a build that a bump could not handle. Raises PIN_UNKNOWN, with the bump's message as
+    the reason.
     """
     lock = load_lock(workspace.series.lock)
     try:
@@ -36,7 +37,7 @@ def with_target(request: Request, workspace: Workspace) -> Request:
         if unknown.code != "PIN_UNKNOWN":
             raise
         try:
-            told = find_target_pin(
+            pin = find_target_pin(
                 str(request.upstream),
                 lock=lock,
                 catalogue=workspace.series.catalogue,
@@ -48,15 +49,15 @@ def with_target(request: Request, workspace: Workspace) -> Request:
         except PatchkitError as error:
             unknown.why = error.message
             raise unknown from error
-        return replace(request, upstream=own_pin(lock, told))
+        return replace(request, upstream=own_pin(lock, pin))
     return request
 
 
 def own_pin(lock: Lock, pin: Pin) -> Pin:
-    """The lock's own pin of that build, if it has one: results rest on what the lock says, to the last byte.
+    """The lock's own pin of that build, if it has one, because results depend on its exact content.
 
-    So a pin whose commit the lock does not know stays so, even where a git remote tells the commit. Only
-    releases that it is not yet known by come to it.
+    If the lock's pin has no commit, it stays so, even if a git remote provides one. Only missing release
+    names are added.
 
     Raises PIN_DIFFERS.
     """
@@ -65,22 +66,22 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
         moved = [name for name in pin.releases if name in other.releases]
         if other.build != pin.build and moved:
             raise ConfigError(
-                f"the lock says that {moved[0]} is {other.name}, here it is {pin.name}",
+                f"{moved[0]} is {other.name} in the lock, but {pin.name} here",
                 code="PIN_DIFFERS",
                 where=[place for place in (other.where, pin.where) if place is not None],
-                why="a release is one commit; its tag was moved, or one of both is not upstream's",
-                hint="look at both; to take the other one, remove the name from the lock's pin",
+                why="a release is one commit; either its tag was moved, or one of the two is not upstream's",
+                hint="compare the two; to use the other one, remove the name from the lock's pin",
             )
     if known is None:
         return pin
     both = None not in (known.commit, pin.commit)
     if known.tree != pin.tree or (both and known.commit != pin.commit):
         raise ConfigError(
-            f"the lock pins {known.name} as {_spelled(known)}, here it is {_spelled(pin)}",
+            f"{known.name} is {_spelled(known)} in the lock, but {_spelled(pin)} here",
             code="PIN_DIFFERS",
             where=[place for place in (known.where, pin.where) if place is not None],
-            why="a build has one commit and one tree; one of both is not upstream's",
-            hint="look at both; to take the other one, remove the pin from the lock",
+            why="a build has one commit and one tree, so one of the two is not upstream's",
+            hint="compare the two; to use the other one, remove the pin from the lock",
         )
     releases = sorted_releases({*known.releases, *pin.releases})
     return known if releases == known.releases else replace(known, releases=releases)
@@ -91,7 +92,7 @@ def _spelled(pin: Pin) -> str:
 
 
 def catalogue_pins(path: Path) -> tuple[Pin, ...]:
-    """The pins of the catalogue; none when there is no such file. Raises the errors of reading one."""
+    """The pins of the catalogue; none if there is no such file. Raises the errors of reading it."""
     return load_lock(path).pins if path.is_file() else ()
 
 
@@ -116,17 +117,16 @@ def find_target_pin(
     ``latest-release``.
 
     Raises:
-        UPSTREAM_URL_UNUSED: a git remote and source packages alone, both.
-        BUMP_TARGET_UNKNOWN: nobody knows it.
-        BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS: the remote would have to be asked, and cannot be.
-        RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE: which build a release is cannot be told, or it is none.
-        SourceError, GitError, CacheError: fetching the commit failed.
+        UPSTREAM_URL_UNUSED: a git remote was given together with source packages only. BUMP_TARGET_UNKNOWN:
+        neither lock, catalogue nor remote has it. BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS: the remote is
+        needed, but unknown or unusable. RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE: the build of a release
+        cannot be determined, or it has none. SourceError, GitError, CacheError: fetching the commit failed.
     """
     if source == "sdist" and upstream_url is not None:
         raise UsageError(
-            f"the remote {redacted(upstream_url)} is not asked when only source packages are",
+            f"the remote {redacted(upstream_url)} is not used with --source sdist",
             code="UPSTREAM_URL_UNUSED",
-            hint="leave out --upstream-url or --source sdist",
+            hint="remove --upstream-url or --source sdist",
         )
     name = wanted.strip().lower()
     known = () if source == "git" or upstream_url is not None else known_pins(lock, catalogue)
@@ -156,8 +156,8 @@ def _is_named(pin: Pin, name: str) -> bool:
     return _COMMIT.fullmatch(name) is not None and pin.commit is not None and pin.commit.startswith(name)
 
 
-def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
-    """The builds next to the wanted one, for a person; None without any."""
+def nearest_builds_text(builds: Iterable[int], wanted: int) -> str | None:
+    """The builds nearest to the wanted one, to show to the user; None without any."""
     near = sorted(builds, key=lambda build: abs(build - wanted))[:3]
     return f"nearest: {', '.join(build_name(build) for build in sorted(near))}" if near else None
 
@@ -165,14 +165,14 @@ def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
 def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequence[str] = ()) -> UsageError:
     name = wanted.strip().lower()
     tags = llama_cpp().tags
-    why = tell_nearest(builds, tags.parse_build(name) or max(builds, default=0))
+    why = nearest_builds_text(builds, tags.parse_build(name) or max(builds, default=0))
     if name.startswith(tags.release) or name == "latest-release" or not builds:
-        why = f"releases it has: {', '.join(releases[-_SHOWN:])}" if releases else "it has no release"
+        why = f"newest releases: {', '.join(releases[-_SHOWN:])}" if releases else "there are no releases"
     return UsageError(
-        f"'{visible(wanted)}' is no build, release or commit that is known",
+        f"'{visible(wanted)}' is not a known build, release or commit",
         code="BUMP_TARGET_UNKNOWN",
         where=Location(path=where),
         why=why,
-        hint="a build like b11549, a release like v0.5.0, the commit of one (seven digits or more), latest "
-        "or latest-release; --source git asks the git remote",
+        hint="use a build like b11549, a release like v0.5.0, a commit of one (seven digits or more), latest "
+        "or latest-release; with --source git the git remote is searched",
     )

@@ -12,7 +12,7 @@ from patchkit.base.text import visible
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
-from patchkit.carry.candidate.target import own_pin, tell_nearest
+from patchkit.carry.candidate.target import nearest_builds_text, own_pin
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
@@ -146,6 +146,6 @@ def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, repor
         f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(tags.url)),
-        why=tell_nearest(builds, build) if build is not None else None,
+        why=nearest_builds_text(builds, build) if build is not None else None,
         hint="builds are tags like b11549, releases like v0.5.0",
     )

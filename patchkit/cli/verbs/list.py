@@ -34,7 +34,7 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
                 "arch": profile.arch,
                 "families": list(profile.families),
                 "patches": {
-                    patch.id: catalogue.standing(patch.id, profile.arch) for patch in catalogue.patches
+                    patch.id: catalogue.default_of(patch.id, profile.arch) for patch in catalogue.patches
                 },
             }
             for profile in catalogue.profiles

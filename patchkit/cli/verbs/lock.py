@@ -11,7 +11,7 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of
 from patchkit.carry.candidate.decision import Request
-from patchkit.carry.candidate.relock import Recorded, Relocked, relock, relock_all
+from patchkit.carry.candidate.relock import RecordedResult, Relocked, relock, relock_all
 from patchkit.cli.request import choose_archs, lock_options
 from patchkit.cli.settings import Settings, verb
 
@@ -73,5 +73,5 @@ def _lines(done: Relocked, lock: Path) -> Iterator[str]:
     yield from (f"  {name}: taken out, its GPU has no profile any more" for name in done.dropped)
 
 
-def _state(one: Recorded) -> str:
+def _state(one: RecordedResult) -> str:
     return "recorded" if one.changed else "as it was"

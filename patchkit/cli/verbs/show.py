@@ -80,7 +80,7 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
 
 
 def _standings(patch: Patch, catalogue: Catalogue) -> dict[str, str]:
-    rows = {profile.arch: catalogue.standing(patch.id, profile.arch) for profile in catalogue.profiles}
+    rows = {profile.arch: catalogue.default_of(patch.id, profile.arch) for profile in catalogue.profiles}
     return {arch: standing for arch, standing in rows.items() if standing != "off"}
 
 

@@ -56,7 +56,7 @@ def test_the_order_and_repetition_of_archs_do_not_matter(workspace, candidate) -
 def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) -> None:
     with refused("CANDIDATE_MISSING", match="no candidate/gfx1151/b6900 yet") as caught:
         find_candidate(workspace, ["gfx1151"], PIN)
-    assert caught.value.why == "the candidates made so far: candidate/gfx1100+gfx1151/b6900"
+    assert caught.value.why == "existing candidates: candidate/gfx1100+gfx1151/b6900"
     assert caught.value.hint == "patchkit apply --arch gfx1151"
 
 
@@ -75,7 +75,7 @@ def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
     empty = Workspace(series=workspace.series, cache_root=tmp_path / "none", reporter=NullReporter())
     with refused("CANDIDATE_MISSING") as caught:
         find_candidate(empty, ["gfx1151"], PIN)
-    assert caught.value.why == "no candidate was made so far"
+    assert caught.value.why == "there are no candidates yet"
 
 
 def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
@@ -135,7 +135,7 @@ def test_a_part_is_what_one_patch_adds(made, candidate) -> None:
 def test_a_patch_that_is_not_there_is_an_error_with_those_that_are(made, candidate) -> None:
     with refused("CANDIDATE_PATCH_MISSING") as caught:
         difference(made.repository, candidate, "third")
-    assert caught.value.hint == "it has: first, second"
+    assert caught.value.hint == "its patches: first, second"
 
 
 def test_a_difference_survives_json_byte_for_byte(made, candidate) -> None:

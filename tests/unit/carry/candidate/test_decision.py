@@ -43,7 +43,7 @@ def select(checkout: Path):
         ),
         (
             {"only": [CONFIG], "with_": [UNPRUNE]},
-            f"--with {UNPRUNE} adds a patch that --only leaves out",
+            f"--with {UNPRUNE} adds a patch that --only excludes",
         ),
     ],
 )

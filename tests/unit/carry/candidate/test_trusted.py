@@ -59,7 +59,7 @@ def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
     nothing = choose(6900, "gfx1151", trust="measured")
     assert nothing.ids == ()
     (reason,) = [each.reason for each in nothing.selected if each.patch.id == "wmma-tile-params"]
-    assert reason.endswith(": it takes --trust published")
+    assert reason.endswith(": needs --trust published")
     more = nothing.more_trust
     assert more is not None
     assert (more.trust, more.level, more.patches) == ("measured", "published", SEED)
@@ -86,7 +86,7 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
         "published; --trust modelled would add fattn-vec-heads-first, reuse-q8-1-activations, "
         "moe-sum-coalesce, fattn-wmma-prefill, mul-mat-wmma-prefill, fuse-norm-q8-1, "
         "fuse-qkv-rope-kv-store, fuse-add-rms-norm, rope-block-size, fuse-delta-net-inputs, fuse-glu-q8-1, "
-        "fuse-gate-up-q8-1, fuse-fattn-combine-q8-1, mmvq-prefetch, fattn-vec-skip-masked: measured by nobody"
+        "fuse-gate-up-q8-1, fuse-fattn-combine-q8-1, mmvq-prefetch, fattn-vec-skip-masked: not measured"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (
